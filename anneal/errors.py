@@ -1,0 +1,84 @@
+"""The exception tree, drawn once.
+
+    AnnealError
+    ├── UserError            a mistake in the caller's program or command; message names the fix
+    │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
+    │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
+    │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
+    │   ├── GradientError    (also RuntimeError) a backward pass that cannot be made
+    │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
+    │   └── SettingError     (also ValueError) an environment variable or flag with a wrong value
+    └── CompilerError        our fault: carries the pass, the rule and the node
+
+User errors are raised at the user's call. The command line prints them without a traceback and exits with
+their `exit_code`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AnnealError",
+    "CompilerError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "GradientError",
+    "SettingError",
+    "ShapeError",
+    "UserError",
+]
+
+
+class AnnealError(Exception):
+    """Root of everything anneal raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(AnnealError):
+    """A mistake the caller can fix."""
+
+    exit_code = 2
+
+
+class ShapeError(UserError, ValueError):
+    """Sizes or axes that do not fit together."""
+
+
+class DTypeError(UserError, TypeError):
+    """A dtype that an op or a device does not take."""
+
+
+class DeviceError(UserError, RuntimeError):
+    """A device that is unknown, missing, mixed with another, or lost."""
+
+    exit_code = 3
+
+
+class GradientError(UserError, RuntimeError):
+    """A backward pass that cannot be made."""
+
+
+class DataError(UserError, ValueError):
+    """A file that is missing, unwritable or corrupt."""
+
+    exit_code = 4
+
+
+class SettingError(UserError, ValueError):
+    """An environment variable or flag with a wrong value."""
+
+
+class CompilerError(AnnealError):
+    """A failure of the compiler itself, with what it was doing."""
+
+    def __init__(self, message: str, *, stage: str = "", rule: str = "", node: object = None) -> None:
+        parts = [message]
+        if stage:
+            parts.append(f"in pass {stage}")
+        if rule:
+            parts.append(f"at rule {rule!r}")
+        if node is not None:
+            parts.append(f"on node:\n{node}")
+        super().__init__(" ".join(parts))
+        self.stage, self.rule, self.node = stage, rule, node

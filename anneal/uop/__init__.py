@@ -1,0 +1,34 @@
+"""The language: ops, dtypes, and the immutable, interned UOp node.
+
+A tensor program is a graph of `UOp(op, dtype, src, arg, tag)`. The op list lives in `ops.py`, grouped by the stage at
+which each op may exist: leaves; tensor graph (movement, reductions, gathers); kernel graph (ranges, loads, stores);
+linear program; and the elementwise ops that live everywhere.
+"""
+
+from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
+from anneal.uop.node import Arena, UOp, alu, arena, const, toposort
+from anneal.uop.ops import ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
+from anneal.uop.printer import render
+
+__all__ = [
+    "ALU",
+    "BINARY",
+    "COMPARE",
+    "MOVEMENT",
+    "REDUCE_OPS",
+    "TERNARY",
+    "UNARY",
+    "Arena",
+    "DType",
+    "Op",
+    "UOp",
+    "alu",
+    "arena",
+    "by_name",
+    "const",
+    "dtypes",
+    "normalise_const",
+    "promote",
+    "render",
+    "toposort",
+]
