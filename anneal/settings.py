@@ -1,0 +1,131 @@
+"""Every environment variable anneal reads: here, once, checked, and nowhere else.
+
+    >>> from anneal import settings
+    >>> settings.current().debug
+    0
+    >>> with settings.override(debug=2, device="cpu"):
+    ...     settings.current().device
+    'cpu'
+
+`TABLE` is the list; README.md's table of variables is checked against it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+from anneal.errors import SettingError
+
+__all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read"]
+
+DEVICES = ("auto", "cpu", "webgpu")
+
+# What each step of ANNEAL_DEBUG adds to the ones below it.
+DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values in force. Fields are named after their variables: `debug` is ANNEAL_DEBUG."""
+
+    debug: int = 0
+    device: str = "auto"
+    adapter: str = ""
+    require_webgpu: bool = False
+    trusted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable: its field in `Settings`, how its text is read, the right values, and what it does."""
+
+    field: str
+    values: str
+    meaning: str
+    parse: Callable[[str], object]
+
+    @property
+    def variable(self) -> str:
+        return f"ANNEAL_{self.field.upper()}"
+
+
+def _level(text: str) -> int:
+    if text not in {str(n) for n in range(len(DEBUG_LADDER))}:
+        raise ValueError
+    return int(text)
+
+
+def _choice(text: str) -> str:
+    if text.lower() not in DEVICES:
+        raise ValueError
+    return text.lower()
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in {"0", "1", "false", "true", "no", "yes", "off", "on"}:
+        raise ValueError
+    return text.lower() in {"1", "true", "yes", "on"}
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting(
+        "debug", "0 to 6", "how much to tell on stderr: each step adds one of " + ", ".join(DEBUG_LADDER[1:]), _level
+    ),
+    Setting("device", ", ".join(DEVICES), "the device of tensors that name none", _choice),
+    Setting("adapter", "text", "use the WebGPU adapter whose name contains this, even a software one", str),
+    Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
+    Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
+)
+
+
+def _value(setting: Setting, text: str) -> object:
+    try:
+        return setting.parse(text.strip())
+    except ValueError:
+        raise SettingError(f"{setting.variable}={text!r} is not a right value; use one of: {setting.values}") from None
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Settings from a mapping of environment variables. An empty value means unset; an unknown ANNEAL_ name is an
+    error, because a misspelt switch that does nothing is worse than one that stops.
+    """
+    known = {s.variable: s for s in TABLE}
+    values: dict[str, object] = {}
+    for name, text in environ.items():
+        if not name.startswith("ANNEAL_") or not text.strip():
+            continue
+        if name not in known:
+            raise SettingError(f"{name} is not a setting; the settings are: {', '.join(known)}")
+        values[known[name].field] = _value(known[name], text)
+    return replace(Settings(), **values)  # type: ignore[arg-type]
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """The settings in force; the environment is read at the first call."""
+    global _current
+    if _current is None:
+        _current = read(os.environ)
+    return _current
+
+
+@contextmanager
+def override(**changes: object) -> Iterator[Settings]:
+    """Change settings inside a with-block, for the whole process. Values are checked as the environment's are."""
+    global _current
+    names = {f.name for f in fields(Settings)}
+    if unknown := sorted(set(changes) - names):
+        raise SettingError(f"{unknown[0]} is not a setting; the settings are: {', '.join(sorted(names))}")
+    by_field = {s.field: s for s in TABLE}
+    checked = {k: _value(by_field[k], str(int(v) if isinstance(v, bool) else v)) for k, v in changes.items()}
+    before = current()
+    _current = replace(before, **checked)  # type: ignore[arg-type]
+    try:
+        yield _current
+    finally:
+        _current = before
