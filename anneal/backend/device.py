@@ -1,0 +1,269 @@
+"""What a device is: memory, compiled kernels, and batches of calls that can be replayed.
+
+    get_device("cpu")  ->  Device.alloc / upload / download / free
+                           Device.compile(sink) -> Program
+                           Device.prepare([(program, buffers), ...]) -> Batch;  Batch.run()
+
+A `Storage` is the memory behind a tensor: it knows its device, and gives its buffer back to the device's pool when the
+last tensor that needs it goes away.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal import settings
+from anneal.errors import DeviceError
+from anneal.uop import DType, UOp, dtypes
+
+__all__ = ["DEVICE_NAMES", "Batch", "BufferPool", "Device", "Limits", "Program", "Storage", "get_device", "numpy_dtype"]
+
+DEVICE_NAMES = ("auto", "cpu", "webgpu")
+
+Array = npt.NDArray[Any]
+Call = tuple["Program", Sequence[Any]]
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    d: np.dtype(d.name) for d in vars(dtypes).values() if isinstance(d, DType) and d.name != "bool"
+} | {dtypes.bool_: np.dtype(np.bool_)}
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype that holds `dtype` on the host.
+
+    >>> numpy_dtype(dtypes.float16)
+    dtype('float16')
+    """
+    return _NUMPY[dtype]
+
+
+class Storage:
+    """Flat device memory of `size` elements of `dtype`; equality is identity.
+
+    `buffer` is the device's own object, or None until something is written. `host` is an array waiting to be uploaded.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "size")
+
+    def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
+        self.size, self.dtype, self.device = size, dtype, device
+        self.buffer: Any = None
+        self.host = host
+
+    def ensure(self) -> Any:
+        """The device buffer: allocated on first use, with `host` uploaded if there is one."""
+        if self.buffer is None:
+            self.buffer = get_device(self.device).alloc(self.size, self.dtype)
+        if self.host is not None:
+            get_device(self.device).upload(self.buffer, self.host)
+            self.host = None
+        return self.buffer
+
+    def release(self) -> None:
+        """Give the buffer back to the device's pool now."""
+        buffer, self.buffer = self.buffer, None
+        if buffer is not None:
+            device = _OPEN.get(self.device)
+            if device is not None:
+                device.free(buffer)
+
+    def __del__(self) -> None:
+        # During interpreter shutdown the module's globals may be gone: memory goes with the process.
+        if self.buffer is not None and _OPEN is not None:
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"Storage({self.size}, {self.dtype.name}, {self.device!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one kernel may use: storage buffers, bytes of one binding, and the dtypes that can be computed with."""
+
+    max_buffers: int
+    max_binding_bytes: int
+    dtypes: frozenset[DType]
+
+
+class Program(ABC):
+    """One compiled kernel. `name` is stable from run to run; `source` is what was generated, as text."""
+
+    name: str
+    source: str
+
+
+class Batch(ABC):
+    """Kernel calls bound to their buffers, in order; `run` may be called any number of times."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Execute every call in order. Results are visible to `Device.download` and to later batches."""
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Execute every call once, waiting for each; (kernel name, seconds) in order."""
+        raise DeviceError(f"{type(self).__name__} cannot time single kernels")
+
+
+class Device(ABC):
+    """Allocator, compiler and launcher of one piece of hardware."""
+
+    name: str
+    limits: Limits
+
+    @abstractmethod
+    def alloc(self, size: int, dtype: DType) -> Any:
+        """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first."""
+
+    @abstractmethod
+    def free(self, buffer: Any) -> None:
+        """Hand a buffer back. The caller must not use it again; a batch that was prepared with it may still run."""
+
+    @abstractmethod
+    def upload(self, buffer: Any, data: Array) -> None:
+        """Copy `data` (any shape, the buffer's dtype and size) into the buffer."""
+
+    @abstractmethod
+    def download(self, buffer: Any, size: int, dtype: DType) -> Array:
+        """A fresh flat host array with the buffer's contents, after all work submitted so far."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all work submitted so far."""
+
+    @abstractmethod
+    def compile(self, sink: UOp) -> Program:
+        """Compile the kernel graph `sink`. Compiling the same sink again returns the same program."""
+
+    @abstractmethod
+    def prepare(self, calls: Sequence[Call]) -> Batch:
+        """Bind calls, each a program and its buffers in the order of the PARAM slots, for execution in order."""
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `anneal doctor`: at least name, backend, limits and dtypes."""
+        return {
+            "name": self.name,
+            "max_buffers": self.limits.max_buffers,
+            "max_binding_bytes": self.limits.max_binding_bytes,
+            "dtypes": sorted(d.name for d in self.limits.dtypes),
+        }
+
+
+class BufferPool:
+    """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
+
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves.
+    """
+
+    __slots__ = ("_drop", "_free", "budget", "held")
+
+    def __init__(self, budget: int, drop: Callable[[Any], None]) -> None:
+        self.budget = budget
+        self.held = 0
+        self._drop = drop
+        self._free: dict[Any, tuple[int, list[Any]]] = {}
+
+    def take(self, kind: Any) -> Any | None:
+        """A pooled buffer of `kind`, the one freed last, or None."""
+        entry = self._free.get(kind)
+        if entry is None:
+            return None
+        nbytes, buffers = entry
+        buffer = buffers.pop()
+        self.held -= nbytes
+        if not buffers:
+            del self._free[kind]
+        return buffer
+
+    def give(self, kind: Any, nbytes: int, buffer: Any) -> None:
+        """Keep `buffer`; may push others, or itself, out."""
+        # Every entry also costs the host an object, so tiny buffers are not free to keep.
+        nbytes += 256
+        entry = self._free.pop(kind, None) or (nbytes, [])
+        entry[1].append(buffer)
+        self._free[kind] = entry  # reinserted last: most recently used
+        self.held += nbytes
+        while self.held > self.budget:
+            oldest = next(iter(self._free))
+            nbytes, buffers = self._free[oldest]
+            victim = buffers.pop(0)
+            self.held -= nbytes
+            if not buffers:
+                del self._free[oldest]
+            self._drop(victim)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        while self._free:
+            _, (_, buffers) = self._free.popitem()
+            for buffer in buffers:
+                self._drop(buffer)
+        self.held = 0
+
+
+# Devices are opened once per process, on first use.
+_OPEN: dict[str, Device] = {}
+_AUTO: list[str] = []
+
+
+def get_device(name: str = "auto") -> Device:
+    """The device called `name`: "cpu", "webgpu", or "auto" (webgpu if there is a hardware adapter, else cpu).
+
+    Raises DeviceError, with what to do, for an unknown name or when WebGPU has no suitable adapter. Software adapters
+    are refused unless ANNEAL_ADAPTER names one or ANNEAL_REQUIRE_WEBGPU is set.
+
+    >>> get_device("cpu").name
+    'cpu'
+    """
+    device = _OPEN.get(name)
+    if device is not None:
+        return device
+    if name == "auto":
+        return _OPEN[_auto_name()]
+    if name == "cpu":
+        from anneal.backend.cpu import CpuDevice
+
+        device = CpuDevice()
+    elif name == "webgpu":
+        device = _open_webgpu()
+    else:
+        raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(DEVICE_NAMES)}")
+    _OPEN[name] = device
+    return device
+
+
+def _open_webgpu() -> Device:
+    chosen = settings.current()
+    try:
+        from anneal.backend.webgpu import open_device
+    except ImportError as e:
+        raise DeviceError(
+            f"device 'webgpu' needs the wgpu package ({e}); pip install wgpu, or choose device 'cpu'"
+        ) from e
+    opened: Device = open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
+    return opened
+
+
+def _auto_name() -> str:
+    if not _AUTO:
+        wanted = settings.current()
+        if wanted.device in ("cpu", "webgpu"):
+            get_device(wanted.device)
+            return wanted.device
+        try:
+            get_device("webgpu")
+            _AUTO.append("webgpu")
+        except DeviceError as e:
+            if wanted.require_webgpu:
+                raise
+            reason = str(e).splitlines()[0].split(";")[0]
+            print(f"anneal: no WebGPU hardware ({reason}); using the cpu device", file=sys.stderr)
+            get_device("cpu")
+            _AUTO.append("cpu")
+    return _AUTO[0]
