@@ -1,0 +1,19 @@
+"""Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
+
+from anneal.schedule.fusion import Policy
+from anneal.schedule.plan import PASSES, Call, Kernel, Pass, Plan, Schedule, clear_cache, graph, name_of, plan_for, run_passes
+
+__all__ = [
+    "PASSES",
+    "Call",
+    "Kernel",
+    "Pass",
+    "Plan",
+    "Policy",
+    "Schedule",
+    "clear_cache",
+    "graph",
+    "name_of",
+    "plan_for",
+    "run_passes",
+]

@@ -1,0 +1,330 @@
+"""Where to cut: which nodes of the tensor graph are materialised, and which kernels are merged.
+
+Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
+
+Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the order and starts of SEGMENT_SUM.
+
+Cost decisions, in the order they are taken:
+- a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND), padded,
+  reduced again, met by a second reduce, or wanted in more than one place;
+- elementwise work that an EXPAND would repeat is materialised unless it is next to free;
+- elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anneal.uop import ALU, MOVEMENT, Op, UOp
+
+__all__ = ["Group", "Policy", "base", "group_kernels", "realize_map"]
+
+# What recomputing an op costs, in units of one multiply.
+_COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
+    (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.POW), 6
+)
+_COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
+_COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
+_LEAVES = frozenset((Op.BUFFER, Op.PARAM))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits and prices of the fusion decisions. `max_buffers` is the device's storage buffers per kernel."""
+
+    max_buffers: int = 8
+    recompute_cost: int = 30  # elementwise work wanted by several kernels is recomputed up to this price
+    recompute_loads: int = 3  # ... and up to this many full-size loads
+    expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
+
+
+@dataclass
+class Group:
+    """One kernel to be: the nodes it stores (all of one shape), in structural order."""
+
+    roots: list[UOp]
+    inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
+    reduces: tuple[tuple[int, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
+    opaque: bool = False  # ARGSORT and the like, never merged
+    level: int = 0
+
+
+def base(u: UOp) -> UOp:
+    """`u` below its movement ops."""
+    while u.op in MOVEMENT:
+        u = u.src[0]
+    return u
+
+
+def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> dict[UOp, None]:
+    """The nodes of `order` (sources first) to materialise; an ordered set."""
+    consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
+    for u in order:
+        for s in dict.fromkeys(u.src):
+            consumers[s].append(u)
+    real: dict[UOp, None] = {}
+    out_set = set(outputs)
+    # forward: hard boundaries, reduces with their epilogues, buffer limit
+    reduce_of: dict[UOp, UOp | None] = {}
+    cost: dict[UOp, int] = {}
+    leaves: dict[UOp, frozenset[UOp]] = {}
+    none: frozenset[UOp] = frozenset()
+
+    def materialise(u: UOp) -> None:
+        # the value itself is kept, not a repeated or shifted view of it
+        chain = [u]
+        while chain[-1].op in MOVEMENT and chain[-1] not in real and chain[-1].op is not Op.PAD:
+            chain.append(chain[-1].src[0])
+        b = chain[-1]
+        if b.op in _LEAVES or not b.src:
+            return
+        real[b] = None
+        for c in chain:
+            reduce_of[c], cost[c], leaves[c] = None, 0, frozenset((b,))
+
+    def within_limit(src: tuple[UOp, ...]) -> frozenset[UOp]:
+        gathered = none.union(*[leaves[s] for s in src])
+        while len(gathered) >= policy.max_buffers:
+            widest = max(dict.fromkeys(src), key=lambda s: len(leaves[s]))
+            if len(leaves[widest]) <= 1:
+                break
+            materialise(widest)
+            gathered = none.union(*[leaves[s] for s in src])
+        return gathered
+
+    for u in order:
+        op = u.op
+        if op in _LEAVES:
+            reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
+            continue
+        if not u.src:
+            reduce_of[u], cost[u], leaves[u] = None, 0, none
+            continue
+        src = u.src
+        if op is Op.EXPAND:
+            s = src[0]
+            if reduce_of[s] is not None or cost[s] > policy.expand_cost:
+                materialise(s)
+            reduce_of[u], cost[u], leaves[u] = None, cost[s], leaves[s]
+        elif op is Op.PAD:
+            s = src[0]
+            if reduce_of[s] is not None:
+                materialise(s)
+            reduce_of[u], cost[u], leaves[u] = None, cost[s] + 1, leaves[s]
+        elif op in MOVEMENT:
+            s = src[0]
+            reduce_of[u], cost[u], leaves[u] = reduce_of[s], cost[s], leaves[s]
+        elif op is Op.REDUCE_AXIS:
+            s = src[0]
+            if reduce_of[s] is not None:
+                materialise(s)
+            reduce_of[u], cost[u], leaves[u] = u, cost[s] + 1000, leaves[s]
+        elif op in ALU:
+            held = dict.fromkeys(r for s in src if (r := reduce_of[s]) is not None)
+            if len(held) > 1:
+                keep = max(held, key=lambda r: (r.src[0].size, -r.size))
+                for s in dict.fromkeys(src):
+                    r = reduce_of[s]
+                    if r is not None and r is not keep:
+                        materialise(s)
+            if u.shape:
+                for s in src:
+                    if not s.shape and (reduce_of[s] is not None or cost[s] > policy.expand_cost):
+                        materialise(s)  # a scalar that every element would compute again
+            gathered = within_limit(src)
+            r = None
+            for s in src:
+                r = r or reduce_of[s]
+            reduce_of[u] = r
+            cost[u] = min(_COST[op] + sum(cost[s] for s in dict.fromkeys(src)), 1 << 20)
+            leaves[u] = gathered
+        elif op is Op.GATHER:
+            for s in src:
+                if reduce_of[s] is not None or cost[s] > policy.recompute_cost:
+                    materialise(s)
+            gathered = within_limit(src)
+            reduce_of[u], cost[u], leaves[u] = None, 3 + sum(cost[s] for s in src), gathered
+        elif op is Op.ARGSORT:
+            materialise(src[0])
+            materialise_self(real, u)
+            reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
+        elif op is Op.SEGMENT_SUM:
+            materialise(src[1])
+            materialise(src[2])
+            if reduce_of[src[0]] is not None:
+                materialise(src[0])
+            reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(src)
+        elif op is Op.CONTIGUOUS:
+            materialise_self(real, u)
+            reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
+        else:
+            raise AssertionError(op)
+        if u in out_set:
+            materialise_self(real, u)
+            reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
+        elif reduce_of[u] is not None and len(consumers[u]) > 1:
+            materialise(u)
+    # backward: elementwise work wanted by several kernels
+    home: dict[UOp, UOp | None] = {}
+    for u in reversed(order):
+        if u in real:
+            home[u] = u
+            continue
+        homes = dict.fromkeys(home[c] for c in consumers[u])
+        if len(homes) == 1:
+            home[u] = next(iter(homes))
+        elif u.op in ALU or u.op is Op.GATHER:
+            full = sum(1 for x in leaves[u] if x.size >= u.size)
+            wanted_again = full if full else 0
+            if cost[u] > policy.recompute_cost or wanted_again > policy.recompute_loads:
+                real[u] = None
+                home[u] = u
+            else:
+                home[u] = None
+        elif u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM:
+            real[u] = None
+            home[u] = u
+        else:
+            home[u] = None
+    return real
+
+
+def materialise_self(real: dict[UOp, None], u: UOp) -> None:
+    real[u] = None
+
+
+def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> list[Group]:
+    """Kernels as groups of materialised nodes, producers first.
+
+    One group a node at first; then a group joins its only consumer where both are elementwise over one shape
+    (Adam's moments and parameter), and groups on one level that reduce the same shape from a common input join
+    (a norm's two parameter gradients). Two groups on one level cannot depend on each other, so no cycle can appear.
+    """
+    groups: list[Group] = []
+    owner: dict[UOp, Group] = {}
+    for u in order:
+        if u not in real:
+            continue
+        g = _cone(u, real)
+        groups.append(g)
+        owner[u] = g
+    readers: dict[UOp, list[Group]] = {}
+    for g in groups:
+        for i in g.inputs:
+            readers.setdefault(i, []).append(g)
+    # elementwise producers into their only reader
+    gone: set[int] = set()
+    for g in reversed(groups):
+        if g.reduces or g.opaque:
+            continue
+        for i in list(g.inputs):
+            p = owner.get(i)
+            if p is None or p is g or p.reduces or p.opaque or id(p) in gone or p.roots[0].shape != g.roots[0].shape:
+                continue
+            if any(r is not g for root in p.roots for r in readers.get(root, ())) or _is_moved(g, p, real):
+                continue
+            inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in p.roots}
+            if len(inputs) + len(p.roots) + len(g.roots) > policy.max_buffers:
+                continue
+            g.roots = p.roots + g.roots
+            g.inputs = inputs
+            gone.add(id(p))
+            for root in p.roots:
+                owner[root] = g
+            for k in p.inputs:
+                readers[k] = [g if r is p else r for r in readers[k]]
+    groups = [g for g in groups if id(g) not in gone]
+    groups = _by_level(groups, owner)
+    # siblings that read the same large value over the same ranges
+    merged: list[Group] = []
+    open_: dict[tuple[object, ...], list[Group]] = {}
+    for g in groups:
+        if g.opaque:
+            merged.append(g)
+            continue
+        size = max((g.roots[0].size, *[_prod(s) for s in g.reduces]))
+        mine = {i for i in g.inputs if i.size * 2 > size}
+        signature = (g.level, g.roots[0].shape, g.reduces)
+        for h in open_.setdefault(signature, []):
+            inputs = {**h.inputs, **g.inputs}
+            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and any(i in mine for i in h.inputs):
+                h.roots = h.roots + g.roots
+                h.inputs = inputs
+                break
+        else:
+            open_[signature].append(g)
+            merged.append(g)
+    for g in merged:
+        for root in g.roots:
+            owner[root] = g
+    return _by_level(merged, owner)
+
+
+def _prod(shape: tuple[int, ...]) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+def _cone(root: UOp, real: dict[UOp, None]) -> Group:
+    g = Group([root], opaque=root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM)
+    seen = {root}
+    stack = [root]
+    reduces = []
+    while stack:
+        u = stack.pop()
+        if u.op is Op.REDUCE_AXIS:
+            reduces.append(u.src[0].shape)
+        for s in reversed(u.src):
+            if s in seen:
+                continue
+            seen.add(s)
+            if s in real or s.op in _LEAVES:
+                g.inputs[s] = None
+            elif s.src:
+                stack.append(s)
+    g.reduces = tuple(sorted(reduces))
+    return g
+
+
+def _is_moved(g: Group, p: Group, real: dict[UOp, None]) -> bool:
+    """Whether g reads p's values elsewhere than at its own index."""
+    targets = set(p.roots)
+    seen: set[UOp] = set(g.roots)
+    stack = list(g.roots)
+    while stack:
+        u = stack.pop()
+        for s in u.src:
+            if s in targets:
+                if u.op in MOVEMENT or u.op is Op.GATHER:
+                    return True
+                continue
+            if s in seen or (s in real and s not in g.roots) or s.op in _LEAVES:
+                continue
+            seen.add(s)
+            if u.op in MOVEMENT and base(s) in targets:
+                return True
+            stack.append(s)
+    return False
+
+
+def _by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
+    """Groups sorted so that producers come first, with `level` = longest path from an input."""
+    out: list[Group] = []
+    state: dict[int, int] = {}
+    for g0 in groups:
+        stack = [(g0, False)]
+        while stack:
+            g, ready = stack.pop()
+            if ready:
+                needs = [owner[i].level for i in g.inputs if i in owner and owner[i] is not g]
+                g.level = 1 + max(needs, default=-1)
+                out.append(g)
+                continue
+            if id(g) in state:
+                continue
+            state[id(g)] = 1
+            stack.append((g, True))
+            stack.extend((owner[i], False) for i in g.inputs if i in owner and owner[i] is not g)
+    return out

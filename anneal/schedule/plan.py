@@ -1,0 +1,275 @@
+"""Tensor graph -> plan: the pass pipeline, its records, and the cache.
+
+A plan is what a program means to a device: kernel calls over numbered values. It depends on structure alone. `plan_for`
+replaces the buffers of a graph by numbered parameters first; since nodes are interned, two graphs of one structure
+become the same object, and the second one finds its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from anneal.schedule.early import early_rewrites
+from anneal.schedule.fusion import Group, Policy, group_kernels, realize_map
+from anneal.schedule.memory import assign_temporaries
+from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
+from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
+
+__all__ = ["PASSES", "Call", "Kernel", "Pass", "Plan", "Schedule", "clear_cache", "name_of", "parametrise", "plan_for", "run_passes"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """One distinct kernel: its graph, and what a listing says of it."""
+
+    sink: UOp
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One numbered value of a plan."""
+
+    size: int
+    dtype: DType
+    kind: str  # "input", "output" or "temp"
+
+
+class Call(NamedTuple):
+    """One launch: values by PARAM slot; the first `outputs` of them are written."""
+
+    kernel: Kernel
+    args: tuple[int, ...]
+    outputs: int
+    phase: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Kernel calls over values. Values 0..inputs-1 are inputs; `outputs` lists the value of each sink source."""
+
+    values: tuple[Value, ...]
+    inputs: int
+    outputs: tuple[int, ...]
+    calls: tuple[Call, ...]
+    memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
+    temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The distinct kernels, in order of first use."""
+        return list(dict.fromkeys(c.kernel for c in self.calls))
+
+
+@dataclass
+class Schedule:
+    """What the passes hand on to each other; every field is printable after its pass."""
+
+    sink: UOp
+    policy: Policy
+    order: list[UOp] = field(default_factory=list)
+    real: dict[UOp, None] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    cuts: list[tuple[UOp, tuple[UOp, ...], Group]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    plan: Plan | None = None
+
+
+class Pass(NamedTuple):
+    """A step of the pipeline: it reads and fills a Schedule."""
+
+    name: str
+    run: Callable[[Schedule], None]
+    reason: str
+
+
+def _early(s: Schedule) -> None:
+    s.sink = early_rewrites(s.sink)
+
+
+def _realize(s: Schedule) -> None:
+    s.order = toposort((s.sink,))[:-1]
+    s.real = realize_map(s.order, s.sink.src, s.policy)
+
+
+def _group(s: Schedule) -> None:
+    s.groups = group_kernels(s.order, s.real, s.policy)
+
+
+def _split(s: Schedule) -> None:
+    s.cuts = [cut(g, s.real) for g in s.groups if g.roots[0].size > 0]
+
+
+def _rangeify(s: Schedule) -> None:
+    s.kernels = [_kernel_of(c) for c, _, _ in s.cuts]
+
+
+def _memory(s: Schedule) -> None:
+    s.plan = _assemble(s)
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("early-rewrites", _early, "drop what moves nothing, make compound ops simple"),
+    Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
+    Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),
+    Pass("kernel-split", _split, "cut the graph at those nodes; equal pieces become the same object"),
+    Pass("range-propagation", _rangeify, "each distinct piece: movement becomes index arithmetic, indices simplify"),
+    Pass("memory-plan", _memory, "order calls, share temporaries whose lives do not overlap"),
+)
+
+
+def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
+    """Run PASSES over a parametrised tensor graph, up to and including the pass called `until`."""
+    s = Schedule(sink, policy)
+    for p in PASSES:
+        p.run(s)
+        if p.name == until:
+            break
+    return s
+
+
+def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Group]:
+    """The group's own graph with numbered parameters for everything it reads, and what those parameters are."""
+    roots = group.roots
+    mine = set(roots)
+    new: dict[UOp, UOp] = {}
+    inputs: list[UOp] = []
+
+    def outside(u: UOp) -> bool:
+        if u in mine:
+            return False
+        if u.op is Op.PARAM or u in real:
+            if u not in new:
+                new[u] = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
+                inputs.append(u)
+            return True
+        return False
+
+    for u in toposort(roots, until=outside):
+        if u.src:
+            src = tuple([new[x] for x in u.src])
+            if u.op is Op.CONTIGUOUS:
+                new[u] = src[0]
+            else:
+                new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        else:
+            new[u] = u
+    return UOp(Op.SINK, roots[0].dtype, tuple([new[r] for r in roots])), tuple(inputs), group
+
+
+_kernels: dict[UOp, Kernel] = {}
+_plans: dict[tuple[UOp, Policy], Plan] = {}
+_MAX_KERNELS = 8192
+_MAX_PLANS = 512
+
+
+def clear_cache() -> None:
+    """Forget every plan and kernel."""
+    _kernels.clear()
+    _plans.clear()
+
+
+def _kernel_of(piece: UOp) -> Kernel:
+    found = _kernels.get(piece)
+    if found is None:
+        a = arena()
+        track, a.track = a.track, False
+        try:
+            sink = renumber(simplify_indices(split_ranges(rangeify(piece))))
+        finally:
+            a.track = track
+        if len(_kernels) >= _MAX_KERNELS:
+            _kernels.clear()
+        found = _kernels[piece] = Kernel(sink, name_of(sink))
+    return found
+
+
+def name_of(sink: UOp) -> str:
+    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, and a piece of its key."""
+    loops: list[tuple[int, str]] = []
+    reduces: list[tuple[int, str]] = []
+    for u in toposort((sink,)):
+        if u.op is Op.RANGE:
+            size = str(u.src[0].arg) if u.src[0].is_const else "n"
+            (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
+    parts = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
+    if reduces:
+        parts += ["by", *[n for _, n in sorted(reduces)]]
+    return "_".join([*parts, sink.key.hex()[:6]])
+
+
+def _assemble(s: Schedule) -> Plan:
+    values: list[Value] = []
+    number: dict[UOp, int] = {}
+    params = sorted((u for u in s.order if u.op is Op.PARAM), key=lambda u: int(u.arg[0]))
+    count = 1 + max((u.arg[0] for u in params), default=-1)
+    sizes = {u.arg[0]: u for u in params}
+    for i in range(count):
+        u = sizes.get(i)
+        values.append(Value(u.size, u.dtype, "input") if u is not None else Value(0, dtypes.float32, "input"))
+        if u is not None:
+            number[u] = i
+    wanted = set(s.sink.src)
+    for g in s.groups:
+        for r in g.roots:
+            number[r] = len(values)
+            values.append(Value(r.size, r.dtype, "output" if r in wanted else "temp"))
+    calls = []
+    for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
+        args = tuple([number[u] for u in (*group.roots, *inputs)])
+        calls.append(Call(kernel, args, len(group.roots), phase_of(group.roots[-1])))
+    memory, temporaries = assign_temporaries(values, calls)
+    outputs = tuple([number[u] for u in s.sink.src])
+    return Plan(tuple(values), count, outputs, tuple(calls), memory, temporaries)
+
+
+def phase_of(u: UOp) -> str:
+    return u.provenance[0]
+
+
+def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
+    """Replace each BUFFER by PARAM(slot, (size,)), numbered in structural order; returns the storages by slot."""
+    new: dict[UOp, UOp] = {}
+    storages: list[Any] = []
+    a = arena()
+    for u in toposort((sink,)):
+        if u.op is Op.BUFFER:
+            new[u] = UOp(Op.PARAM, u.dtype, (), (len(storages), u.shape))
+            storages.append(u.arg)
+        elif u.src:
+            src = tuple([new[x] for x in u.src])
+            if src == u.src:
+                new[u] = u
+                continue
+            a.phase = u.provenance[0]
+            new[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
+        else:
+            new[u] = u
+    return new[sink], storages
+
+
+def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether the plan was known already."""
+    a = arena()
+    track, phase, a.track = a.track, a.phase, False
+    try:
+        program, storages = parametrise(sink)
+        found = _plans.get((program, policy))
+        if found is not None:
+            return found, storages, True
+        plan = run_passes(program, policy).plan
+        assert plan is not None
+        if len(_plans) >= _MAX_PLANS:
+            del _plans[next(iter(_plans))]
+        _plans[program, policy] = plan
+        return plan, storages, False
+    finally:
+        a.track, a.phase = track, phase
+
+
+def graph(outputs: Iterable[UOp]) -> UOp:
+    """`SINK` over distinct output nodes."""
+    src: Sequence[UOp] = tuple(dict.fromkeys(outputs))
+    return UOp(Op.SINK, src[0].dtype, tuple(src))

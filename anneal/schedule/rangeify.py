@@ -1,0 +1,397 @@
+"""Range propagation: one cut of the tensor graph becomes one kernel of stores over ranges.
+
+Movement ops dissolve into index arithmetic on the way down from the outputs; a REDUCE_AXIS opens new ranges; leaves
+become loads. The work is iterative and memoised on (node, index, gate), so a value read twice at the same place is one
+node, and a value read at two places is computed twice.
+"""
+
+from __future__ import annotations
+
+import math
+
+from anneal.errors import CompilerError
+from anneal.rewrite import simplify
+from anneal.shape import linear_index, source_index
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+
+__all__ = ["rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
+
+Index = tuple[UOp, ...]
+Context = tuple[UOp, Index, UOp | None]
+
+_I32 = dtypes.int32
+
+
+def _int(value: int) -> UOp:
+    return const(_I32, value)
+
+
+def reduce_identity(op: Op, value: UOp) -> UOp:
+    """The constant that an empty reduction by `op` gives in `value`'s dtype."""
+    d = value.dtype
+    number = {Op.ADD: 0, Op.MUL: 1, Op.MAX: d.min, Op.MIN: d.max}[op]
+    return const(d, number)
+
+
+def _both(a: UOp | None, b: UOp | None) -> UOp | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return alu(Op.AND, (a, b))
+
+
+class _Ranges:
+    """Hands out range ids: siblings with equal extents at the same depth share them, nested ranges never do."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shared: dict[tuple[int, int, int], UOp] = {}
+
+    def loop(self, extent: int) -> UOp:
+        if extent == 1:
+            return _int(0)
+        self.count += 1
+        return UOp(Op.RANGE, _I32, (_int(extent),), (self.count - 1, "loop"))
+
+    def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
+        if extent.is_const and extent.arg == 1:
+            return _int(0)
+        if not extent.is_const:
+            self.count += 1
+            return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+        key = (open_ranges, position, extent.arg)
+        found = self.shared.get(key)
+        if found is None:
+            self.count += 1
+            found = self.shared[key] = UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+        return found
+
+
+def rangeify(cut: UOp) -> UOp:
+    """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
+
+    Root i is stored to slot i; all roots have one shape; leaves have the slots that follow.
+    """
+    roots = cut.src
+    ranges = _Ranges()
+    shape = roots[0].shape
+    index = tuple([ranges.loop(s) for s in shape])
+    position = linear_index(index, shape)
+    stores = []
+    lower = _Lower(ranges)
+    for slot, root in enumerate(roots):
+        param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
+        if root.op is Op.ARGSORT:
+            keys = lower.flat(root.src[0])
+            value = UOp(Op.ARGSORT, _I32, (keys, index[0])) if root.size > 1 else _int(0)
+        else:
+            value = lower.value(root, index if root.shape else ())
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
+    return UOp(Op.SINK, roots[0].dtype, tuple(stores))
+
+
+class _Lower:
+    def __init__(self, ranges: _Ranges) -> None:
+        self.ranges = ranges
+        self.memo: dict[Context, UOp] = {}
+
+    def flat(self, leaf: UOp) -> UOp:
+        while leaf.op is Op.RESHAPE:
+            leaf = leaf.src[0]
+        if leaf.op is not Op.PARAM:
+            raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
+        return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (leaf.size,)))
+
+    def load(self, leaf: UOp, index: Index, gate: UOp | None) -> UOp:
+        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (leaf.size,)))
+        position = linear_index(index, leaf.shape)
+        return UOp(Op.LOAD, leaf.dtype, (param, position) if gate is None else (param, position, gate))
+
+    def value(self, root: UOp, index: Index) -> UOp:
+        memo = self.memo
+        first: Context = (root, index, None)
+        waiting: dict[Context, tuple[list[Context], object]] = {}
+        stack = [first]
+        while stack:
+            ctx = stack[-1]
+            if ctx in memo:
+                stack.pop()
+                continue
+            todo = waiting.get(ctx)
+            if todo is None:
+                done = self.leaf(ctx)
+                if done is not None:
+                    memo[ctx] = done
+                    stack.pop()
+                    continue
+                todo = waiting[ctx] = self.children(ctx)
+                missing = [c for c in todo[0] if c not in memo]
+                if missing:
+                    stack.extend(missing)
+                    continue
+            children, extra = todo
+            missing = [c for c in children if c not in memo]
+            if missing:
+                # a gather's source is known only once its index is
+                stack.extend(missing)
+                continue
+            if extra == "gather" and len(children) == 1:
+                children.append(self.gather_source(ctx, memo[children[0]]))
+                continue
+            memo[ctx] = self.combine(ctx, [memo[c] for c in children], extra)
+            stack.pop()
+            del waiting[ctx]
+        return memo[first]
+
+    def leaf(self, ctx: Context) -> UOp | None:
+        node, index, gate = ctx
+        op = node.op
+        if op is Op.CONST:
+            return node
+        if op is Op.PARAM:
+            return self.load(node, index, gate)
+        if op is Op.IOTA:
+            return index[0]
+        if op is Op.RESHAPE and node.src[0].op is Op.PARAM:
+            param = node.src[0]
+            return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, gate)
+        return None
+
+    def children(self, ctx: Context) -> tuple[list[Context], object]:
+        node, index, gate = ctx
+        op = node.op
+        if op in ALU:
+            return [(s, index if s.shape else (), gate) for s in node.src], None
+        if op in MOVEMENT:
+            below, extra = source_index(node, index)
+            return [(node.src[0], below, _both(gate, extra))], extra
+        if op is Op.REDUCE_AXIS:
+            src = node.src[0]
+            open_ranges = gate.ranges if gate is not None else 0
+            for i in index:
+                open_ranges |= i.ranges
+            new = [self.ranges.reduce(_int(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
+            inner = list(index)
+            for a, r in zip(node.arg[1], new, strict=True):
+                inner[a] = r
+            return [(src, tuple(inner), gate)], tuple([r for r in new if r.op is Op.RANGE])
+        if op is Op.GATHER:
+            return [(node.src[1], index, gate)], "gather"
+        if op is Op.SEGMENT_SUM:
+            value, order, starts = node.src
+            first = self.load(self.shaped(starts), (index[0],), gate)
+            last = self.load(self.shaped(starts), (index[0] + 1,), gate)
+            r = self.ranges.reduce(last - first, 0, 0)
+            row = self.load(self.shaped(order), (first + r,), gate)
+            return [(value, (row, *index[1:]), gate)], (r,)
+        if op in (Op.CONTIGUOUS, Op.DETACH):
+            return [(node.src[0], index, gate)], None
+        raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
+
+    def shaped(self, leaf: UOp) -> UOp:
+        flat = self.flat(leaf)
+        return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
+
+    def gather_source(self, ctx: Context, where: UOp) -> Context:
+        node, index, gate = ctx
+        axis, size = node.arg, node.src[0].shape[node.arg]
+        inside: UOp | None = None
+        if where.vmin is None or where.vmin < 0:
+            inside = alu(Op.LT, (_int(-1), where))
+        if where.vmax is None or where.vmax >= size:
+            inside = _both(inside, alu(Op.LT, (where, _int(size))))
+        below = list(index)
+        below[axis] = where if size > 1 else _int(0)
+        return (node.src[0], tuple(below), _both(gate, inside))
+
+    def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
+        node, _index, gate = ctx
+        op = node.op
+        if op in ALU:
+            return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
+        value = values[-1]
+        if op is Op.PAD or op is Op.GATHER:
+            inner: UOp | None
+            if op is Op.PAD:
+                assert extra is None or isinstance(extra, UOp)
+                inner = extra
+            else:
+                source_gate = self.gather_source(ctx, values[0])[2]
+                inner = None if source_gate is gate else source_gate
+            if inner is None or (inner.is_const and inner.arg):
+                return value
+            full = _both(gate, inner) if op is Op.PAD else inner
+            if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
+                return value  # the gated load is zero there already
+            return alu(Op.WHERE, (inner, value, const(value.dtype, 0)))
+        if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
+            assert isinstance(extra, tuple)
+            kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
+            if not extra:
+                return value
+            if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
+                return reduce_identity(kind, value)
+            return _reduce(kind, value, extra)
+        return value
+
+
+def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    """REDUCE over the ranges the value depends on; the others only repeat it."""
+    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not r.src[0].is_const])
+    idle = math.prod(r.src[0].arg for r in ranges if r not in used)
+    if used:
+        value = UOp(Op.REDUCE, value.dtype, (value, *used), kind)
+    if idle != 1:
+        if kind is Op.ADD:
+            value = alu(Op.MUL, (value, const(value.dtype, idle)))
+        elif kind is Op.MUL:
+            power, result = value, const(value.dtype, 1)
+            while idle:  # square and multiply
+                if idle & 1:
+                    result = alu(Op.MUL, (power, result))
+                power, idle = alu(Op.MUL, (power, power)), idle >> 1
+            value = result
+    return value
+
+
+# -- splitting ranges -------------------------------------------------------------------------------------------------
+
+
+def split_ranges(sink: UOp) -> UOp:
+    """Split a range that is only ever taken apart: where `r // 32` and `r % 32` occur, r becomes `r1 * 32 + r2`.
+
+    Afterwards most indices are affine in their ranges. Before: `a[r // 32, r % 32]`; after: `a[r1, r2]`.
+    """
+    for _ in range(4):
+        cuts: dict[UOp, set[int]] = {}
+        order = toposort((sink,))
+        for u in order:
+            if u.op is Op.IDIV or u.op is Op.MOD:
+                x, c = u.src
+                if not c.is_const or c.arg <= 0:
+                    continue
+                if x.op is Op.RANGE:
+                    cuts.setdefault(x, set()).add(c.arg)
+                elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
+                    cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
+        mapping: dict[UOp, list[UOp]] = {}
+        fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
+        for r, divisors in cuts.items():
+            if not r.src[0].is_const:
+                continue
+            extent = r.src[0].arg
+            chain = [*sorted(d for d in divisors if 1 < d < extent), extent]
+            if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:], strict=False)):
+                continue
+            parts = []
+            for low, high in zip([1, *chain], chain, strict=False):
+                parts.append(UOp(Op.RANGE, _I32, (_int(high // low),), (fresh, r.arg[1])))
+                fresh += 1
+            mapping[r] = parts[::-1]
+        if not mapping:
+            return sink
+        sink = _substitute_ranges(order, mapping)
+    return sink
+
+
+def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        parts = mapping.get(u)
+        if parts is not None:
+            total, stride = parts[-1], parts[-1].src[0].arg
+            for p in reversed(parts[:-1]):
+                total = alu(Op.ADD, (alu(Op.MUL, (p, _int(stride))), total))
+                stride *= p.src[0].arg
+            new[u] = total
+        elif u.op is Op.REDUCE:
+            ranges: list[UOp] = []
+            for r in u.src[1:]:
+                ranges.extend(mapping.get(r) or [new[r]])
+            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], *ranges), u.arg)
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[order[-1]]
+
+
+def renumber(sink: UOp) -> UOp:
+    """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
+    order = toposort((sink,))
+    position = {id(u): n for n, u in enumerate(order)}
+    loops: list[UOp] = []
+    reduces: list[UOp] = []
+    for u in order:
+        if u.op is Op.RANGE:
+            (loops if u.arg[1] == "loop" else reduces).append(u)
+    strides = _strides(sink.src[0].src[1])
+    loops.sort(key=lambda r: (-strides.get(r, 0), position[id(r)]))
+    mapping: dict[UOp, UOp] = {}
+    new: dict[UOp, UOp] = {}
+    for n, r in enumerate(loops + reduces):
+        if r.arg[0] != n:
+            mapping[r] = r
+    if not mapping:
+        return sink
+    number = {r: n for n, r in enumerate(loops + reduces)}
+    for u in order:
+        if u.op is Op.RANGE:
+            new[u] = UOp(Op.RANGE, u.dtype, tuple([new[s] for s in u.src]), (number[u], u.arg[1]))
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[sink]
+
+
+def _strides(position: UOp) -> dict[UOp, int]:
+    """Coefficient of each range in an affine position."""
+    out: dict[UOp, int] = {}
+    stack = [(position, 1)]
+    while stack:
+        u, k = stack.pop()
+        if u.op is Op.ADD:
+            stack.extend((s, k) for s in u.src)
+        elif u.op is Op.MUL and u.src[1].is_const:
+            stack.append((u.src[0], k * u.src[1].arg))
+        elif u.op is Op.MUL and u.src[0].is_const:
+            stack.append((u.src[1], k * u.src[0].arg))
+        elif u.op is Op.RANGE:
+            out[u] = out.get(u, 0) + k
+    return out
+
+
+def simplify_indices(sink: UOp) -> UOp:
+    """Run the index algebra over every load, store and gate that still holds a division, modulo or comparison."""
+    order = toposort((sink,))
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Op.LOAD or u.op is Op.STORE:
+            src = [new[s] for s in u.src]
+            src[1] = simplify(src[1])
+            gate = 2 if u.op is Op.LOAD else 3
+            if len(src) > gate:
+                src[gate] = simplify(src[gate])
+                if src[gate].is_const and src[gate].arg:
+                    src.pop()
+            new[u] = UOp(u.op, u.dtype, tuple(src), u.arg)
+        elif u.op is Op.WHERE and u.src[0].op is not Op.CONST:
+            gate_expr = simplify(new[u.src[0]])
+            value = new[u.src[1]]
+            zero = new[u.src[2]]
+            if (
+                value.op is Op.LOAD
+                and len(value.src) == 3
+                and value.src[2] is gate_expr
+                and zero.is_const
+                and zero.arg == 0
+                and math.copysign(1, zero.arg) > 0
+            ):
+                new[u] = value
+            else:
+                new[u] = alu(Op.WHERE, (gate_expr, value, zero))
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[sink]

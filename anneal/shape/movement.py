@@ -1,0 +1,132 @@
+"""The six movement ops as arithmetic on indices: nothing is ever copied to move data.
+
+`source_index(node, index)` answers: to read `node` at `index`, where must its source be read, and when is that read
+inside the source? An index is a tuple of int32 expressions, one per axis; axes of size 1 are always read at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = ["flatten", "linear_index", "source_index", "unflatten"]
+
+Index = tuple[UOp, ...]
+
+
+def _int(value: int) -> UOp:
+    return const(dtypes.int32, value)
+
+
+def linear_index(index: Sequence[UOp], shape: Sequence[int]) -> UOp:
+    """The row-major position of `index` in an array of `shape`.
+
+    >>> linear_index((const(dtypes.int32, 1), const(dtypes.int32, 2)), (3, 4)).arg
+    6
+    """
+    total: UOp | None = None
+    stride = 1
+    for i, size in zip(reversed(index), reversed(shape), strict=True):
+        if size != 1:
+            term = i if stride == 1 else alu(Op.MUL, (i, _int(stride)))
+            total = term if total is None else alu(Op.ADD, (term, total))
+        stride *= size
+    return _int(0) if total is None else total
+
+
+flatten = linear_index
+
+
+def unflatten(position: UOp, shape: Sequence[int]) -> Index:
+    """The index at row-major `position` of an array of `shape`; inverse of `linear_index`."""
+    out: list[UOp] = []
+    rest = position
+    sizes = [s for s in shape if s != 1]
+    big = len(sizes)  # axes of more than one element still to produce
+    for size in reversed(shape):
+        if size == 1:
+            out.append(_int(0))
+            continue
+        big -= 1
+        if big == 0:
+            out.append(rest)
+        else:
+            out.append(alu(Op.MOD, (rest, _int(size))))
+            rest = alu(Op.IDIV, (rest, _int(size)))
+    return tuple(reversed(out))
+
+
+def _reshape(index: Index, old: Sequence[int], new: Sequence[int]) -> Index:
+    """Read an array of shape `old` where its reshape to `new` is read at `index`.
+
+    Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
+    axes costs div and mod on the axes it touches alone.
+    """
+    if 0 in old:
+        return tuple([_int(0)] * len(old))
+    out: list[UOp] = []
+    i = j = 0
+    n, m = len(old), len(new)
+    while i < n or j < m:
+        if i < n and old[i] == 1:
+            out.append(_int(0))
+            i += 1
+            continue
+        if j < m and new[j] == 1:
+            j += 1
+            continue
+        i0, j0 = i, j
+        a, b = old[i], new[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
+                a *= old[i]
+                i += 1
+            else:
+                b *= new[j]
+                j += 1
+        if i - i0 == 1 and j - j0 == 1:
+            out.append(index[j0])
+        else:
+            position = linear_index(index[j0:j], new[j0:j])
+            out.extend(unflatten(position, old[i0:i]))
+    return tuple(out)
+
+
+def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
+    """The index at which `node.src[0]` is read when movement node `node` is read at `index`, and a gate.
+
+    The gate (bool expression, or None for always true) is false where a PAD supplies its zero.
+    """
+    op, arg = node.op, node.arg
+    old = node.src[0].shape
+    if op is Op.RESHAPE:
+        return _reshape(index, old, node.shape), None
+    if op is Op.PERMUTE:
+        out = list(index)
+        for to, frm in enumerate(arg):
+            out[frm] = index[to]
+        return tuple(out), None
+    if op is Op.EXPAND:
+        zero = _int(0)
+        return tuple([zero if s == 1 else i for i, s in zip(index, old, strict=True)]), None
+    if op is Op.SHRINK:
+        return tuple([i + b if b else i for i, (b, _) in zip(index, arg, strict=True)]), None
+    if op is Op.FLIP:
+        return tuple([_int(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]), None
+    assert op is Op.PAD, op
+    gate: UOp | None = None
+    moved: list[UOp] = []
+    for i, s, (before, after) in zip(index, old, arg, strict=True):
+        if before:
+            gate = _both(gate, alu(Op.LT, (_int(before - 1), i)))
+        if after:
+            gate = _both(gate, alu(Op.LT, (i, _int(before + s))))
+        shifted = i + -before if before else i
+        moved.append(_int(0) if s == 1 and (before or after) else shifted)
+    return tuple(moved), gate
+
+
+def _both(a: UOp | None, b: UOp) -> UOp:
+    return b if a is None else alu(Op.AND, (a, b))

@@ -1,0 +1,119 @@
+"""Realize: from lazy graphs to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.backend import Device, Storage, get_device
+from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.uop import Op, UOp
+
+if TYPE_CHECKING:
+    from anneal.tensor._tensor import Tensor
+
+__all__ = ["Execution", "execute", "is_realized", "policy_for", "realize", "realize_uops", "storage_of"]
+
+# Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
+Observer = Callable[[Plan, list[Storage], list[Storage]], None]
+observers: list[Observer] = []
+
+_cache_hits = 0
+_cache_misses = 0
+
+
+def cache_statistics() -> tuple[int, int]:
+    """How often a realize found its plan, and how often it had to make one."""
+    return _cache_hits, _cache_misses
+
+
+def storage_of(u: UOp) -> Storage | None:
+    """The storage that `u` shows whole and in order, or None if it is lazy."""
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.arg if u.op is Op.BUFFER else None
+
+
+def is_realized(u: UOp) -> bool:
+    return storage_of(u) is not None
+
+
+def buffer_leaf(storage: Storage, shape: tuple[int, ...]) -> UOp:
+    """The leaf that shows `storage` as an array of `shape`."""
+    flat = UOp(Op.BUFFER, storage.dtype, (), storage)
+    return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
+
+
+def policy_for(device: Device) -> Policy:
+    """The fusion policy for a device: its buffer limit, capped where more would only slow the compiler."""
+    return Policy(max_buffers=min(device.limits.max_buffers, 16))
+
+
+class Execution:
+    """A plan bound to buffers: `run()` launches it, any number of times."""
+
+    __slots__ = ("batch", "buffers", "device", "plan", "temporaries")
+
+    def __init__(self, plan: Plan, device: Device, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
+        self.plan, self.device = plan, device
+        buffers: list[Any] = [None] * len(plan.values)
+        for i, s in enumerate(inputs):
+            buffers[i] = s.ensure()
+        for v, s in zip(plan.outputs, outputs, strict=True):
+            buffers[v] = s.ensure()
+        self.temporaries = [device.alloc(size, dtype) for size, dtype in plan.temporaries]
+        for v, t in plan.memory:
+            buffers[v] = self.temporaries[t]
+        self.buffers = buffers
+        self.batch = device.prepare([(device.compile(c.kernel.sink), [buffers[v] for v in c.args]) for c in plan.calls])
+
+    def run(self) -> None:
+        self.batch.run()
+
+    def close(self) -> None:
+        """Give the temporaries back."""
+        for t in self.temporaries:
+            self.device.free(t)
+        self.temporaries = []
+
+
+def execute(plan: Plan, device: Device, inputs: list[Storage]) -> list[Storage]:
+    """Run a plan once; returns the storages of its outputs."""
+    outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+    run = Execution(plan, device, inputs, outputs)
+    run.run()
+    run.close()
+    for observe in observers:
+        observe(plan, inputs, outputs)
+    return outputs
+
+
+def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
+    """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
+    global _cache_hits, _cache_misses
+    lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
+    done: dict[UOp, UOp] = {}
+    if lazy:
+        device = get_device(device_name)
+        plan, inputs, hit = plan_for(graph(lazy), policy_for(device))
+        _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
+        for u, storage in zip(lazy, execute(plan, device, inputs), strict=True):
+            done[u] = buffer_leaf(storage, u.shape)
+    return [done.get(u, u) for u in uops]
+
+
+def realize(tensors: Sequence[Tensor]) -> None:
+    """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory."""
+    by_device: dict[str, list[Tensor]] = {}
+    for t in tensors:
+        if not is_realized(t.uop):
+            by_device.setdefault(t.device, []).append(t)
+    for name, group in by_device.items():
+        for t, u in zip(group, realize_uops([t.uop for t in group], name), strict=True):
+            t.uop = u
+
+
+def plan_of(tensors: Sequence[Tensor], max_buffers: int = 8) -> Plan:
+    """The plan that realizing `tensors` would run, without opening a device."""
+    plan, _, _ = plan_for(graph([t.uop for t in tensors]), Policy(max_buffers=max_buffers))
+    return plan
