@@ -11,10 +11,11 @@ last tensor that needs it goes away.
 from __future__ import annotations
 
 import sys
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +51,18 @@ class Storage:
     `buffer` is the device's own object, or None until something is written. `host` is an array waiting to be uploaded.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "size")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "owner", "size")
+
+    # While a jit captures, every storage that is made from host data is noted here: its value would be frozen.
+    made: ClassVar[list[Storage] | None] = None
 
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
         self.size, self.dtype, self.device = size, dtype, device
         self.buffer: Any = None
         self.host = host
+        self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
+        if host is not None and Storage.made is not None:
+            Storage.made.append(self)
 
     def ensure(self) -> Any:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""

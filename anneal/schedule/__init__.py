@@ -1,5 +1,6 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
 
+from anneal.schedule.donate import donate
 from anneal.schedule.fusion import Policy
 from anneal.schedule.plan import PASSES, Call, Kernel, Pass, Plan, Schedule, clear_cache, graph, name_of, plan_for, run_passes
 
@@ -12,6 +13,7 @@ __all__ = [
     "Policy",
     "Schedule",
     "clear_cache",
+    "donate",
     "graph",
     "name_of",
     "plan_for",

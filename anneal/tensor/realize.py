@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from anneal.uop import Op, UOp
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["Execution", "execute", "is_realized", "policy_for", "realize", "realize_uops", "storage_of"]
+__all__ = ["Execution", "execute", "is_realized", "own", "plan_of", "policy_for", "realize", "realize_uops", "storage_of"]
 
 # Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
 Observer = Callable[[Plan, list[Storage], list[Storage]], None]
 observers: list[Observer] = []
+# Lists that get a weak reference to every tensor that is realized, while a jit captures.
+realized_watch: list[list[weakref.ref[Tensor]]] = []
 
 _cache_hits = 0
 _cache_misses = 0
@@ -42,6 +45,13 @@ def buffer_leaf(storage: Storage, shape: tuple[int, ...]) -> UOp:
     """The leaf that shows `storage` as an array of `shape`."""
     flat = UOp(Op.BUFFER, storage.dtype, (), storage)
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
+
+
+def own(t: Tensor) -> None:
+    """Note in the storage of a realized tensor that `t` shows it; jit finds its state that way."""
+    s = storage_of(t.uop)
+    if s is not None:
+        s.owner = weakref.ref(t)
 
 
 def policy_for(device: Device) -> Policy:
@@ -111,6 +121,9 @@ def realize(tensors: Sequence[Tensor]) -> None:
     for name, group in by_device.items():
         for t, u in zip(group, realize_uops([t.uop for t in group], name), strict=True):
             t.uop = u
+            own(t)
+            for watch in realized_watch:
+                watch.append(weakref.ref(t))
 
 
 def plan_of(tensors: Sequence[Tensor], max_buffers: int = 8) -> Plan:

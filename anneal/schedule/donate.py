@@ -1,0 +1,83 @@
+"""Donation: let an output take the memory of an input that nobody needs any more (a parameter's update in place)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anneal.schedule.memory import assign_temporaries
+from anneal.schedule.plan import Call, Kernel, Plan, name_of
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["donate"]
+
+
+def donate(plan: Plan, wanted: Mapping[int, int]) -> tuple[Plan, dict[int, int]]:
+    """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.
+
+    Safe means: the call that writes the output comes after every other reader of the input, and reads the input only
+    at the index it stores. Calls whose results no other call reads are moved to the end first, so that updates come
+    last. Returns the plan and the pairs that were accepted.
+    """
+    read = {v for c in plan.calls for v in c.args[c.outputs :]}
+    middle = [c for c in plan.calls if any(v in read for v in c.args[: c.outputs])]
+    last = [c for c in plan.calls if not any(v in read for v in c.args[: c.outputs])]
+    order = middle + last
+    final_reader: dict[int, int] = {}
+    for n, c in enumerate(order):
+        for v in c.args[c.outputs :]:
+            final_reader[v] = n
+    accepted: dict[int, int] = {}
+    calls: list[Call] = []
+    for n, c in enumerate(order):
+        pairs: dict[int, int] = {}
+        for slot, v in enumerate(c.args[: c.outputs]):
+            source = wanted.get(v)
+            if source is None or final_reader.get(source, -1) > n or v in read or source in accepted.values():
+                continue
+            old, new = plan.values[source], plan.values[v]
+            if old.size != new.size or old.dtype is not new.dtype:
+                continue
+            if source in c.args:
+                twin = c.args.index(source, c.outputs)
+                if not _read_in_place(c.kernel.sink, slot, twin):
+                    continue
+                pairs[twin] = slot
+            accepted[v] = source
+        calls.append(_merge(c, pairs) if pairs else c)
+    memory, temporaries = assign_temporaries(plan.values, calls)
+    donated = Plan(plan.values, plan.inputs, plan.outputs, tuple(calls), memory, temporaries)
+    return donated, accepted
+
+
+def _read_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
+    where = next(s.src[1] for s in sink.src if s.src[0].arg[0] == store_slot)
+    for u in toposort((sink,)):
+        if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
+            return False
+        if u.op is Op.ARGSORT and u.src[0].arg[0] == load_slot:
+            return False
+    return True
+
+
+_merged: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}
+
+
+def _merge(call: Call, pairs: Mapping[int, int]) -> Call:
+    """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
+    key = (call.kernel, tuple(sorted(pairs.items())))
+    keep = [s for s in range(len(call.args)) if s not in pairs]
+    kernel = _merged.get(key)
+    if kernel is None:
+        number = {s: n for n, s in enumerate(keep)}
+        new: dict[UOp, UOp] = {}
+        for u in toposort((call.kernel.sink,)):
+            if u.op is Op.PARAM:
+                slot, shape = u.arg
+                new[u] = UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
+            else:
+                new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
+        sink = new[call.kernel.sink]
+        if len(_merged) > 4096:
+            _merged.clear()
+        kernel = _merged[key] = Kernel(sink, name_of(sink))
+    return Call(kernel, tuple([call.args[s] for s in keep]), call.outputs, call.phase)
