@@ -11,6 +11,8 @@ from types import CodeType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
+from anneal.uop.arith import lossless
+from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.ops import ALU, COMPARE, Op
 
@@ -21,21 +23,10 @@ Provenance = tuple[str, CodeType | None, int]
 
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_
-_COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR))
 
 
-class UOp:
-    """One immutable, interned node: `UOp(op, dtype, src, arg, tag)`.
-
-    Within an arena two nodes with equal fields are the same object, so `is` means equal. Beside the fields it carries
-    facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
-    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i).
-    `provenance` (phase, code, line) tells who first built it and is no part of its identity.
-
-    >>> x = const(dtypes.int32, 3)
-    >>> (x + 4) is const(dtypes.int32, 7)
-    True
-    """
+class _Slots:
+    """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
     __slots__ = ("_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin")
     op: Op
@@ -49,6 +40,26 @@ class UOp:
     ranges: int
     provenance: Provenance
     _key: bytes | None
+
+
+class _Draft(_Slots):
+    __slots__ = ()
+
+
+class UOp(_Slots):
+    """One immutable, interned node: `UOp(op, dtype, src, arg, tag)`.
+
+    Within an arena two nodes with equal fields are the same object, so `is` means equal. Beside the fields it carries
+    facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
+    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i).
+    `provenance` (phase, code, line) tells who first built it and is no part of its identity.
+
+    >>> x = const(dtypes.int32, 3)
+    >>> (x + 4) is const(dtypes.int32, 7)
+    True
+    """
+
+    __slots__ = ()
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
         key = (op, dtype, src, arg, tag) if op is not _CONST else _const_key(dtype, arg, tag)
@@ -141,6 +152,8 @@ class UOp:
             v = self.arg
             if not (dtype.is_int and isinstance(v, float) and not math.isfinite(v)):
                 return const(dtype, v)
+        elif self.op is Op.CAST and lossless(self.src[0].dtype, self.dtype):
+            return self.src[0].cast(dtype)
         return UOp(Op.CAST, dtype, (self,))
 
     def replace(self, *, src: tuple[UOp, ...]) -> UOp:
@@ -198,12 +211,10 @@ def _has_key(u: UOp) -> bool:
 
 
 _CONST = Op.CONST
-_set = object.__setattr__
+_RANGE = Op.RANGE
+_ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE))
 _new = object.__new__
-_slots: dict[str, Any] = {n: UOp.__dict__[n].__set__ for n in UOp.__slots__}
-_set_op, _set_dtype, _set_src, _set_arg, _set_tag = (_slots[n] for n in ("op", "dtype", "src", "arg", "tag"))
-_set_shape, _set_vmin, _set_vmax = _slots["shape"], _slots["vmin"], _slots["vmax"]
-_set_ranges, _set_prov, _set_key = _slots["ranges"], _slots["provenance"], _slots["_key"]
+_INSIDE: dict[CodeType, bool] = {}  # code -> whether it belongs to anneal
 
 
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
@@ -234,52 +245,62 @@ class Arena:
         self._saved: list[Arena] = []
 
     def add(self, key: tuple[Any, ...], op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
-        u = _new(UOp)
-        _set_op(u, op)
-        _set_dtype(u, dtype)
-        _set_src(u, src)
-        _set_arg(u, arg)
-        _set_tag(u, tag)
-        _set_key(u, None)
+        d = _new(_Draft)
+        d.op = op
+        d.dtype = dtype
+        d.src = src
+        d.arg = arg
+        d.tag = tag
+        d._key = None
         ranges = 0
         shape: tuple[int, ...] = ()
-        for s in src:
-            ranges |= s.ranges
         vmin: Bound = None
         vmax: Bound = None
         if op in ALU:
             for s in src:
+                ranges |= s.ranges
                 if s.shape:
                     if shape and s.shape != shape:
                         raise CompilerError(f"{op.name} of shapes {[x.shape for x in src]}", node=src)
                     shape = s.shape
-            if dtype.kind != "float":
-                vmin, vmax = _alu_bounds(op, dtype, src)
+            if not dtype.is_float:
+                interval = ALU_BOUNDS.get(op)
+                vmin, vmax = interval(dtype, src) if interval is not None else (dtype.min, dtype.max)
         else:
+            for s in src:
+                ranges |= s.ranges
             rule = _SHAPES.get(op)
             if rule is not None:
                 shape = rule(src, arg)
             bound = _BOUNDS.get(op)
             if bound is not None:
                 vmin, vmax = bound(dtype, src, arg)
-            elif dtype.kind != "float":
+            elif not dtype.is_float:
                 vmin, vmax = dtype.min, dtype.max
-            if op is Op.RANGE:
+            if op is _RANGE:
                 ranges |= 1 << arg[0]
-            elif op is Op.REDUCE or op is Op.BUFFERIZE:
+            elif op in _ENDS_RANGES:
                 for r in src[1:]:
                     ranges &= ~(1 << r.arg[0])
-        _set_ranges(u, ranges)
-        _set_shape(u, shape)
-        _set_vmin(u, vmin)
-        _set_vmax(u, vmax)
+        d.ranges = ranges
+        d.shape = shape
+        d.vmin = vmin
+        d.vmax = vmax
         if self.track:
-            f = sys._getframe(2)
-            while f.f_back is not None and f.f_globals.get("__name__", "").startswith("anneal."):
+            f = sys._getframe(1)
+            while f.f_back is not None:
+                code = f.f_code
+                inside = _INSIDE.get(code)
+                if inside is None:
+                    inside = _INSIDE[code] = f.f_globals.get("__name__", "").startswith("anneal.")
+                if not inside:
+                    break
                 f = f.f_back
-            _set_prov(u, (self.phase, f.f_code, f.f_lineno))
+            d.provenance = (self.phase, f.f_code, f.f_lineno)
         else:
-            _set_prov(u, (self.phase, None, 0))
+            d.provenance = (self.phase, None, 0)
+        d.__class__ = UOp  # type: ignore[assignment]
+        u: UOp = d  # type: ignore[assignment]
         nodes = self.nodes
         nodes[key] = u
         if len(nodes) > self._limit:
@@ -366,106 +387,25 @@ for _op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK, Op.FLIP, Op.CONTIGUOUS
     _BOUNDS[_op] = lambda _, src, __: (src[0].vmin, src[0].vmax)
 
 
-def _corners(a: UOp, b: UOp, f: Callable[[int, int], int]) -> tuple[int, int]:
-    v = [f(x, y) for x in (a.vmin, a.vmax) for y in (b.vmin, b.vmax)]  # type: ignore[arg-type]
-    return min(v), max(v)
-
-
-def _alu_bounds(op: Op, dtype: DType, src: tuple[UOp, ...]) -> tuple[Bound, Bound]:
-    """Interval arithmetic over inclusive integer bounds; the dtype's whole range where nothing better is known."""
-    lo: Bound = dtype.min
-    hi: Bound = dtype.max
-    a = src[0]
-    if op in COMPARE:
-        b = src[1]
-        if a.vmin is None or b.vmin is None:
-            return False, True
-        assert a.vmax is not None and b.vmax is not None
-        if op is Op.LT:
-            return a.vmax < b.vmin, not a.vmin >= b.vmax
-        apart = a.vmax < b.vmin or b.vmax < a.vmin
-        same = a.vmin == a.vmax == b.vmin == b.vmax
-        return (same, not apart) if op is Op.EQ else (apart, not same)
-    if op is Op.WHERE:
-        b, c = src[1], src[2]
-        if b.vmin is None or c.vmin is None:
-            return lo, hi
-        return min(b.vmin, c.vmin), max(b.vmax, c.vmax)  # type: ignore[type-var]
-    if any(s.vmin is None for s in src) or a.dtype.kind == "float":
-        return lo, hi
-    if op is Op.CAST:
-        lo2, hi2 = a.vmin, a.vmax
-        if dtype.kind == "bool":
-            return bool(lo2 and lo2 > 0 or hi2 and hi2 < 0), bool(lo2 or hi2)
-        return (int(lo2), int(hi2)) if dtype.min <= lo2 and hi2 <= dtype.max else (lo, hi)  # type: ignore[operator, arg-type]
-    if dtype.kind == "bool":
-        if len(src) == 2:
-            b = src[1]
-            if op in (Op.AND, Op.MUL, Op.MIN):
-                return a.vmin and b.vmin, a.vmax and b.vmax
-            if op in (Op.OR, Op.ADD, Op.MAX):
-                return a.vmin or b.vmin, a.vmax or b.vmax
-        if op is Op.NOT:
-            return not a.vmax, not a.vmin
-        return False, True
-    if len(src) == 2:
-        b = src[1]
-        got: tuple[Any, Any] | None = None
-        if op is Op.ADD:
-            got = a.vmin + b.vmin, a.vmax + b.vmax  # type: ignore[operator]
-        elif op is Op.SUB:
-            got = a.vmin - b.vmax, a.vmax - b.vmin  # type: ignore[operator]
-        elif op is Op.MUL:
-            got = _corners(a, b, lambda x, y: x * y)
-        elif op is Op.MAX:
-            got = max(a.vmin, b.vmin), max(a.vmax, b.vmax)  # type: ignore[type-var]
-        elif op is Op.MIN:
-            got = min(a.vmin, b.vmin), min(a.vmax, b.vmax)  # type: ignore[type-var]
-        elif op is Op.IDIV and (b.vmin > 0 or b.vmax < 0):  # type: ignore[operator]
-            got = _corners(a, b, lambda x, y: x // y)
-        elif op is Op.MOD and b.vmin == b.vmax and b.vmin > 0:  # type: ignore[operator]
-            c = b.vmin
-            if a.vmin // c == a.vmax // c:  # type: ignore[operator]
-                got = a.vmin % c, a.vmax % c  # type: ignore[operator]
-            else:
-                got = 0, c - 1  # type: ignore[operator]
-        elif op is Op.AND and (a.vmin >= 0 or b.vmin >= 0):  # type: ignore[operator]
-            tops = [s.vmax for s in (a, b) if s.vmin >= 0]  # type: ignore[operator]
-            got = 0, min(tops)  # type: ignore[type-var]
-        elif op is Op.SHL and b.vmin == b.vmax and 0 <= b.vmin < 64:  # type: ignore[operator]
-            got = a.vmin << b.vmin, a.vmax << b.vmin  # type: ignore[operator]
-        elif op is Op.SHR and b.vmin == b.vmax and 0 <= b.vmin < 64:  # type: ignore[operator]
-            got = a.vmin >> b.vmin, a.vmax >> b.vmin  # type: ignore[operator]
-        if got is not None and dtype.min <= got[0] and got[1] <= dtype.max:
-            return got
-        return lo, hi
-    if op is Op.NEG and dtype.kind == "int" and a.vmin > dtype.min:  # type: ignore[operator]
-        return -a.vmax, -a.vmin  # type: ignore[operator]
-    return lo, hi
-
-
 # -- elementwise constructor with folding -----------------------------------------------------------------------------
-
-from anneal.uop.fold import FOLD  # noqa: E402  (needs UOp and const)
 
 _FOLDABLE = ALU - {Op.CAST, Op.BITCAST}
 
 
 def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
     """The elementwise node `op(*src)`, folded by the creation rules. The dtype follows from the op."""
-    if op in COMPARE:
-        dtype = _BOOL
-    elif op is Op.WHERE:
-        dtype = src[1].dtype
-    else:
-        dtype = src[0].dtype
-    rule = FOLD.get(op)
+    rule, dtype, typed = _ALU_FACTS[op]
+    if dtype is None:
+        dtype = src[typed].dtype
     if rule is not None:
-        folded = rule(dtype, src)
+        folded: UOp | None = rule(dtype, src)
         if folded is not None:
             return folded
-    u = UOp(op, dtype, src, None, tag)
-    if u.vmin == u.vmax and u.vmin is not None and not u.shape:
+    key = (op, dtype, src, None, tag)
+    u = _current.nodes.get(key)
+    if u is None:
+        u = _current.add(key, op, dtype, src, None, tag)
+    if u.vmin is not None and u.vmin == u.vmax and not u.shape:
         return const(dtype, u.vmin)
     return u
 
@@ -498,3 +438,11 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
                 stack.pop()
                 out.append(node)
     return out
+
+
+from anneal.uop.fold_rules import FOLD  # noqa: E402  (generated; needs alu and const)
+
+# op -> (fold rule, dtype if the op fixes it, else the source that gives it)
+_ALU_FACTS: dict[Op, tuple[Callable[[DType, Any], Any] | None, DType | None, int]] = {
+    op: (FOLD.get(op), _BOOL if op in COMPARE else None, int(op is Op.WHERE)) for op in ALU
+}

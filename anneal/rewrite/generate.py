@@ -1,0 +1,622 @@
+"""Turns `.upat` files into plain-Python match functions (the language is described in README.md, beside this file).
+
+`python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
+
+>>> print(generate("table t\\nx * 1 -> x\\n", "t.upat").splitlines()[-1])
+T: dict[Op, Callable[[Any, Any], Any]] = {Op.MUL: _t_mul}
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anneal.errors import CompilerError
+from anneal.uop.ops import ALL, ALU, COMPARE, TERNARY, UNARY, Op
+
+__all__ = ["Rule", "generate", "main", "parse", "targets"]
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+KINDS = ("rewrite", "fold", "gradient")
+_COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
+_BINARY: dict[type[ast.operator], Op] = {
+    ast.Add: Op.ADD,
+    ast.Sub: Op.SUB,
+    ast.Mult: Op.MUL,
+    ast.Div: Op.DIV,
+    ast.FloorDiv: Op.IDIV,
+    ast.Mod: Op.MOD,
+    ast.Pow: Op.POW,
+    ast.BitAnd: Op.AND,
+    ast.BitOr: Op.OR,
+    ast.BitXor: Op.XOR,
+    ast.LShift: Op.SHL,
+    ast.RShift: Op.SHR,
+}
+_UNARY: dict[type[ast.unaryop], Op] = {ast.USub: Op.NEG, ast.Invert: Op.NOT, ast.Not: Op.NOT}
+_COMPARE: dict[type[ast.cmpop], Op] = {ast.Lt: Op.LT, ast.Gt: Op.LT, ast.Eq: Op.EQ, ast.NotEq: Op.NE}
+_DTYPE_TESTS = {
+    "int": "{}.dtype.is_int",
+    "uint": "{}.dtype.kind == 'uint'",
+    "float": "{}.dtype.is_float",
+    "bool": "{}.dtype is dtypes.bool_",
+    "index": "{}.dtype is dtypes.int32",
+}
+_CONST_NAME = re.compile(r"c\d*$")
+_ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(_DTYPE_TESTS) + r")\b")
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a table, as text."""
+
+    table: str
+    pattern: str
+    result: str
+    guard: str
+    comment: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        guard = f" if {self.guard}" if self.guard else ""
+        return f"{self.pattern} -> {self.result}{guard}"
+
+
+@dataclass
+class Table:
+    """A named table: its kind, whether rules must keep shapes, its rules in order."""
+
+    name: str
+    kind: str
+    shapes: bool
+    rules: list[Rule] = field(default_factory=list)
+
+
+@dataclass
+class File:
+    """A parsed `.upat` file: modules it may call, tables in order."""
+
+    uses: list[tuple[str, list[str]]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    head: list[str] = field(default_factory=list)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    pending: tuple[int, str] | None = None
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.rstrip()
+        if pending and line[:1].isspace():
+            pending = (pending[0], f"{pending[1]} {line.strip()}")
+            continue
+        if pending:
+            yield pending
+        pending = None
+        if not line or line.startswith("#"):
+            yield number, line.strip()
+        else:
+            pending = (number, line)
+    if pending:
+        yield pending
+
+
+def parse(text: str, name: str) -> File:
+    """Read a `.upat` text. Raises CompilerError with file and line for what is not a rule, a table or a use line."""
+    out = File()
+    comment: list[str] = []
+    after_rule = False
+    for number, line in _logical_lines(text):
+        if not line:
+            comment = []
+        elif line.startswith("#"):
+            if after_rule:
+                comment = []
+            comment.append(line[1:].strip())
+            if not out.tables:
+                out.head.append(line[1:].strip())
+        elif line.startswith("use "):
+            module, _, names = line[4:].partition(":")
+            out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
+        elif line.startswith("table "):
+            words = line.split("#")[0].split()
+            options = dict(w.split("=", 1) for w in words[2:])
+            kind = options.pop("kind", "rewrite")
+            shapes = options.pop("shapes", "on" if kind == "fold" else "off") == "on"
+            if kind not in KINDS or options:
+                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)} and shapes=on|off: {line}")
+            out.tables.append(Table(words[1], kind, shapes))
+            comment = []
+        else:
+            pattern, arrow, rest = line.partition("->")
+            if not arrow or not out.tables:
+                raise CompilerError(
+                    f"{name}:{number}: a rule is `pattern -> replacement [if guard]` in a table: {line}"
+                )
+            result, _, guard = rest.partition(" if ")
+            table = out.tables[-1]
+            parts = [" ".join(p.split()) for p in (pattern, result, guard)]
+            table.rules.append(Rule(table.name, parts[0], parts[1], parts[2], " ".join(comment), number))
+        after_rule = bool(line) and not line.startswith("#")
+    return out
+
+
+# -- patterns -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Var:
+    """Any node, or any constant, bound to a name."""
+
+    name: str
+    dtype: str = ""
+
+    @property
+    def const(self) -> bool:
+        return _CONST_NAME.match(self.name) is not None
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A constant equal to a number."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
+
+    op: Op
+    src: tuple[Var | Lit | Node, ...]
+    arg: tuple[ast.expr, ...] | None = None
+    rest: str = ""
+
+
+Pattern = Var | Lit | Node
+
+
+def _annotated(text: str) -> str:
+    return _ANNOTATED.sub(r"(\1@\2)", text)
+
+
+def _expr(text: str, where: str) -> ast.expr:
+    try:
+        return ast.parse(_annotated(text), mode="eval").body
+    except SyntaxError as e:
+        raise CompilerError(f"{where}: {e.msg} in `{text}`") from None
+
+
+def _op_named(e: ast.expr) -> Op | None:
+    return ALL.get(e.id.upper()) if isinstance(e, ast.Name) and e.id == e.id.lower() else None
+
+
+def _call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
+    """(op, arg patterns) of `op(...)` or `op[arg](...)`; op is None when the name is no op."""
+    if isinstance(e.func, ast.Subscript):
+        index = e.func.slice
+        return _op_named(e.func.value), tuple(index.elts) if isinstance(index, ast.Tuple) else (index,)
+    return _op_named(e.func), None
+
+
+def _is_literal(e: ast.expr) -> bool:
+    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+        e = e.operand
+    return isinstance(e, ast.Constant)
+
+
+def _pattern(e: ast.expr, where: str) -> Pattern:
+    """The pattern that an expression writes (expressions in a rule are a few levels deep, so recursion is fine)."""
+    if _is_literal(e):
+        return Lit(ast.unparse(e))
+    if isinstance(e, ast.Name):
+        return Var(e.id)
+    if isinstance(e, ast.BinOp):
+        if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
+            return Var(e.left.id, e.right.id)
+        if type(e.op) in _BINARY:
+            return Node(_BINARY[type(e.op)], (_pattern(e.left, where), _pattern(e.right, where)))
+    if isinstance(e, ast.UnaryOp) and type(e.op) in _UNARY:
+        return Node(_UNARY[type(e.op)], (_pattern(e.operand, where),))
+    if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in _COMPARE:
+        pair = (_pattern(e.left, where), _pattern(e.comparators[0], where))
+        return Node(_COMPARE[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
+    if isinstance(e, ast.Call):
+        op, arg = _call_parts(e)
+        if op is not None:
+            rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
+            plain = e.args[:-1] if rest is not None else e.args
+            name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
+            return Node(op, tuple(_pattern(a, where) for a in plain), arg, name)
+    raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
+
+
+def _vars(p: Pattern) -> Iterator[Var]:
+    if isinstance(p, Var):
+        yield p
+    elif isinstance(p, Node):
+        for s in p.src:
+            yield from _vars(s)
+
+
+def _orders(p: Pattern) -> Iterator[Pattern]:
+    """`p` with the sources of its commutative ops in every order that a node can have."""
+    if not isinstance(p, Node):
+        yield p
+        return
+    for src in itertools.product(*(list(_orders(s)) for s in p.src)):
+        yield Node(p.op, src, p.arg, p.rest)
+        if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
+            yield Node(p.op, src[::-1], p.arg, p.rest)
+
+
+def _shape_of(p: Pattern, names: dict[str, str]) -> str:
+    """Equal for patterns that match the same nodes: names are numbered as they come."""
+    if isinstance(p, Var):
+        kind = "c" if p.const else "x"
+        return p.name if p.name == "_" else names.setdefault(p.name, f"{kind}{len(names)}") + p.dtype
+    if isinstance(p, Lit):
+        return p.value
+    arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
+    return f"{p.op.name}{arg}({','.join(_shape_of(s, names) for s in p.src)}*{p.rest})"
+
+
+def _all_alu(p: Pattern) -> bool:
+    return not isinstance(p, Node) or (p.op in ALU and all(_all_alu(s) for s in p.src))
+
+
+# -- code -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a match: a test, an assignment, or the last lines that build the result."""
+
+    kind: str
+    text: str
+
+
+class _Writer:
+    """Writes one rule (one order of its sources) as a list of steps."""
+
+    def __init__(self, rule: Rule, table: Table, helpers: frozenset[str], where: str) -> None:
+        self.rule, self.table, self.helpers, self.where = rule, table, helpers, where
+        self.names: dict[str, str] = {}
+        self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
+        self.root = "y" if table.kind == "gradient" else "u"
+
+    def steps(self, pattern: Node) -> list[Step]:
+        tests: list[Step] = []
+        late: list[Step] = []
+        self._sources(pattern, self.root, tests, late, top=True)
+        for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind == "gradient" else ():
+            self.names.setdefault(name, name)
+        if self.table.kind != "fold":
+            self.names.setdefault(self.root, self.root)
+        steps = tests + late
+        if self.rule.guard:
+            steps.append(Step("test", self._python(_expr(self.rule.guard, self.where))))
+        result = self._result()
+        if self.table.shapes and _all_alu(pattern):
+            kept = set(re.findall(r"\w+", "\n".join(result)))
+            free = (x.name for x in _vars(pattern) if x.name != "_" and not x.const)
+            alive = list(dict.fromkeys(self.names[n] for n in free))
+            for v in (v for v in alive if v not in kept):
+                same = "".join(f" or {v}.shape == {k}.shape" for k in alive if k in kept)
+                steps.append(Step("test", f"(not {v}.shape{same})" if same else f"not {v}.shape"))
+        steps.append(Step("leaf", "\n".join(result)))
+        return steps
+
+    def _sources(self, p: Node, path: str, tests: list[Step], late: list[Step], top: bool = False) -> None:
+        self._arg(p, path, tests)
+        kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
+        src = "src" if top and self.table.kind == "fold" else f"{path}.src"
+        if p.op not in ALU:
+            size = len(kids)
+            if p.rest:
+                if size:
+                    tests.append(Step("test", f"len({src}) >= {size}"))
+            else:
+                tests.append(Step("test", f"len({src}) == {size}"))
+        elif len(kids) != (1 if p.op in UNARY else 3 if p.op in TERNARY else 2):
+            raise CompilerError(f"{self.where}: {p.op.name} does not take {len(kids)} sources")
+        if kids and (self.table.kind != "fold" or not top):
+            if p.rest:
+                tests.extend(Step("bind", f"{k} = {src}[{i}]") for i, k in enumerate(kids))
+            else:
+                tests.append(Step("bind", f"{', '.join(kids)}{',' if len(kids) == 1 else ''} = {src}"))
+        if p.rest and p.rest != "_":
+            self.names[p.rest] = f"{src}[{len(kids)}:]"
+        # the right source first: it is the constant, if there is one
+        for k, s in reversed(list(zip(kids, p.src, strict=True))):
+            if isinstance(s, Lit):
+                tests.append(Step("test", f"{k}.op is _CONST"))
+                same = "is" if s.value in ("True", "False") else "=="
+                tests.append(Step("test", f"{k}.arg {same} {s.value}"))
+            elif isinstance(s, Node):
+                tests.append(Step("test", f"{k}.op is Op.{s.op.name}"))
+            elif s.const and s.name not in self.names:
+                tests.append(Step("test", f"{k}.op is _CONST"))
+        for k, s in zip(kids, p.src, strict=True):
+            if isinstance(s, Var) and s.name != "_":
+                if s.name in self.names:
+                    late.append(Step("test", f"{k} is {self.names[s.name]}"))
+                self.names.setdefault(s.name, k)
+            if isinstance(s, Var) and s.dtype:
+                late.append(Step("test", _DTYPE_TESTS[s.dtype].format(k)))
+        for k, s in zip(kids, p.src, strict=True):
+            if isinstance(s, Node):
+                self._sources(s, k, tests, late)
+
+    def _arg(self, p: Node, path: str, tests: list[Step]) -> None:
+        if p.arg is None:
+            return
+        parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
+        for part, e in zip(parts, p.arg, strict=True):
+            op = _op_named(e)
+            if op is not None:
+                tests.append(Step("test", f"{part} is Op.{op.name}"))
+            elif isinstance(e, ast.Name):
+                if e.id != "_":
+                    self.names[e.id] = part
+            else:
+                tests.append(Step("test", f"{part} == {ast.unparse(e)}"))
+
+    # -- results
+    def _result(self) -> list[str]:
+        e = _expr(self.rule.result, self.where)
+        if self.table.kind == "gradient":
+            if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
+                return self._maybe(self._python(e.elts[0].value), "{}")
+            parts = e.elts if isinstance(e, ast.Tuple) else [e]
+            code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
+            return [f"return ({', '.join(code)}{',' if len(code) == 1 else ''})"]
+        form = "{}" if self.table.kind == "fold" else f"({{}}, {self.rule.text!r})"
+        if isinstance(e, ast.Set):
+            return self._maybe(self._python(e.elts[0]), form.format(f"const({self.dtype}, {{}})"))
+        if isinstance(e, ast.Call) and _call_parts(e)[0] is None:
+            return self._maybe(self._build(e, self.dtype), form)
+        return [f"return {form.format(self._build(e, self.dtype))}"]
+
+    def _maybe(self, value: str, form: str) -> list[str]:
+        return [f"r = {value}", "if r is not None:", f"    return {form.format('r')}"]
+
+    def _python(self, e: ast.expr) -> str:
+        """Guards and `{...}`: Python as written, with bound names and v(), lo(), hi() put in place."""
+        return ast.unparse(_Substitute(self.names).visit(ast.parse(ast.unparse(e), mode="eval").body))
+
+    def _dtype_of(self, e: ast.expr, default: str) -> str | None:
+        """Source text of the dtype that `e` has, None if it is a bare number."""
+        if isinstance(e, ast.Name):
+            return f"{self.names.get(e.id, e.id)}.dtype"
+        if _is_literal(e) or isinstance(e, ast.Set):
+            return None
+        if isinstance(e, ast.BinOp):
+            return self._dtype_of(e.left, default) or self._dtype_of(e.right, default)
+        if isinstance(e, ast.UnaryOp):
+            return self._dtype_of(e.operand, default)
+        if isinstance(e, ast.Compare):
+            return "dtypes.bool_"
+        if isinstance(e, ast.Call):
+            op, _ = _call_parts(e)
+            if op in (Op.CAST, Op.BITCAST):
+                return self._python(e.args[1])
+            if op in COMPARE:
+                return "dtypes.bool_"
+            if op is Op.WHERE:
+                return self._dtype_of(e.args[1], default) or self._dtype_of(e.args[2], default)
+            if op is not None and e.args:
+                return self._dtype_of(e.args[0], default)
+            return default
+        if isinstance(e, ast.Attribute | ast.Subscript):
+            return f"{self._python(e)}.dtype"
+        return default
+
+    def _build(self, e: ast.expr, dtype: str) -> str:
+        """Source text that makes the node `e`; bare numbers take `dtype`."""
+        if _is_literal(e):
+            return f"const({dtype}, {ast.unparse(e)})"
+        if isinstance(e, ast.Set):
+            return f"const({dtype}, {self._python(e.elts[0])})"
+        if isinstance(e, ast.Name):
+            if e.id not in self.names:
+                raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
+            return self.names[e.id]
+        if isinstance(e, ast.BinOp) and type(e.op) in _BINARY:
+            return self._alu(_BINARY[type(e.op)], [e.left, e.right], dtype)
+        if isinstance(e, ast.UnaryOp) and type(e.op) in _UNARY:
+            return self._alu(_UNARY[type(e.op)], [e.operand], dtype)
+        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in _COMPARE:
+            pair = [e.left, e.comparators[0]]
+            return self._alu(_COMPARE[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype)
+        if isinstance(e, ast.Call):
+            return self._call(e, dtype)
+        return self._python(e)
+
+    def _alu(self, op: Op, args: list[ast.expr], dtype: str) -> str:
+        if op is Op.WHERE:
+            inner = next((d for a in args[1:] if (d := self._dtype_of(a, dtype))), dtype)
+            parts = [self._build(args[0], "dtypes.bool_"), *(self._build(a, inner) for a in args[1:])]
+        else:
+            inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
+            parts = [self._build(a, inner) for a in args]
+        return f"alu(Op.{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
+
+    def _call(self, e: ast.Call, dtype: str) -> str:
+        op, arg = _call_parts(e)
+        if op is None:
+            name = ast.unparse(e.func)
+            if name not in self.helpers and not isinstance(e.func, ast.Attribute):
+                raise CompilerError(f"{self.where}: `{name}` is no op and comes from no `use` line")
+            func = name if name in self.helpers else self._python(e.func)
+            args = [ast.unparse(a) if _is_literal(a) else self._build(a, dtype) for a in e.args]
+            args += [f"{k.arg}={self._python(k.value)}" for k in e.keywords]
+            return f"{func}({', '.join(args)})"
+        if op in (Op.CAST, Op.BITCAST):
+            to = self._python(e.args[1])
+            x = self._build(e.args[0], dtype)
+            return f"{x}.cast({to})" if op is Op.CAST else f"UOp(Op.BITCAST, {to}, ({x},))"
+        if op in ALU:
+            return self._alu(op, e.args, dtype)
+        given = next((self._python(k.value) for k in e.keywords if k.arg == "dtype"), None)
+        inner = given or next((d for a in e.args if (d := self._dtype_of(a, dtype))), dtype)
+        src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
+        parts = [self._arg_text(a) for a in arg or ()]
+        text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+        return f"UOp(Op.{op.name}, {inner}, ({', '.join(src)}{',' if len(src) == 1 else ''}), {text})"
+
+    def _arg_text(self, e: ast.expr) -> str:
+        op = None if isinstance(e, ast.Name) and e.id in self.names else _op_named(e)
+        return f"Op.{op.name}" if op else self._python(e)
+
+
+class _Substitute(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self.names:
+            return ast.parse(self.names[node.id], mode="eval").body
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        attribute = {"v": "arg", "lo": "vmin", "hi": "vmax"}.get(name)
+        return ast.Attribute(node.args[0], attribute, ast.Load()) if attribute else node
+
+
+def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -> None:
+    """Nested ifs: neighbours that begin with the same step share it, so the order of rules is kept."""
+    pad = "    " * depth
+    i = 0
+    while i < len(rules):
+        step = rules[i][1][0]
+        j = i + 1
+        while j < len(rules) and step.kind != "leaf" and rules[j][1][0] == step:
+            j += 1
+        group = [(text, steps[1:]) for text, steps in rules[i:j]]
+        if step.kind == "leaf":
+            out.append(f"{pad}# {rules[i][0]}")
+            out.extend(pad + line for line in step.text.splitlines())
+        elif step.kind == "bind":
+            out.append(pad + step.text)
+            _emit(group, depth, out)
+        else:
+            # a run of tests that nobody else shares is one condition
+            tests = [step.text]
+            while len(group) == 1 and group[0][1][0].kind == "test":
+                tests.append(group[0][1][0].text)
+                group = [(group[0][0], group[0][1][1:])]
+            joined = " and ".join(f"({t})" if " or " in t and t[0] != "(" and len(tests) > 1 else t for t in tests)
+            out.append(f"{pad}if {joined}:")
+            _emit(group, depth + 1, out)
+        i = j
+
+
+def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: frozenset[str], name: str) -> list[str]:
+    compiled: list[tuple[str, list[Step]]] = []
+    for rule, pattern in rules:
+        where = f"{name}:{rule.line}"
+        seen: set[str] = set()
+        for order in _orders(pattern):
+            assert isinstance(order, Node)
+            shape = _shape_of(order, {})
+            if shape in seen and not rule.guard:
+                continue
+            seen.add(shape)
+            compiled.append((rule.text, _Writer(rule, table, helpers, where).steps(order)))
+    function = f"_{table.name}_{op.name.lower()}"
+    if table.kind == "fold":
+        arity = 1 if op in UNARY else 3 if op in TERNARY else 2
+        kids = ", ".join(f"s{i}" for i in range(arity))
+        lines = [f"def {function}(dtype: DType, src: Any) -> Any:", f"    {kids}{',' if arity == 1 else ''} = src"]
+    elif table.kind == "gradient":
+        lines = [f"def {function}(y: Any, g: Any) -> Any:"]
+    else:
+        lines = [f"def {function}(u: Any, ctx: Any) -> Any:"]
+    _emit(compiled, 1, lines)
+    lines.append("    return None")
+    return lines
+
+
+def generate(text: str, name: str) -> str:
+    """The Python module for a `.upat` text; `name` is what errors and the header call it."""
+    file = parse(text, name)
+    helpers = frozenset(n for _, names in file.uses for n in names)
+    body: list[str] = []
+    listing: list[str] = []
+    for table in file.tables:
+        by_op: dict[Op, list[tuple[Rule, Node]]] = {}
+        for rule in table.rules:
+            pattern = _pattern(_expr(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
+            if not isinstance(pattern, Node):
+                raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
+            by_op.setdefault(pattern.op, []).append((rule, pattern))
+            listing.append(f"    {(table.name, rule.text, pattern.op.name, rule.comment, rule.line)!r},")
+        for op, rules in by_op.items():
+            body += ["", "", *_function(table, op, rules, helpers, name)]
+        kind = "DType, Any" if table.kind == "fold" else "Any, Any"
+        entries = ", ".join(f"Op.{op.name}: _{table.name}_{op.name.lower()}" for op in by_op)
+        body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{{entries}}}"]
+    code = "\n".join(body)
+    words = set(re.findall(r"\w+", code))
+    uses = [f"from {module} import {', '.join(sorted(words & set(names)))}" for module, names in file.uses]
+    node = [n for n in ("UOp", "alu", "const") if f"{n}(" in code]
+    header = [
+        f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
+        "# fmt: off",
+        "",
+        "from __future__ import annotations",
+        "",
+        *(["import math"] if re.search(r"\bmath\.", code) else []),
+        "from collections.abc import Callable",
+        "from typing import Any",
+        "",
+        f"from anneal.uop.dtype import DType{', dtypes' if 'dtypes.' in code else ''}",
+        *([f"from anneal.uop.node import {', '.join(node)}"] if node else []),
+        "from anneal.uop.ops import Op",
+        *(u for u in uses if not u.endswith("import ")),
+        "",
+        *(["_CONST = Op.CONST"] if "_CONST" in code else []),
+        "RULES: tuple[tuple[str, str, str, str, int], ...] = (",
+        *listing,
+        ")",
+    ]
+    return "\n".join(header) + code + "\n"
+
+
+# -- command --------------------------------------------------------------------------------------------------------
+
+
+def targets() -> list[tuple[Path, Path]]:
+    """(rule file, generated module) for every `.upat` under the package."""
+    return [(p, p.with_name(f"{p.stem}_rules.py")) for p in sorted(_PACKAGE.rglob("*.upat"))]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write stale modules, or with `--check` name them; the exit code is 1 if `--check` found one."""
+    check = "--check" in (sys.argv[1:] if argv is None else argv)
+    stale = 0
+    for source, target in targets():
+        wanted = generate(source.read_text(), source.relative_to(_PACKAGE.parent).as_posix())
+        if target.exists() and target.read_text() == wanted:
+            continue
+        stale += 1
+        if check:
+            print(f"{target}: stale; run python -m anneal.rewrite.generate", file=sys.stderr)
+        else:
+            target.write_text(wanted)
+            print(target)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

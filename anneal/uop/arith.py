@@ -1,0 +1,56 @@
+"""What the creation rules ask: did this integer node wrap, may this cast go, what is this function of a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType
+
+__all__ = ["calc", "exact", "inverse", "lossless", "sign"]
+
+
+def exact(u: Any) -> bool:
+    """Whether the integer node `u` is known not to wrap around.
+
+    Bounds of a node that may wrap are the dtype's whole range (see `node.py`), so narrower ones are a proof.
+    """
+    return bool(u.vmin > u.dtype.min or u.vmax < u.dtype.max)
+
+
+def lossless(a: DType, b: DType) -> bool:
+    """Whether every value of `a` survives a cast to `b` unchanged.
+
+    >>> from anneal.uop.dtype import dtypes
+    >>> lossless(dtypes.uint8, dtypes.int16), lossless(dtypes.int32, dtypes.float32)
+    (True, False)
+    """
+    if a is b or a.kind == "bool":
+        return True
+    if b.kind == "float":
+        digits = {16: 11, 32: 24, 64: 53}[b.bits]
+        return a.bits <= b.bits if a.kind == "float" else a.bits <= digits
+    return a.is_int and b.is_int and bool(b.min <= a.min and a.max <= b.max)
+
+
+def calc(f: Callable[..., float], *values: float) -> float | None:
+    """`f(*values)`, or None where Python raises: what the device does there is left to the device."""
+    try:
+        result = f(*values)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return None
+    return None if isinstance(result, complex) else result
+
+
+def inverse(dtype: DType, value: float) -> float:
+    """1/value when that is exact (powers of two well inside the range), else 0."""
+    if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
+        return 0.0
+    exponent = abs(math.frexp(value)[1])
+    return 1 / value if exponent < {16: 13, 32: 125, 64: 1021}[dtype.bits] else 0.0
+
+
+def sign(value: float) -> float:
+    """-1, 0 or 1; nan stays nan."""
+    return value if value != value else (value > 0) - (value < 0)

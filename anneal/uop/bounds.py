@@ -1,0 +1,202 @@
+"""Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources.
+
+A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `arith.exact` reads this back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType
+from anneal.uop.ops import Op
+
+__all__ = ["BOUNDS"]
+
+Pair = tuple[Any, Any]
+
+
+def _within(dtype: DType, lo: int, hi: int) -> Pair:
+    if dtype.min <= lo and hi <= dtype.max:
+        return lo, hi
+    return dtype.min, dtype.max
+
+
+def _add(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if dtype.kind == "bool":
+        return a.vmin or b.vmin, a.vmax or b.vmax
+    return _within(dtype, a.vmin + b.vmin, a.vmax + b.vmax)
+
+
+def _sub(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    return _within(dtype, a.vmin - b.vmax, a.vmax - b.vmin)
+
+
+def _mul(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if dtype.kind == "bool":
+        return a.vmin and b.vmin, a.vmax and b.vmax
+    if b.vmin == b.vmax:
+        c = b.vmin
+        return _within(dtype, a.vmin * c, a.vmax * c) if c >= 0 else _within(dtype, a.vmax * c, a.vmin * c)
+    corners = (a.vmin * b.vmin, a.vmin * b.vmax, a.vmax * b.vmin, a.vmax * b.vmax)
+    return _within(dtype, min(corners), max(corners))
+
+
+def _idiv(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if b.vmin == b.vmax and b.vmin > 0:
+        return a.vmin // b.vmin, a.vmax // b.vmin
+    if b.vmin > 0 or b.vmax < 0:
+        corners = (a.vmin // b.vmin, a.vmin // b.vmax, a.vmax // b.vmin, a.vmax // b.vmax)
+        return _within(dtype, min(corners), max(corners))
+    return dtype.min, dtype.max
+
+
+def _mod(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if b.vmin <= 0:
+        return dtype.min, dtype.max
+    if b.vmin == b.vmax:
+        c = b.vmin
+        if a.vmin // c == a.vmax // c:
+            return a.vmin % c, a.vmax % c
+    elif a.vmin >= 0 and a.vmax < b.vmin:
+        return a.vmin, a.vmax
+    return 0, b.vmax - 1
+
+
+def _max(_: DType, src: Any) -> Pair:
+    a, b = src
+    return max(a.vmin, b.vmin), max(a.vmax, b.vmax)
+
+
+def _min(_: DType, src: Any) -> Pair:
+    a, b = src
+    return min(a.vmin, b.vmin), min(a.vmax, b.vmax)
+
+
+def _and(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if dtype.kind == "bool":
+        return a.vmin and b.vmin, a.vmax and b.vmax
+    if a.vmin >= 0:
+        return 0, min(a.vmax, b.vmax) if b.vmin >= 0 else a.vmax
+    return (0, b.vmax) if b.vmin >= 0 else (dtype.min, dtype.max)
+
+
+def _or(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if dtype.kind == "bool":
+        return a.vmin or b.vmin, a.vmax or b.vmax
+    if a.vmin >= 0 and b.vmin >= 0:
+        return max(a.vmin, b.vmin), (1 << max(a.vmax, b.vmax).bit_length()) - 1
+    return dtype.min, dtype.max
+
+
+def _xor(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if dtype.kind != "bool" and a.vmin >= 0 and b.vmin >= 0:
+        return 0, (1 << max(a.vmax, b.vmax).bit_length()) - 1
+    return dtype.min, dtype.max
+
+
+def _shl(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if b.vmin == b.vmax and 0 <= b.vmin < dtype.bits:
+        return _within(dtype, a.vmin << b.vmin, a.vmax << b.vmin)
+    return dtype.min, dtype.max
+
+
+def _shr(dtype: DType, src: Any) -> Pair:
+    a, b = src
+    if b.vmin == b.vmax and 0 <= b.vmin < dtype.bits:
+        return a.vmin >> b.vmin, a.vmax >> b.vmin
+    return dtype.min, dtype.max
+
+
+def _neg(dtype: DType, src: Any) -> Pair:
+    (a,) = src
+    return _within(dtype, -a.vmax, -a.vmin)
+
+
+def _abs(dtype: DType, src: Any) -> Pair:
+    (a,) = src
+    if a.vmin >= 0:
+        return a.vmin, a.vmax
+    return _within(dtype, 0 if a.vmax >= 0 else -a.vmax, max(-a.vmin, a.vmax))
+
+
+def _sign(_: DType, src: Any) -> Pair:
+    (a,) = src
+    return (a.vmin > 0) - (a.vmin < 0), (a.vmax > 0) - (a.vmax < 0)
+
+
+def _not(dtype: DType, src: Any) -> Pair:
+    (a,) = src
+    if dtype.kind == "bool":
+        return not a.vmax, not a.vmin
+    return (~a.vmax, ~a.vmin) if dtype.kind == "int" else (dtype.max - a.vmax, dtype.max - a.vmin)
+
+
+def _cast(dtype: DType, src: Any) -> Pair:
+    (a,) = src
+    if a.dtype.is_float:
+        return dtype.min, dtype.max
+    if dtype.kind == "bool":
+        return a.vmin > 0 or a.vmax < 0, a.vmin != 0 or a.vmax != 0
+    return _within(dtype, int(a.vmin), int(a.vmax))
+
+
+def _lt(_: DType, src: Any) -> Pair:
+    a, b = src
+    if a.vmin is None or b.vmin is None:
+        return False, True
+    return a.vmax < b.vmin, a.vmin < b.vmax
+
+
+def _eq(_: DType, src: Any) -> Pair:
+    a, b = src
+    if a.vmin is None or b.vmin is None:
+        return False, True
+    return a.vmin == a.vmax == b.vmin == b.vmax, a.vmax >= b.vmin and b.vmax >= a.vmin
+
+
+def _ne(dtype: DType, src: Any) -> Pair:
+    lo, hi = _eq(dtype, src)
+    return not hi, not lo
+
+
+def _where(_: DType, src: Any) -> Pair:
+    p, a, b = src
+    if p.vmin == p.vmax:
+        return (a.vmin, a.vmax) if p.vmin else (b.vmin, b.vmax)
+    return min(a.vmin, b.vmin), max(a.vmax, b.vmax)
+
+
+# Asked only for results that are no floats; an op that is missing here has its dtype's whole range.
+BOUNDS: dict[Op, Callable[[DType, Any], Pair]] = {
+    Op.ADD: _add,
+    Op.SUB: _sub,
+    Op.MUL: _mul,
+    Op.IDIV: _idiv,
+    Op.MOD: _mod,
+    Op.MAX: _max,
+    Op.MIN: _min,
+    Op.AND: _and,
+    Op.OR: _or,
+    Op.XOR: _xor,
+    Op.SHL: _shl,
+    Op.SHR: _shr,
+    Op.NEG: _neg,
+    Op.ABS: _abs,
+    Op.SIGN: _sign,
+    Op.NOT: _not,
+    Op.CAST: _cast,
+    Op.LT: _lt,
+    Op.EQ: _eq,
+    Op.NE: _ne,
+    Op.WHERE: _where,
+}

@@ -1,0 +1,1094 @@
+"""Generated from anneal/uop/fold.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType, dtypes
+from anneal.uop.node import alu, const
+from anneal.uop.ops import Op
+from math import gcd
+from anneal.uop.arith import calc, exact, inverse, sign
+
+_CONST = Op.CONST
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('fold', 'c1 + c2 -> {v(c1) + v(c2)}', 'ADD', 'Constants compute, as the dtype stores them.', 9),
+    ('fold', 'c1 - c2 -> {v(c1) - v(c2)}', 'SUB', 'Constants compute, as the dtype stores them.', 10),
+    ('fold', 'c1 * c2 -> {v(c1) * v(c2)}', 'MUL', 'Constants compute, as the dtype stores them.', 11),
+    ('fold', 'c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0', 'DIV', 'Constants compute, as the dtype stores them.', 12),
+    ('fold', 'c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0', 'IDIV', 'Constants compute, as the dtype stores them.', 13),
+    ('fold', 'c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0', 'MOD', 'Constants compute, as the dtype stores them.', 14),
+    ('fold', 'c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}', 'POW', 'Constants compute, as the dtype stores them.', 15),
+    ('fold', 'max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)', 'MAX', 'Constants compute, as the dtype stores them.', 16),
+    ('fold', 'min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)', 'MIN', 'Constants compute, as the dtype stores them.', 17),
+    ('fold', 'c1 < c2 -> {v(c1) < v(c2)}', 'LT', 'Constants compute, as the dtype stores them.', 18),
+    ('fold', 'c1 == c2 -> {v(c1) == v(c2)}', 'EQ', 'Constants compute, as the dtype stores them.', 19),
+    ('fold', 'c1 != c2 -> {v(c1) != v(c2)}', 'NE', 'Constants compute, as the dtype stores them.', 20),
+    ('fold', 'c1 & c2 -> {v(c1) & v(c2)}', 'AND', 'Constants compute, as the dtype stores them.', 21),
+    ('fold', 'c1 | c2 -> {v(c1) | v(c2)}', 'OR', 'Constants compute, as the dtype stores them.', 22),
+    ('fold', 'c1 ^ c2 -> {v(c1) ^ v(c2)}', 'XOR', 'Constants compute, as the dtype stores them.', 23),
+    ('fold', 'c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits', 'SHL', 'Constants compute, as the dtype stores them.', 24),
+    ('fold', 'c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits', 'SHR', 'Constants compute, as the dtype stores them.', 25),
+    ('fold', '-c -> {-v(c)}', 'NEG', 'Constants compute, as the dtype stores them.', 26),
+    ('fold', '~c:bool -> {not v(c)}', 'NOT', 'Constants compute, as the dtype stores them.', 27),
+    ('fold', '~c:int -> {~v(c)}', 'NOT', 'Constants compute, as the dtype stores them.', 28),
+    ('fold', 'abs(c) -> {abs(v(c))}', 'ABS', 'Constants compute, as the dtype stores them.', 29),
+    ('fold', 'sign(c) -> {sign(v(c))}', 'SIGN', 'Constants compute, as the dtype stores them.', 30),
+    ('fold', 'exp(c) -> {calc(math.exp, v(c))}', 'EXP', 'Constants compute, as the dtype stores them.', 31),
+    ('fold', 'exp2(c) -> {calc(math.pow, 2.0, v(c))}', 'EXP2', 'Constants compute, as the dtype stores them.', 32),
+    ('fold', 'log(c) -> {calc(math.log, v(c))}', 'LOG', 'Constants compute, as the dtype stores them.', 33),
+    ('fold', 'log2(c) -> {calc(math.log2, v(c))}', 'LOG2', 'Constants compute, as the dtype stores them.', 34),
+    ('fold', 'sin(c) -> {calc(math.sin, v(c))}', 'SIN', 'Constants compute, as the dtype stores them.', 35),
+    ('fold', 'cos(c) -> {calc(math.cos, v(c))}', 'COS', 'Constants compute, as the dtype stores them.', 36),
+    ('fold', 'tan(c) -> {calc(math.tan, v(c))}', 'TAN', 'Constants compute, as the dtype stores them.', 37),
+    ('fold', 'tanh(c) -> {calc(math.tanh, v(c))}', 'TANH', 'Constants compute, as the dtype stores them.', 38),
+    ('fold', 'erf(c) -> {calc(math.erf, v(c))}', 'ERF', 'Constants compute, as the dtype stores them.', 39),
+    ('fold', 'sqrt(c) -> {calc(math.sqrt, v(c))}', 'SQRT', 'Constants compute, as the dtype stores them.', 40),
+    ('fold', 'rsqrt(c) -> {calc(lambda a: 1 / math.sqrt(a), v(c))}', 'RSQRT', 'Constants compute, as the dtype stores them.', 41),
+    ('fold', 'recip(c) -> {calc(lambda a: 1 / a, v(c))}', 'RECIP', 'Constants compute, as the dtype stores them.', 42),
+    ('fold', 'floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}', 'FLOOR', 'Constants compute, as the dtype stores them.', 43),
+    ('fold', 'ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}', 'CEIL', 'Constants compute, as the dtype stores them.', 44),
+    ('fold', 'trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}', 'TRUNC', 'Constants compute, as the dtype stores them.', 45),
+    ('fold', 'round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}', 'ROUND', 'Constants compute, as the dtype stores them.', 46),
+    ('fold', 'c + x -> x + c', 'ADD', 'Constants stand on the right, so that the rules below need one order.', 49),
+    ('fold', 'c * x -> x * c', 'MUL', 'Constants stand on the right, so that the rules below need one order.', 50),
+    ('fold', 'max(c, x) -> max(x, c)', 'MAX', 'Constants stand on the right, so that the rules below need one order.', 51),
+    ('fold', 'min(c, x) -> min(x, c)', 'MIN', 'Constants stand on the right, so that the rules below need one order.', 52),
+    ('fold', 'c & x -> x & c', 'AND', 'Constants stand on the right, so that the rules below need one order.', 53),
+    ('fold', 'c | x -> x | c', 'OR', 'Constants stand on the right, so that the rules below need one order.', 54),
+    ('fold', 'c ^ x -> x ^ c', 'XOR', 'Constants stand on the right, so that the rules below need one order.', 55),
+    ('fold', 'c == x -> x == c', 'EQ', 'Constants stand on the right, so that the rules below need one order.', 56),
+    ('fold', 'c != x -> x != c', 'NE', 'Constants stand on the right, so that the rules below need one order.', 57),
+    ('fold', 'x:int + 0 -> x', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 60),
+    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 62),
+    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 63),
+    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 64),
+    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 65),
+    ('fold', 'x:int + x -> x * 2', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 66),
+    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 67),
+    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 68),
+    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 69),
+    ('fold', 'x - -y -> x + y', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 70),
+    ('fold', 'x:int - x -> 0', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 71),
+    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 72),
+    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 73),
+    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 74),
+    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 75),
+    ('fold', '(x:int + y) - x -> y', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 76),
+    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 79),
+    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 80),
+    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 81),
+    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 82),
+    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 83),
+    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 84),
+    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 86),
+    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 87),
+    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 88),
+    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 89),
+    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 92),
+    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 93),
+    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 94),
+    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 95),
+    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 97),
+    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 98),
+    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 100),
+    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 102),
+    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 106),
+    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 107),
+    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 108),
+    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 109),
+    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 111),
+    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 113),
+    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 114),
+    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 118),
+    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 119),
+    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
+    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 121),
+    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
+    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 123),
+    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
+    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 125),
+    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
+    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
+    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
+    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
+    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 133),
+    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 134),
+    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 135),
+    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 136),
+    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 137),
+    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 138),
+    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 139),
+    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 140),
+    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 143),
+    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 144),
+    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 145),
+    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 146),
+    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 147),
+    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 148),
+    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 149),
+    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 150),
+    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 151),
+    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 152),
+    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 153),
+    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 154),
+    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 155),
+    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 156),
+    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 157),
+    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 158),
+    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 159),
+    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 160),
+    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 161),
+    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 162),
+    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 163),
+    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 164),
+    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 165),
+    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 166),
+    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 167),
+    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 168),
+    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 171),
+    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 172),
+    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 173),
+    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 174),
+    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 175),
+    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 176),
+    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 177),
+    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 180),
+    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 181),
+    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 182),
+    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 183),
+    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 184),
+    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 185),
+    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 186),
+    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 187),
+)
+
+def _fold_add(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 + c2 -> {v(c1) + v(c2)}
+        r = s0.arg + s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c + x -> x + c
+        return alu(Op.ADD, (s1, s0))
+    if s1.op is _CONST:
+        if s1.arg == 0 and s0.dtype.is_int:
+            # x:int + 0 -> x
+            return s0
+        if s0.dtype.is_float and s1.arg == 0 and math.copysign(1.0, s1.arg) < 0:
+            # x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0
+            return s0
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int:
+                # (x:int + c1) + c2 -> x + (c1 + c2)
+                return alu(Op.ADD, (s0_0, alu(Op.ADD, (s0_1, s1))))
+    if s0.op is Op.ADD:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int:
+            # (x:int + c) + y -> (x + y) + c
+            return alu(Op.ADD, (alu(Op.ADD, (s0_0, s1)), s0_1))
+    if s1.op is Op.ADD:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s1_0.dtype.is_int:
+            # (x:int + c) + y -> (x + y) + c
+            return alu(Op.ADD, (alu(Op.ADD, (s1_0, s0)), s1_1))
+    if s0.dtype.is_int and s1 is s0:
+        # x:int + x -> x * 2
+        return alu(Op.MUL, (s0, const(s0.dtype, 2)))
+    if s1 is s0 and s1.dtype.is_int:
+        # x:int + x -> x * 2
+        return alu(Op.MUL, (s0, const(s0.dtype, 2)))
+    if s0.op is Op.MUL:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0 is s1 and s0_0.dtype.is_int:
+            # x:int * c + x -> x * (c + 1)
+            return alu(Op.MUL, (s1, alu(Op.ADD, (s0_1, const(s0_1.dtype, 1)))))
+    if s1.op is Op.MUL:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s1_0 is s0 and s1_0.dtype.is_int:
+            # x:int * c + x -> x * (c + 1)
+            return alu(Op.MUL, (s0, alu(Op.ADD, (s1_1, const(s1_1.dtype, 1)))))
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST:
+                    if s0_0.dtype.is_int and s1_0 is s0_0:
+                        # x:int * c1 + x * c2 -> x * (c1 + c2)
+                        return alu(Op.MUL, (s0_0, alu(Op.ADD, (s0_1, s1_1))))
+                    if s1_0 is s0_0 and s1_0.dtype.is_int:
+                        # x:int * c1 + x * c2 -> x * (c1 + c2)
+                        return alu(Op.MUL, (s0_0, alu(Op.ADD, (s1_1, s0_1))))
+    if s1.op is Op.NEG:
+        s1_0, = s1.src
+        # x + -y -> x - y
+        return alu(Op.SUB, (s0, s1_0))
+    if s0.op is Op.NEG:
+        s0_0, = s0.src
+        # x + -y -> x - y
+        return alu(Op.SUB, (s1, s0_0))
+    return None
+
+
+def _fold_sub(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST:
+            # c1 - c2 -> {v(c1) - v(c2)}
+            r = s0.arg - s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s0.dtype.is_float and s1.arg == 0 and math.copysign(1.0, s1.arg) > 0:
+            # x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0
+            return s0
+    if s1.op is Op.NEG:
+        s1_0, = s1.src
+        # x - -y -> x + y
+        return alu(Op.ADD, (s0, s1_0))
+    if s0.dtype.is_int and s1 is s0 and not s0.shape:
+        # x:int - x -> 0
+        return const(dtype, 0)
+    if s1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
+        # x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'
+        return alu(Op.ADD, (s0, const(s0.dtype, -s1.arg)))
+    if s1.op is Op.MUL:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
+            # x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'
+            return alu(Op.ADD, (s0, alu(Op.MUL, (s1_0, const(s1_0.dtype, -s1_1.arg)))))
+    if s0.op is Op.ADD:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int:
+            # (x:int + c) - y -> (x - y) + c
+            return alu(Op.ADD, (alu(Op.SUB, (s0_0, s1)), s0_1))
+    if s1.op is Op.ADD:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
+            # x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'
+            return alu(Op.ADD, (alu(Op.SUB, (s0, s1_0)), const(s0.dtype, -s1_1.arg)))
+    if s0.op is Op.ADD:
+        s0_0, s0_1 = s0.src
+        if s0_0 is s1 and s0_0.dtype.is_int and (not s1.shape or s1.shape == s0_1.shape):
+            # (x:int + y) - x -> y
+            return s0_1
+        if s0_1 is s1 and s0_1.dtype.is_int and (not s1.shape or s1.shape == s0_0.shape):
+            # (x:int + y) - x -> y
+            return s0_0
+    return None
+
+
+def _fold_mul(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 * c2 -> {v(c1) * v(c2)}
+        r = s0.arg * s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c * x -> x * c
+        return alu(Op.MUL, (s1, s0))
+    if s1.op is _CONST:
+        if s1.arg == 1:
+            # x * 1 -> x
+            return s0
+        if s1.arg == 0 and s0.dtype.is_int and not s0.shape:
+            # x:int * 0 -> 0
+            return const(dtype, 0)
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int:
+                # (x:int * c1) * c2 -> x * (c1 * c2)
+                return alu(Op.MUL, (s0_0, alu(Op.MUL, (s0_1, s1))))
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int:
+                # (x:int + c1) * c2 -> x * c2 + c1 * c2
+                return alu(Op.ADD, (alu(Op.MUL, (s0_0, s1)), alu(Op.MUL, (s0_1, s1))))
+        if s0.op is Op.NEG:
+            s0_0, = s0.src
+            if s0_0.dtype.is_int and s0_0.dtype.kind == 'int':
+                # -x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'
+                return alu(Op.MUL, (s0_0, const(s0_0.dtype, -s1.arg)))
+    return None
+
+
+def _fold_div(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST and s1.arg != 0:
+            # c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0
+            r = s0.arg / s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s1.arg == 1:
+            # x / 1 -> x
+            return s0
+        if inverse(dtype, s1.arg):
+            # x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))
+            return alu(Op.MUL, (s0, const(s0.dtype, inverse(dtype, s1.arg))))
+    return None
+
+
+def _fold_idiv(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST and s0.dtype.is_int and s1.arg != 0:
+            # c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0
+            r = s0.arg // s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s1.arg == 1 and s0.dtype.is_int:
+            # x:int // 1 -> x
+            return s0
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                if s0_0.dtype.is_int:
+                    if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0):
+                        # (x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
+                        return alu(Op.MUL, (s0_0, alu(Op.IDIV, (s0_1, s1))))
+                    if s0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1.arg == 0) and exact(s0):
+                        # (x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)
+                        return alu(Op.IDIV, (s0_0, alu(Op.IDIV, (s1, s0_1))))
+                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                        # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                        return alu(Op.IDIV, (alu(Op.MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg))))
+        if s0.op is Op.IDIV:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
+                # (x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max
+                return alu(Op.IDIV, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
+                # (x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
+                return alu(Op.ADD, (alu(Op.IDIV, (alu(Op.ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1)), const(s0_0.dtype, s0_1.arg // s1.arg)))
+            if s0_0.op is Op.MUL:
+                s0_0_0, s0_0_1 = s0_0.src
+                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1):
+                    # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    return alu(Op.ADD, (alu(Op.MUL, (s0_0_0, alu(Op.IDIV, (s0_0_1, s1)))), alu(Op.IDIV, (s0_1, s1))))
+            if s0_1.op is Op.MUL:
+                s0_1_0, s0_1_1 = s0_1.src
+                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1):
+                    # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    return alu(Op.ADD, (alu(Op.MUL, (s0_1_0, alu(Op.IDIV, (s0_1_1, s1)))), alu(Op.IDIV, (s0_0, s1))))
+            if s0_0.op is Op.MUL:
+                s0_0_0, s0_0_1 = s0_0.src
+                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                    # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.IDIV, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1))))
+            if s0_1.op is Op.MUL:
+                s0_1_0, s0_1_1 = s0_1.src
+                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                    # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.IDIV, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1))))
+    return None
+
+
+def _fold_mod(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST and s0.dtype.is_int and s1.arg != 0:
+            # c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0
+            r = s0.arg % s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s0.dtype.is_int and s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
+            # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
+            return alu(Op.ADD, (s0, const(s0.dtype, -(s0.vmin // s1.arg) * s1.arg)))
+        if s0.op is Op.MOD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
+                # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
+                return alu(Op.MOD, (s0_0, s1))
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                if s0_0.dtype.is_int:
+                    if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0) and not s0_0.shape:
+                        # (x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
+                        return const(dtype, 0)
+                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                        # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                        return alu(Op.MUL, (alu(Op.MOD, (alu(Op.MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, gcd(s0_1.arg, s1.arg))))
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
+                # (x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
+                return alu(Op.MOD, (alu(Op.ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1))
+            if s0_0.op is Op.MUL:
+                s0_0_0, s0_0_1 = s0_0.src
+                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
+                    # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    return alu(Op.MOD, (s0_1, s1))
+            if s0_1.op is Op.MUL:
+                s0_1_0, s0_1_1 = s0_1.src
+                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
+                    # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                    return alu(Op.MOD, (s0_0, s1))
+            if s0_0.op is Op.MUL:
+                s0_0_0, s0_0_1 = s0_0.src
+                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1):
+                    # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.ADD, (alu(Op.MUL, (alu(Op.MOD, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1)))), s0_0_1)), s0_1))
+            if s0_1.op is Op.MUL:
+                s0_1_0, s0_1_1 = s0_1.src
+                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
+                    # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.ADD, (alu(Op.MUL, (alu(Op.MOD, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1)))), s0_1_1)), s0_0))
+    return None
+
+
+def _fold_pow(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST:
+            # c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}
+            r = calc(math.pow, s0.arg, s1.arg)
+            if r is not None:
+                return const(dtype, r)
+        if s1.arg == 1:
+            # x ** 1 -> x
+            return s0
+    return None
+
+
+def _fold_max(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
+        # max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
+        r = max(s0.arg, s1.arg)
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # max(c, x) -> max(x, c)
+        return alu(Op.MAX, (s1, s0))
+    if s1 is s0:
+        # max(x, x) -> x
+        return s0
+    if s0.dtype.is_int and s0.vmin >= s1.vmax and (not s1.shape or s1.shape == s0.shape):
+        # max(x:int, y) -> x if lo(x) >= hi(y)
+        return s0
+    if s1.dtype.is_int and s1.vmin >= s0.vmax and (not s0.shape or s0.shape == s1.shape):
+        # max(x:int, y) -> x if lo(x) >= hi(y)
+        return s1
+    if s1.op is _CONST and s0.op is Op.MAX:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # max(max(x, c1), c2) -> max(x, max(c1, c2))
+            return alu(Op.MAX, (s0_0, alu(Op.MAX, (s0_1, s1))))
+    return None
+
+
+def _fold_min(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
+        # min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
+        r = min(s0.arg, s1.arg)
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # min(c, x) -> min(x, c)
+        return alu(Op.MIN, (s1, s0))
+    if s1 is s0:
+        # min(x, x) -> x
+        return s0
+    if s0.dtype.is_int and s0.vmax <= s1.vmin and (not s1.shape or s1.shape == s0.shape):
+        # min(x:int, y) -> x if hi(x) <= lo(y)
+        return s0
+    if s1.dtype.is_int and s1.vmax <= s0.vmin and (not s0.shape or s0.shape == s1.shape):
+        # min(x:int, y) -> x if hi(x) <= lo(y)
+        return s1
+    if s1.op is _CONST and s0.op is Op.MIN:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # min(min(x, c1), c2) -> min(x, min(c1, c2))
+            return alu(Op.MIN, (s0_0, alu(Op.MIN, (s0_1, s1))))
+    return None
+
+
+def _fold_lt(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 < c2 -> {v(c1) < v(c2)}
+        r = s0.arg < s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.dtype.is_int and s1 is s0 and not s0.shape:
+        # x:int < x -> False
+        return const(dtype, False)
+    if s1.op is _CONST and s0.op is Op.ADD:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
+            # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
+            return alu(Op.LT, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+    if s1.op is Op.ADD and s0.op is _CONST:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s1_0.dtype.is_int and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
+            # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
+            return alu(Op.LT, (const(s1_0.dtype, s0.arg - s1_1.arg), s1_0))
+    if s1.op is _CONST:
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                if s0_0.dtype.is_int:
+                    if s0_1.arg > 0 and exact(s0):
+                        # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
+                        return alu(Op.LT, (s0_0, const(s0_0.dtype, -(-s1.arg // s0_1.arg))))
+                    if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
+                        # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
+                        return alu(Op.LT, (const(s0_0.dtype, -s1.arg // -s0_1.arg), s0_0))
+    if s1.op is Op.MUL:
+        if s0.op is _CONST:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST:
+                if s1_0.dtype.is_int:
+                    if s1_1.arg > 0 and exact(s1):
+                        # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
+                        return alu(Op.LT, (const(s1_0.dtype, s0.arg // s1_1.arg), s1_0))
+                    if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
+                        # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
+                        return alu(Op.LT, (s1_0, const(s1_0.dtype, -(s0.arg // -s1_1.arg))))
+    if s1.op is _CONST and s0.op is Op.IDIV:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
+            # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
+            return alu(Op.LT, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+    if s1.op is Op.IDIV and s0.op is _CONST:
+        s1_0, s1_1 = s1.src
+        if s1_1.op is _CONST and s1_0.dtype.is_int and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
+            # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
+            return alu(Op.LT, (const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1), s1_0))
+    if s1.op is _CONST:
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_0.op is Op.MUL:
+                s0_0_0, s0_0_1 = s0_0.src
+                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                    # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.LT, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1))))
+            if s0_1.op is Op.MUL:
+                s0_1_0, s0_1_1 = s0_1.src
+                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                    # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                    return alu(Op.LT, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1))))
+    if s1.op is Op.ADD:
+        if s0.op is _CONST:
+            s1_0, s1_1 = s1.src
+            if s1_0.op is Op.MUL:
+                s1_0_0, s1_0_1 = s1_0.src
+                if s1_0_1.op is _CONST and s1_0_0.dtype.is_int and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
+                    # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                    return alu(Op.LT, (const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1), s1_0_0))
+            if s1_1.op is Op.MUL:
+                s1_1_0, s1_1_1 = s1_1.src
+                if s1_1_1.op is _CONST and s1_1_0.dtype.is_int and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
+                    # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                    return alu(Op.LT, (const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1), s1_1_0))
+    return None
+
+
+def _fold_eq(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 == c2 -> {v(c1) == v(c2)}
+        r = s0.arg == s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c == x -> x == c
+        return alu(Op.EQ, (s1, s0))
+    if s0.dtype.is_int and s1 is s0 and not s0.shape:
+        # x:int == x -> True
+        return const(dtype, True)
+    if s1 is s0 and s1.dtype.is_int and not s0.shape:
+        # x:int == x -> True
+        return const(dtype, True)
+    if s1.op is _CONST:
+        if s1.arg is True and s0.dtype is dtypes.bool_:
+            # x:bool == True -> x
+            return s0
+        if s1.arg is False and s0.dtype is dtypes.bool_:
+            # x:bool == False -> ~x
+            return alu(Op.NOT, (s0,))
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int:
+                # (x:int + c1) == c2 -> x == {v(c2) - v(c1)}
+                return alu(Op.EQ, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+        if s0.op is Op.MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
+                # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
+                return alu(Op.EQ, (s0_0, alu(Op.IDIV, (s1, s0_1))))
+    return None
+
+
+def _fold_ne(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 != c2 -> {v(c1) != v(c2)}
+        r = s0.arg != s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c != x -> x != c
+        return alu(Op.NE, (s1, s0))
+    if s0.dtype.is_int and s1 is s0 and not s0.shape:
+        # x:int != x -> False
+        return const(dtype, False)
+    if s1 is s0 and s1.dtype.is_int and not s0.shape:
+        # x:int != x -> False
+        return const(dtype, False)
+    if s1.op is _CONST:
+        if s1.arg is True and s0.dtype is dtypes.bool_:
+            # x:bool != True -> ~x
+            return alu(Op.NOT, (s0,))
+        if s1.arg is False and s0.dtype is dtypes.bool_:
+            # x:bool != False -> x
+            return s0
+        if s0.op is Op.ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int:
+                # (x:int + c1) != c2 -> x != {v(c2) - v(c1)}
+                return alu(Op.NE, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+    return None
+
+
+def _fold_and(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 & c2 -> {v(c1) & v(c2)}
+        r = s0.arg & s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c & x -> x & c
+        return alu(Op.AND, (s1, s0))
+    if s1.op is _CONST:
+        if s1.arg is True and s0.dtype is dtypes.bool_:
+            # x:bool & True -> x
+            return s0
+        if s1.arg is False and s0.dtype is dtypes.bool_ and not s0.shape:
+            # x:bool & False -> False
+            return const(dtype, False)
+    if s1 is s0:
+        # x & x -> x
+        return s0
+    if s1.op is Op.NOT:
+        s1_0, = s1.src
+        if s0.dtype is dtypes.bool_ and s1_0 is s0 and not s0.shape:
+            # x:bool & ~x -> False
+            return const(dtype, False)
+    if s0.op is Op.NOT:
+        s0_0, = s0.src
+        if s1.dtype is dtypes.bool_ and s0_0 is s1 and not s1.shape:
+            # x:bool & ~x -> False
+            return const(dtype, False)
+    if s1.op is _CONST:
+        if s1.arg == 0 and s0.dtype.is_int and not s0.shape:
+            # x:int & 0 -> 0
+            return const(dtype, 0)
+        if s0.dtype.is_int and (s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0))):
+            # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
+            return s0
+        if s0.op is Op.AND:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                # (x & c1) & c2 -> x & (c1 & c2)
+                return alu(Op.AND, (s0_0, alu(Op.AND, (s0_1, s1))))
+    return None
+
+
+def _fold_or(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 | c2 -> {v(c1) | v(c2)}
+        r = s0.arg | s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c | x -> x | c
+        return alu(Op.OR, (s1, s0))
+    if s1.op is _CONST:
+        if s1.arg is False and s0.dtype is dtypes.bool_:
+            # x:bool | False -> x
+            return s0
+        if s1.arg is True and s0.dtype is dtypes.bool_ and not s0.shape:
+            # x:bool | True -> True
+            return const(dtype, True)
+    if s1 is s0:
+        # x | x -> x
+        return s0
+    if s1.op is Op.NOT:
+        s1_0, = s1.src
+        if s0.dtype is dtypes.bool_ and s1_0 is s0 and not s0.shape:
+            # x:bool | ~x -> True
+            return const(dtype, True)
+    if s0.op is Op.NOT:
+        s0_0, = s0.src
+        if s1.dtype is dtypes.bool_ and s0_0 is s1 and not s1.shape:
+            # x:bool | ~x -> True
+            return const(dtype, True)
+    if s1.op is _CONST:
+        if s1.arg == 0 and s0.dtype.is_int:
+            # x:int | 0 -> x
+            return s0
+        if s0.op is Op.OR:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                # (x | c1) | c2 -> x | (c1 | c2)
+                return alu(Op.OR, (s0_0, alu(Op.OR, (s0_1, s1))))
+    return None
+
+
+def _fold_xor(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST and s0.op is _CONST:
+        # c1 ^ c2 -> {v(c1) ^ v(c2)}
+        r = s0.arg ^ s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is _CONST:
+        # c ^ x -> x ^ c
+        return alu(Op.XOR, (s1, s0))
+    if s1.op is _CONST:
+        if s1.arg is False and s0.dtype is dtypes.bool_:
+            # x:bool ^ False -> x
+            return s0
+        if s1.arg is True and s0.dtype is dtypes.bool_:
+            # x:bool ^ True -> ~x
+            return alu(Op.NOT, (s0,))
+    if s0.dtype.is_int and s1 is s0 and not s0.shape:
+        # x:int ^ x -> 0
+        return const(dtype, 0)
+    if s1 is s0 and s1.dtype.is_int and not s0.shape:
+        # x:int ^ x -> 0
+        return const(dtype, 0)
+    if s1.op is _CONST:
+        if s1.arg == 0 and s0.dtype.is_int:
+            # x:int ^ 0 -> x
+            return s0
+        if s0.op is Op.XOR:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
+                return alu(Op.XOR, (s0_0, alu(Op.XOR, (s0_1, s1))))
+    return None
+
+
+def _fold_shl(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST and 0 <= s1.arg < dtype.bits:
+            # c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits
+            r = s0.arg << s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s1.arg == 0:
+            # x << 0 -> x
+            return s0
+    return None
+
+
+def _fold_shr(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s0.op is _CONST and 0 <= s1.arg < dtype.bits:
+            # c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits
+            r = s0.arg >> s1.arg
+            if r is not None:
+                return const(dtype, r)
+        if s1.arg == 0:
+            # x >> 0 -> x
+            return s0
+        if s0.op is Op.SHR:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
+                # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
+                return alu(Op.SHR, (s0_0, alu(Op.ADD, (s0_1, s1))))
+    return None
+
+
+def _fold_neg(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # -c -> {-v(c)}
+        r = -s0.arg
+        if r is not None:
+            return const(dtype, r)
+    if s0.op is Op.NEG:
+        s0_0, = s0.src
+        # --x -> x
+        return s0_0
+    if s0.op is Op.SUB:
+        s0_0, s0_1 = s0.src
+        if s0_0.dtype.is_int:
+            # -(x:int - y) -> y - x
+            return alu(Op.SUB, (s0_1, s0_0))
+    return None
+
+
+def _fold_not(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        if s0.dtype is dtypes.bool_:
+            # ~c:bool -> {not v(c)}
+            r = not s0.arg
+            if r is not None:
+                return const(dtype, r)
+        if s0.dtype.is_int:
+            # ~c:int -> {~v(c)}
+            r = ~s0.arg
+            if r is not None:
+                return const(dtype, r)
+    if s0.op is Op.NOT:
+        s0_0, = s0.src
+        # ~~x -> x
+        return s0_0
+    if s0.op is Op.LT:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > s0_0.dtype.min:
+            # ~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min
+            return alu(Op.LT, (const(s0_0.dtype, s0_1.arg - 1), s0_0))
+        if s0_0.op is _CONST and s0_1.dtype.is_int and s0_0.arg < s0_1.dtype.max:
+            # ~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max
+            return alu(Op.LT, (s0_1, const(s0_1.dtype, s0_0.arg + 1)))
+    if s0.op is Op.EQ:
+        s0_0, s0_1 = s0.src
+        # ~(x == y) -> x != y
+        return alu(Op.NE, (s0_0, s0_1))
+    if s0.op is Op.NE:
+        s0_0, s0_1 = s0.src
+        # ~(x != y) -> x == y
+        return alu(Op.EQ, (s0_0, s0_1))
+    return None
+
+
+def _fold_abs(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # abs(c) -> {abs(v(c))}
+        r = abs(s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    if s0.dtype.is_int and s0.vmin >= 0:
+        # abs(x:int) -> x if lo(x) >= 0
+        return s0
+    return None
+
+
+def _fold_sign(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # sign(c) -> {sign(v(c))}
+        r = sign(s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_exp(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # exp(c) -> {calc(math.exp, v(c))}
+        r = calc(math.exp, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_exp2(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # exp2(c) -> {calc(math.pow, 2.0, v(c))}
+        r = calc(math.pow, 2.0, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_log(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # log(c) -> {calc(math.log, v(c))}
+        r = calc(math.log, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_log2(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # log2(c) -> {calc(math.log2, v(c))}
+        r = calc(math.log2, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_sin(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # sin(c) -> {calc(math.sin, v(c))}
+        r = calc(math.sin, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_cos(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # cos(c) -> {calc(math.cos, v(c))}
+        r = calc(math.cos, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_tan(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # tan(c) -> {calc(math.tan, v(c))}
+        r = calc(math.tan, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_tanh(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # tanh(c) -> {calc(math.tanh, v(c))}
+        r = calc(math.tanh, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_erf(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # erf(c) -> {calc(math.erf, v(c))}
+        r = calc(math.erf, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_sqrt(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # sqrt(c) -> {calc(math.sqrt, v(c))}
+        r = calc(math.sqrt, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_rsqrt(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # rsqrt(c) -> {calc(lambda a: 1 / math.sqrt(a), v(c))}
+        r = calc(lambda a: 1 / math.sqrt(a), s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_recip(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # recip(c) -> {calc(lambda a: 1 / a, v(c))}
+        r = calc(lambda a: 1 / a, s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_floor(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}
+        r = calc(lambda a: math.copysign(math.floor(a), a), s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_ceil(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}
+        r = calc(lambda a: math.copysign(math.ceil(a), a), s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_trunc(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}
+        r = calc(lambda a: math.copysign(math.trunc(a), a), s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_round(dtype: DType, src: Any) -> Any:
+    s0, = src
+    if s0.op is _CONST:
+        # round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}
+        r = calc(lambda a: math.copysign(round(a), a), s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    return None
+
+
+def _fold_where(dtype: DType, src: Any) -> Any:
+    s0, s1, s2 = src
+    if s0.op is _CONST:
+        if s0.arg is True and (not s2.shape or s2.shape == s1.shape):
+            # where(True, a, b) -> a
+            return s1
+        if s0.arg is False and (not s1.shape or s1.shape == s2.shape):
+            # where(False, a, b) -> b
+            return s2
+    if s2 is s1 and (not s0.shape or s0.shape == s1.shape):
+        # where(p, x, x) -> x
+        return s1
+    if s0.op is Op.NOT:
+        s0_0, = s0.src
+        # where(~p, a, b) -> where(p, b, a)
+        return alu(Op.WHERE, (s0_0, s2, s1))
+    if s2.op is _CONST:
+        if s2.arg is False and s1.op is _CONST and s1.arg is True:
+            # where(p, True, False) -> p
+            return s0
+        if s2.arg is True and s1.op is _CONST and s1.arg is False:
+            # where(p, False, True) -> ~p
+            return alu(Op.NOT, (s0,))
+    if s1.op is Op.WHERE:
+        s1_0, s1_1, s1_2 = s1.src
+        if s1_0 is s0 and (not s1_2.shape or s1_2.shape == s0.shape or s1_2.shape == s1_1.shape or s1_2.shape == s2.shape):
+            # where(p, where(p, a, b), d) -> where(p, a, d)
+            return alu(Op.WHERE, (s0, s1_1, s2))
+    if s2.op is Op.WHERE:
+        s2_0, s2_1, s2_2 = s2.src
+        if s2_0 is s0 and (not s2_1.shape or s2_1.shape == s0.shape or s2_1.shape == s1.shape or s2_1.shape == s2_2.shape):
+            # where(p, a, where(p, b, d)) -> where(p, a, d)
+            return alu(Op.WHERE, (s0, s1, s2_2))
+    return None
+
+
+FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.POW: _fold_pow, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.EXP: _fold_exp, Op.EXP2: _fold_exp2, Op.LOG: _fold_log, Op.LOG2: _fold_log2, Op.SIN: _fold_sin, Op.COS: _fold_cos, Op.TAN: _fold_tan, Op.TANH: _fold_tanh, Op.ERF: _fold_erf, Op.SQRT: _fold_sqrt, Op.RSQRT: _fold_rsqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.WHERE: _fold_where}
