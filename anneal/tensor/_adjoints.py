@@ -1,0 +1,213 @@
+"""The adjoints that need thought: each answers one rule of `gradient.upat` by name.
+
+Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
+`y`, or `()` if it is the same number everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = [
+    "expanded",
+    "flipped",
+    "gathered",
+    "max_left",
+    "max_right",
+    "padded",
+    "permuted",
+    "power_base",
+    "power_exponent",
+    "reduced",
+    "reshaped",
+    "scattered",
+    "shrunk",
+    "widest",
+]
+
+
+def scale(g: UOp, factor: float) -> UOp:
+    """`g * factor`, without a node for a factor of one."""
+    return g if factor == 1 else g * factor
+
+
+# -- movement -----------------------------------------------------------------------------------------------------
+
+
+def reshaped(g: UOp, x: UOp) -> UOp:
+    """Reshape back."""
+    return reshape(g, x.shape) if g.shape else g
+
+
+def permuted(g: UOp, axes: tuple[int, ...]) -> UOp:
+    """Permute by the inverse order."""
+    return permute(g, _inverse(axes)) if g.shape else g
+
+
+def _inverse(axes: Sequence[int]) -> list[int]:
+    inverse = [0] * len(axes)
+    for place, axis in enumerate(axes):
+        inverse[axis] = place
+    return inverse
+
+
+def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
+    """Sum over the repeated axes."""
+    if not g.shape:
+        return scale(g, y.size // x.size) if x.size else g
+    return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
+
+
+def padded(g: UOp, x: UOp, pairs: Pairs) -> UOp:
+    """Cut the padding off."""
+    if not g.shape:
+        return g
+    return shrink(g, tuple([(b, b + n) for (b, _), n in zip(pairs, x.shape, strict=True)]))
+
+
+def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
+    """Zeros where nothing was kept."""
+    return pad(spread(g, y.shape), tuple([(b, n - e) for (b, e), n in zip(pairs, x.shape, strict=True)]))
+
+
+def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
+    """Flip back."""
+    return flip(g, axes) if g.shape else g
+
+
+# -- elementwise --------------------------------------------------------------------------------------------------
+
+
+def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
+    """To the left of max(a, b), and of min(b, a): all of `g` where b < a, half of it at a tie."""
+    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (b, a)), g)))
+
+
+def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
+    """The other half: all of `g` where a < b, half of it at a tie."""
+    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (a, b)), g)))
+
+
+def _keep(condition: UOp, g: UOp) -> UOp:
+    return alu(Op.WHERE, (condition, g, g.const_like(0)))
+
+
+def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
+    """`g * n * x**(n-1)`, and zero where n is zero, also at x = 0."""
+    if n.is_const:
+        if n.arg == 0:
+            return g.const_like(0)
+        return g * (x if n.arg == 2 else alu(Op.POW, (x, n - 1.0))) * n
+    slope = n * alu(Op.POW, (x, n - 1.0))
+    return g * alu(Op.WHERE, (n.eq(0.0), n.const_like(0), slope))
+
+
+def power_exponent(g: UOp, x: UOp, y: UOp) -> UOp:
+    """`g * y * log(x)`, and zero where x is zero, whose logarithm is not finite."""
+    safe = alu(Op.WHERE, (x.eq(0.0), x.const_like(1), x))
+    return g * y * alu(Op.LOG, (safe,))
+
+
+def widest(g: UOp, x: UOp, y: UOp) -> UOp:
+    """The cotangent of a cast in the wider of the two float types, or wider still if it comes so."""
+    wide = x.dtype if x.dtype.bits >= y.dtype.bits else y.dtype
+    return g.cast(wide) if g.dtype.bits < wide.bits else g
+
+
+# -- reductions ---------------------------------------------------------------------------------------------------
+
+
+def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
+    """Sum: repeat. Max and min: share evenly among the ties. Product: the product of the others."""
+    op, axes = y.arg
+    if op is Op.ADD:
+        return expand(g, x.shape) if g.shape else g
+    g = spread(g, y.shape)
+    if op is Op.MUL:
+        return _others_product(g, x, axes)
+    hit = alu(Op.EQ, (x, expand(y, x.shape)))
+    ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
+    return _keep(hit, expand(g / ties, x.shape))
+
+
+def _others_product(g: UOp, x: UOp, axes: tuple[int, ...]) -> UOp:
+    """Each element's slope in a product is the product of the others.
+
+    Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
+    none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place.
+    """
+    zero = x.eq(0.0)
+    safe = alu(Op.WHERE, (zero, x.const_like(1), x))
+    zeros = zero.cast(x.dtype)
+    p = reduce_axis(safe, Op.MUL, axes)
+    others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
+    return _keep(others.eq(0.0), expand(g * p, x.shape) / safe)
+
+
+# -- indexed reads and writes ----------------------------------------------------------------------------------------
+
+
+def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
+    """Add every element of `g` where it was read: one deterministic SCATTER_ADD of rows.
+
+    Axes along which the index only repeats and which are read whole form the row (an embedding's width); the others
+    are linearised with the index into the row's number.
+    """
+    shape = index.shape
+    g = spread(g, shape)
+    repeats = index.op is Op.EXPAND
+    row = [
+        i
+        for i, n in enumerate(x.shape)
+        if i != axis and n == shape[i] and (n == 1 or (repeats and index.src[0].shape[i] == 1))
+    ]
+    outer = [i for i in range(len(x.shape)) if i != axis and i not in row]
+    if repeats and row:
+        index = _keep_axes(index, row)
+    lead = [*outer, axis]
+    counts = [shape[i] for i in lead]
+    rows = reshape(permute(index, [*lead, *row]), tuple(counts))
+    # The number of the row: coordinates along `outer`, then the index itself.
+    if outer:
+        rows = _linear(rows, [x.shape[i] for i in lead])
+    n, d = math.prod(counts), math.prod([x.shape[i] for i in row])
+    height = math.prod([x.shape[i] for i in lead])
+    value = reshape(permute(g, [*lead, *row]), (n, d))
+    total = UOp(Op.SCATTER_ADD, g.dtype, (reshape(rows, (n,)), value), (height,))
+    order = [*lead, *row]
+    return permute(reshape(total, tuple([x.shape[i] for i in order])), _inverse(order))
+
+
+def _keep_axes(index: UOp, row: list[int]) -> UOp:
+    """The expanded index before it was repeated along the axes of `row`."""
+    shape = tuple([1 if i in row else n for i, n in enumerate(index.shape)])
+    return expand(index.src[0], shape)
+
+
+def _linear(index: UOp, sizes: list[int]) -> UOp:
+    """Row numbers from an index over the last axis; -1 (which SCATTER_ADD ignores) where it is out of range."""
+    shape = index.shape
+    last = sizes[-1]
+    flat = index
+    stride = last
+    for i in range(len(shape) - 2, -1, -1):
+        coordinate = UOp(Op.IOTA, dtypes.int32, (), (shape[i],)) * stride
+        view = tuple([shape[i] if j == i else 1 for j in range(len(shape))])
+        flat = flat + expand(reshape(coordinate, view), shape)
+        stride *= sizes[i]
+    assert index.vmin is not None and index.vmax is not None
+    if index.vmin >= 0 and index.vmax < last:
+        return flat
+    inside = alu(Op.NOT, (index < 0,)) & (index < last)
+    return alu(Op.WHERE, (inside, flat, const(dtypes.int32, -1)))
+
+
+def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
+    """Read back the row that each value was added to; rows that were ignored read zero."""
+    g = spread(g, y.shape)
+    column = expand(reshape(index, (index.shape[0], 1)), value.shape)
+    return UOp(Op.GATHER, g.dtype, (g, column), 0)

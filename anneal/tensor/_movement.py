@@ -1,0 +1,75 @@
+"""Movement nodes that cost nothing when nothing moves: each helper folds the trivial and the repeated case.
+
+A cotangent may have shape `()`: it then stands for the same number at every position, and most movement leaves it as it
+is. `spread` gives such a value its full shape where an op needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anneal.uop import Op, UOp
+
+__all__ = ["expand", "flip", "pad", "permute", "reduce_axis", "reshape", "shrink", "spread"]
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def reshape(x: UOp, shape: tuple[int, ...]) -> UOp:
+    """`x` with `shape`; a reshape of a reshape is one reshape."""
+    if x.shape == shape:
+        return x
+    if x.op is Op.RESHAPE:
+        x = x.src[0]
+        if x.shape == shape:
+            return x
+    return UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def expand(x: UOp, shape: tuple[int, ...]) -> UOp:
+    """`x` with its axes of size 1 repeated to `shape`."""
+    if x.shape == shape:
+        return x
+    if x.op is Op.EXPAND:
+        x = x.src[0]
+    return UOp(Op.EXPAND, x.dtype, (x,), shape)
+
+
+def spread(x: UOp, shape: tuple[int, ...]) -> UOp:
+    """`x` itself if it has `shape`; a scalar repeated to `shape` otherwise."""
+    if x.shape == shape:
+        return x
+    return expand(reshape(x, (1,) * len(shape)), shape)
+
+
+def permute(x: UOp, order: Sequence[int]) -> UOp:
+    """`x` with axis `order[i]` at place i; a permutation of a permutation is one."""
+    axes = tuple(order)
+    if x.op is Op.PERMUTE:
+        axes = tuple([x.arg[i] for i in axes])
+        x = x.src[0]
+    if axes == tuple(range(len(axes))):
+        return x
+    return UOp(Op.PERMUTE, x.dtype, (x,), axes)
+
+
+def pad(x: UOp, pairs: Pairs) -> UOp:
+    """`x` with zeros before and after on each axis."""
+    return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
+
+
+def shrink(x: UOp, pairs: Pairs) -> UOp:
+    """The part [begin, end) of `x` on each axis."""
+    if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
+        return x
+    return UOp(Op.SHRINK, x.dtype, (x,), pairs)
+
+
+def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """`x` reversed along `axes`."""
+    return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
+
+
+def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
+    """`x` reduced by `op` along `axes`, which stay with size 1."""
+    return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x

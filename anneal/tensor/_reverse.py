@@ -1,0 +1,147 @@
+"""Reverse mode over the graph itself: one walk from the result to the targets, adding up what each node's rule gives.
+
+There is no tape. The rules are algebra (`gradient.upat`); the cotangents they give are ordinary nodes beside the forward
+ones, so the scheduler may fuse across the seam. A cotangent of shape `()` stands for the same number everywhere: the
+seed of a scalar loss stays one constant until something needs its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anneal.errors import GradientError
+from anneal.tensor._movement import reshape, spread
+from anneal.tensor.gradient_rules import GRADIENT
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const
+
+__all__ = ["gradient"]
+
+# Ops through which a cotangent wider than the node passes unrounded: they move values.
+_CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
+# Float in, float out, and flat almost everywhere: their slope is zero rather than missing.
+_FLAT = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
+_STOPS = frozenset((Op.DETACH, Op.BITCAST))
+
+
+def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp], *, leaves: bool = False) -> list[UOp | None]:
+    """The cotangent of each of `targets`, given that of `root`.
+
+    Args:
+        root: a float node.
+        cotangent: of `root`'s shape, or of shape `()` for the same number everywhere.
+        targets: float nodes; one that `root` does not depend on (differentiably) gives None.
+        leaves: treat targets as leaves, so that nothing below one of them is reached through it.
+
+    Returns:
+        One node per target, with the target's shape and dtype.
+
+    Raises:
+        GradientError: an op on the way has no gradient rule.
+    """
+    # Views of one buffer are one leaf, however they reshape it.
+    nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
+    wanted = set(nodes)
+    reach = set(nodes)
+    # Only nodes that depend on a target through floats are worth a cotangent.
+    path = []
+    for u, sources in _order(root, wanted if leaves else set()):
+        if u.dtype.is_float and u.op not in _STOPS:
+            for s in sources:
+                if s in reach:
+                    reach.add(u)
+                    path.append((u, sources))
+                    break
+    here = arena()
+    phase, here.phase = here.phase, "backward"
+    try:
+        grads = _walk(root, cotangent, reach, path)
+        return [
+            None
+            if (g := grads.get(n)) is None
+            else spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
+            for n, t in zip(nodes, targets, strict=True)
+        ]
+    finally:
+        here.phase = phase
+
+
+def _sources(u: UOp) -> tuple[UOp, ...]:
+    """What a node was computed from; a realised tensor's buffer remembers its graph as `origin`."""
+    if u.op is Op.BUFFER:
+        origin = getattr(u.arg, "origin", None)
+        return () if origin is None else (origin,)
+    return u.src
+
+
+def _order(root: UOp, stop: set[UOp]) -> list[tuple[UOp, tuple[UOp, ...]]]:
+    """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
+    out: list[tuple[UOp, tuple[UOp, ...]]] = []
+    if root in stop:
+        return out
+    seen = set(stop)
+    seen.add(root)
+    sources = _sources(root)
+    stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
+    while stack:
+        node, sources, rest = stack[-1]
+        for child in rest:
+            if child not in seen:
+                seen.add(child)
+                below = _sources(child)
+                if below:
+                    stack.append((child, below, iter(below)))
+                    break
+                out.append((child, below))
+        else:
+            stack.pop()
+            out.append((node, sources))
+    return out
+
+
+def _walk(root: UOp, cotangent: UOp, reach: set[UOp], path: list[tuple[UOp, tuple[UOp, ...]]]) -> dict[UOp, UOp]:
+    grads: dict[UOp, UOp] = {root: cotangent}
+    for y, sources in reversed(path):
+        g = grads.get(y)
+        if g is None:
+            continue
+        if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
+            g = g.cast(y.dtype)
+        elementwise = y.op in ALU
+        for s, c in zip(sources, _contributions(y, g, sources), strict=True):
+            if c is None or s not in reach:
+                continue
+            if elementwise and not s.shape and y.shape:
+                c = _sum(c, y)
+            seen = grads.get(s)
+            grads[s] = c if seen is None else _add(seen, c)
+    return grads
+
+
+def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
+    if y.op is Op.BUFFER:
+        return (reshape(g, sources[0].shape) if g.shape else g,)
+    rule = GRADIENT.get(y.op)
+    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
+    if out is None:
+        if y.op not in _FLAT:
+            raise GradientError(
+                f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
+            )
+        out = (const(g.dtype, 0),)
+    return out
+
+
+def _sum(c: UOp, y: UOp) -> UOp:
+    """The whole sum of a contribution to a source of shape `()`, which every element of `y` read."""
+    if not c.shape:
+        return c * float(y.size)
+    total = UOp(Op.REDUCE_AXIS, c.dtype, (c,), (Op.ADD, tuple(range(len(c.shape)))))
+    return UOp(Op.RESHAPE, c.dtype, (total,), ())
+
+
+def _add(a: UOp, b: UOp) -> UOp:
+    """`a + b` in the wider of the two dtypes."""
+    if a.dtype is not b.dtype:
+        wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+        a, b = a.cast(wide), b.cast(wide)
+    return alu(Op.ADD, (a, b))

@@ -1,0 +1,323 @@
+"""Generated from anneal/tensor/gradient.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType
+from anneal.uop.node import alu, const
+from anneal.uop.ops import Op
+from anneal.tensor._adjoints import expanded, flipped, gathered, max_left, max_right, padded, permuted, power_base
+from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, widest
+
+_CONST = Op.CONST
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('gradient', 'a + b -> g, g', 'ADD', 'Sums and products. A constant factor needs no slope of its own.', 10),
+    ('gradient', 'a - b -> g, -g', 'SUB', 'Sums and products. A constant factor needs no slope of its own.', 11),
+    ('gradient', 'x * c -> g * c, _', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 12),
+    ('gradient', 'a * b -> g * b, g * a', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 13),
+    ('gradient', 'x / c -> g / c, _', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 14),
+    ('gradient', 'a / b -> g / b, -(g * y / b)', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 15),
+    ('gradient', '-x -> -g', 'NEG', 'Sums and products. A constant factor needs no slope of its own.', 16),
+    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 19),
+    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 20),
+    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 23),
+    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 24),
+    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 25),
+    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
+    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
+    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
+    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
+    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
+    ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 33),
+    ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 34),
+    ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 35),
+    ('gradient', 'log2(x) -> g / (x * {math.log(2)})', 'LOG2', 'Functions of one number, in terms of the result y where that is cheaper.', 36),
+    ('gradient', 'sin(x) -> g * cos(x)', 'SIN', 'Functions of one number, in terms of the result y where that is cheaper.', 37),
+    ('gradient', 'cos(x) -> -(g * sin(x))', 'COS', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
+    ('gradient', 'tan(x) -> g * (y * y + 1)', 'TAN', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
+    ('gradient', 'tanh(x) -> g * (1 - y * y)', 'TANH', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
+    ('gradient', 'erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}', 'ERF', 'Functions of one number, in terms of the result y where that is cheaper.', 41),
+    ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 42),
+    ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
+    ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 47),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 50),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 51),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 52),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 53),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 54),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 55),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 59),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 62),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 63),
+)
+
+def _gradient_add(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    # a + b -> g, g
+    return (g, g)
+    return None
+
+
+def _gradient_sub(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    # a - b -> g, -g
+    return (g, alu(Op.NEG, (g,)))
+    return None
+
+
+def _gradient_mul(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST:
+        # x * c -> g * c, _
+        return (alu(Op.MUL, (g, s1)), None)
+    # a * b -> g * b, g * a
+    return (alu(Op.MUL, (g, s1)), alu(Op.MUL, (g, s0)))
+    return None
+
+
+def _gradient_div(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST:
+        # x / c -> g / c, _
+        return (alu(Op.DIV, (g, s1)), None)
+    # a / b -> g / b, -(g * y / b)
+    return (alu(Op.DIV, (g, s1)), alu(Op.NEG, (alu(Op.DIV, (alu(Op.MUL, (g, y)), s1)),)))
+    return None
+
+
+def _gradient_neg(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # -x -> -g
+    return (alu(Op.NEG, (g,)),)
+    return None
+
+
+def _gradient_pow(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST:
+        # x ** c -> power_base(g, x, c), _
+        return (power_base(g, s0, s1), None)
+    # x ** n -> power_base(g, x, n), power_exponent(g, x, y)
+    return (power_base(g, s0, s1), power_exponent(g, s0, y))
+    return None
+
+
+def _gradient_where(y: Any, g: Any) -> Any:
+    s0, s1, s2 = y.src
+    if s2.op is _CONST:
+        # where(p, x, c) -> _, where(p, g, 0), _
+        return (None, alu(Op.WHERE, (s0, g, const(g.dtype, 0))), None)
+    if s1.op is _CONST:
+        # where(p, c, x) -> _, _, where(p, 0, g)
+        return (None, None, alu(Op.WHERE, (s0, const(g.dtype, 0), g)))
+    # where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)
+    return (None, alu(Op.WHERE, (s0, g, const(g.dtype, 0))), alu(Op.WHERE, (s0, const(g.dtype, 0), g)))
+    return None
+
+
+def _gradient_max(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST:
+        # max(x, c) -> where(c < x, g, 0), _
+        return (alu(Op.WHERE, (alu(Op.LT, (s1, s0)), g, const(g.dtype, 0))), None)
+    # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
+    return (max_left(g, s0, s1), max_right(g, s0, s1))
+    return None
+
+
+def _gradient_min(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST:
+        # min(x, c) -> where(x < c, g, 0), _
+        return (alu(Op.WHERE, (alu(Op.LT, (s0, s1)), g, const(g.dtype, 0))), None)
+    # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
+    return (max_left(g, s1, s0), max_right(g, s1, s0))
+    return None
+
+
+def _gradient_abs(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # abs(x) -> g * sign(x)
+    return (alu(Op.MUL, (g, alu(Op.SIGN, (s0,)))),)
+    return None
+
+
+def _gradient_exp(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # exp(x) -> g * y
+    return (alu(Op.MUL, (g, y)),)
+    return None
+
+
+def _gradient_exp2(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # exp2(x) -> g * y * {math.log(2)}
+    return (alu(Op.MUL, (alu(Op.MUL, (g, y)), const(g.dtype, math.log(2)))),)
+    return None
+
+
+def _gradient_log(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # log(x) -> g / x
+    return (alu(Op.DIV, (g, s0)),)
+    return None
+
+
+def _gradient_log2(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # log2(x) -> g / (x * {math.log(2)})
+    return (alu(Op.DIV, (g, alu(Op.MUL, (s0, const(s0.dtype, math.log(2)))))),)
+    return None
+
+
+def _gradient_sin(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # sin(x) -> g * cos(x)
+    return (alu(Op.MUL, (g, alu(Op.COS, (s0,)))),)
+    return None
+
+
+def _gradient_cos(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # cos(x) -> -(g * sin(x))
+    return (alu(Op.NEG, (alu(Op.MUL, (g, alu(Op.SIN, (s0,)))),)),)
+    return None
+
+
+def _gradient_tan(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # tan(x) -> g * (y * y + 1)
+    return (alu(Op.MUL, (g, alu(Op.ADD, (alu(Op.MUL, (y, y)), const(y.dtype, 1))))),)
+    return None
+
+
+def _gradient_tanh(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # tanh(x) -> g * (1 - y * y)
+    return (alu(Op.MUL, (g, alu(Op.SUB, (const(y.dtype, 1), alu(Op.MUL, (y, y)))))),)
+    return None
+
+
+def _gradient_erf(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}
+    return (alu(Op.MUL, (alu(Op.MUL, (g, alu(Op.EXP, (alu(Op.NEG, (alu(Op.MUL, (s0, s0)),)),)))), const(g.dtype, 2 / math.sqrt(math.pi)))),)
+    return None
+
+
+def _gradient_sqrt(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # sqrt(x) -> g / (y * 2)
+    return (alu(Op.DIV, (g, alu(Op.MUL, (y, const(y.dtype, 2))))),)
+    return None
+
+
+def _gradient_rsqrt(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # rsqrt(x) -> g * (y * y * y * -0.5)
+    return (alu(Op.MUL, (g, alu(Op.MUL, (alu(Op.MUL, (alu(Op.MUL, (y, y)), y)), const(y.dtype, -0.5))))),)
+    return None
+
+
+def _gradient_recip(y: Any, g: Any) -> Any:
+    s0, = y.src
+    # recip(x) -> -(g * y * y)
+    return (alu(Op.NEG, (alu(Op.MUL, (alu(Op.MUL, (g, y)), y)),)),)
+    return None
+
+
+def _gradient_cast(y: Any, g: Any) -> Any:
+    s0, = y.src
+    if s0.dtype.is_float:
+        # cast(x:float) -> widest(g, x, y)
+        return (widest(g, s0, y),)
+    return None
+
+
+def _gradient_reshape(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # reshape(x) -> reshaped(g, x)
+        return (reshaped(g, s0),)
+    return None
+
+
+def _gradient_permute(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # permute[axes](x) -> permuted(g, axes)
+        return (permuted(g, y.arg),)
+    return None
+
+
+def _gradient_expand(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # expand(x) -> expanded(g, x, y)
+        return (expanded(g, s0, y),)
+    return None
+
+
+def _gradient_pad(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # pad[pairs](x) -> padded(g, x, pairs)
+        return (padded(g, s0, y.arg),)
+    return None
+
+
+def _gradient_shrink(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # shrink[pairs](x) -> shrunk(g, x, y, pairs)
+        return (shrunk(g, s0, y, y.arg),)
+    return None
+
+
+def _gradient_flip(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # flip[axes](x) -> flipped(g, axes)
+        return (flipped(g, y.arg),)
+    return None
+
+
+def _gradient_contiguous(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # contiguous(x) -> g
+        return (g,)
+    return None
+
+
+def _gradient_reduce_axis(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # reduce_axis(x) -> reduced(g, x, y)
+        return (reduced(g, s0, y),)
+    return None
+
+
+def _gradient_gather(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # gather[axis](x, i) -> gathered(g, x, i, axis), _
+        return (gathered(g, s0, s1, y.arg), None)
+    return None
+
+
+def _gradient_scatter_add(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # scatter_add(i, x) -> _, scattered(g, i, x, y)
+        return (None, scattered(g, s0, s1, y))
+    return None
+
+
+GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}
