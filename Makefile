@@ -25,7 +25,7 @@ check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m anneal.rewrite --check
+	$(BIN)/python -m anneal.rewrite.generate --check
 
 format: $(VENV)/test.stamp ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .

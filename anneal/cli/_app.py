@@ -1,0 +1,169 @@
+"""The commands, their flags, and what becomes of errors.
+
+Exit codes: 0 done; 1 the compiler failed; 2 a mistake in the command or the program; 3 no usable device; 4 a file that
+is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from anneal import settings
+from anneal.errors import AnnealError, CompilerError, SettingError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="anneal",
+    help="anneal: a lazy tensor compiler. Start with `anneal doctor`, then `anneal train nanogpt`.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 compiler failure, 2 wrong command, 3 no usable device, 4 bad file, 130 stopped.",
+)
+
+
+class Device(StrEnum):
+    """What --device takes."""
+
+    auto = "auto"
+    cpu = "cpu"
+    webgpu = "webgpu"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
+AdapterFlag = Annotated[
+    str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
+]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="mlp, conv or nanogpt.")]
+Batch = Annotated[int | None, typer.Option("--batch", min=1, help="Examples per step.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from anneal.cli._version import version_line
+
+        sys.stdout.write(version_line() + "\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train, look into, and check models compiled by anneal."""
+
+
+@app.command()
+def doctor(adapter: AdapterFlag = None, as_json: Json = False) -> None:
+    """Say which devices this machine has, and what to do when there is none. Exit code 3: no hardware WebGPU adapter."""
+    from anneal.cli._doctor import doctor as run
+
+    raise typer.Exit(run(adapter=adapter, as_json=as_json))
+
+
+@app.command()
+def train(
+    model: Model,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
+    batch: Batch = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, batches and sampling.")] = 1,
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None,
+    log_every: Annotated[int, typer.Option("--log-every", min=1, help="Steps between plain lines.")] = 100,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample."""
+    from anneal.cli._train import Options
+    from anneal.cli._train import train as run
+
+    options = Options(
+        model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
+        as_json=as_json, device=device.value if device else None, adapter=adapter,
+    )  # fmt: skip
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def graph(
+    model: Model,
+    batch: Batch = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Nodes to print; 0 prints all.")] = 60,
+    as_json: Json = False,
+) -> None:
+    """Print the graph of one training step: its nodes, and how many each pass and each op has."""
+    from anneal.cli._graph import graph as run
+
+    run(model, batch=batch, limit=limit, as_json=as_json)
+
+
+@app.command()
+def kernels(
+    model: Model,
+    step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
+    batch: Batch = None,
+    as_json: Json = False,
+) -> None:
+    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL."""
+    from anneal.cli._kernels import kernels as run
+
+    run(model, step=step, batch=batch, as_json=as_json)
+
+
+@app.command()
+def explain(
+    op: Annotated[str, typer.Argument(metavar="OP", help="An op of the language, such as ADD, or a Tensor method.")],
+    as_json: Json = False,
+) -> None:
+    """Print the rules that concern an op, forward and gradient, in the words of the rule files."""
+    from anneal.cli._explain import explain as run
+
+    run(op, as_json=as_json)
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run the command line; exits with the documented code. A user's mistake prints one message and no traceback."""
+    try:
+        app(args=argv, prog_name="anneal")
+    except CompilerError as error:
+        _fail(f"compiler failure: {error}\nThis is a fault of anneal, not of your program; please report it.", error)
+    except AnnealError as error:
+        _fail(str(error), error)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`anneal kernels nanogpt | head`): nothing is wrong. Python flushes stdout
+        # once more on exit, so point it where writing works.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(0)
+
+
+def _fail(text: str, error: AnnealError) -> NoReturn:
+    from anneal.cli._output import message
+
+    message(f"anneal: {text}")
+    if not isinstance(error, SettingError) and settings.current().debug:
+        import traceback
+
+        message("".join(traceback.format_exception(error)))
+    sys.exit(error.exit_code)

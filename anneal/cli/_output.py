@@ -1,0 +1,51 @@
+"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["console", "data", "fits", "json_line", "json_report", "message"]
+
+
+def data(text: str = "") -> None:
+    """One piece of data, to stdout, at once."""
+    sys.stdout.write(_printable(text, sys.stdout.encoding) + "\n")
+    sys.stdout.flush()
+
+
+def message(text: str) -> None:
+    """One line for the person at the keyboard, to stderr."""
+    sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
+    sys.stderr.flush()
+
+
+def json_line(**fields: Any) -> None:
+    """One JSON object on one line."""
+    data(json.dumps(fields, separators=(", ", ": "), allow_nan=False))
+
+
+def json_report(report: Any) -> None:
+    """One JSON document, indented."""
+    data(json.dumps(report, indent=2, allow_nan=False))
+
+
+def console() -> Console:
+    """A rich console on stdout. rich reads NO_COLOR itself, and writes no escape codes into a pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def fits(text: str) -> bool:
+    """Whether stdout's encoding can print this text."""
+    return _printable(text, sys.stdout.encoding) == text
+
+
+def _printable(text: str, encoding: str | None) -> str:
+    name = encoding or "utf-8"
+    return text.encode(name, "replace").decode(name)

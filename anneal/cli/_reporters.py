@@ -1,0 +1,205 @@
+"""Three ways to tell how training goes: JSON lines, plain lines, a live dashboard."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from anneal.cli._output import console, data, fits, json_line, message
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["Dashboard", "JsonLines", "PlainLines", "Progress", "Reporter", "Start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is known before the first step."""
+
+    model: str
+    info: str
+    data: str
+    device: str
+    adapter: str | None
+    params: int
+    steps: int
+    batch: int
+    seed: int
+    lr: float
+    unit: str
+    examples_per_step: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has been measured so far; times in milliseconds, one per step, beside the losses."""
+
+    losses: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    kernels: int = 0
+    uops_forward: int = 0
+    uops_backward: int = 0
+
+    @property
+    def median_ms(self) -> float:
+        """The median step; the first ones, which compile, count only when there is nothing else."""
+        return statistics.median(self.times[2:] or self.times or [0.0])
+
+    @property
+    def compile_s(self) -> float:
+        """What the first two steps, one to compile and one to capture, took beyond an ordinary step."""
+        return max(0.0, sum(self.times[:2]) - min(2, len(self.times)) * self.median_ms) / 1e3
+
+    @property
+    def final_loss(self) -> float | None:
+        """The mean loss of the last 50 steps."""
+        last = self.losses[-50:]
+        return sum(last) / len(last) if last else None
+
+
+class Reporter(Protocol):
+    """Told of the start, of every step, and of the end."""
+
+    def start(self, start: Start) -> None: ...
+
+    def step(self, progress: Progress) -> None: ...
+
+    def done(self, progress: Progress, sample: str, stopped: bool) -> None: ...
+
+    def close(self) -> None:
+        """Give the terminal back; called at the end, and when an error ends the run."""
+
+
+class JsonLines:
+    """One JSON object per event, on stdout."""
+
+    def start(self, start: Start) -> None:
+        json_line(
+            event="start", model=start.model, device=start.device, adapter=start.adapter, params=start.params,
+            steps=start.steps, batch=start.batch, seed=start.seed, lr=start.lr, data=start.data,
+        )  # fmt: skip
+
+    def step(self, progress: Progress) -> None:
+        json_line(
+            event="step", step=len(progress.losses), loss=progress.losses[-1], ms=round(progress.times[-1], 3)
+        )  # fmt: skip
+
+    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+        json_line(
+            event="done", steps=len(progress.losses), final_loss=progress.final_loss,
+            median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
+            uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample, stopped=stopped,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass(slots=True)
+class PlainLines:
+    """A line every `every` steps, on stdout; what the run is about goes to stderr."""
+
+    every: int
+    _start: Start | None = None
+
+    def start(self, start: Start) -> None:
+        self._start = start
+        for line in _header(start):
+            message(line)
+
+    def step(self, progress: Progress) -> None:
+        count = len(progress.losses)
+        total = self._start.steps if self._start else count
+        if count == 1 or count % self.every == 0 or count == total:
+            data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
+
+    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+        if self._start:
+            _footer(self._start, progress, sample, stopped)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class Dashboard:
+    """The loss curve and the counters, redrawn in place on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        self._start: Start | None = None
+        self._console = console()
+        self._live = Live(console=self._console, refresh_per_second=8, transient=False, auto_refresh=False)
+        self._drawn_at = 0.0
+        self._braille = fits("\u28ff")
+
+    def start(self, start: Start) -> None:
+        self._start = start
+        for line in _header(start):
+            message(line)
+        self._live.start()
+
+    def step(self, progress: Progress) -> None:
+        import time
+
+        now = time.monotonic()
+        if now - self._drawn_at > 0.12:
+            self._drawn_at = now
+            self._live.update(self._render(progress), refresh=True)
+
+    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+        self._live.update(self._render(progress), refresh=True)
+        self.close()
+        if self._start:
+            _footer(self._start, progress, sample, stopped)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _render(self, progress: Progress) -> RenderableType:
+        from rich.panel import Panel
+        from rich.text import Text
+
+        from anneal.cli._chart import curve
+
+        start = self._start
+        if start is None or not progress.losses:
+            return Text("compiling the first step ...")
+        width = min(100, self._console.width) - 4
+        recent = statistics.median(progress.times[-25:])
+        chart = "\n".join(curve(progress.losses, width, 10, braille=self._braille))
+        left = (start.steps - len(progress.losses)) * recent / 1e3
+        facts = (
+            f"step {len(progress.losses)}/{start.steps}   loss {progress.losses[-1]:.4f}   {recent:.1f} ms/step   "
+            f"{start.examples_per_step / recent * 1e3:,.0f} {start.unit}/s   {progress.kernels} kernels   "
+            f"{left / 60:.0f}:{left % 60:02.0f} left"
+        )
+        body = Text(chart, style="cyan", no_wrap=True) + Text("\n" + facts, style="default")
+        return Panel(body, title=f"anneal train {start.model}", width=width + 4, title_align="left")
+
+
+def _header(start: Start) -> list[str]:
+    on = f"{start.device} ({start.adapter})" if start.adapter else start.device
+    return [
+        f"model   {start.model}: {start.info}, {start.params:,} parameters",
+        f"data    {start.data}",
+        f"device  {on}",
+        f"run     {start.steps} steps of {start.batch}, lr {start.lr:g}, seed {start.seed}; Ctrl-C stops with a sample",
+    ]
+
+
+def _footer(start: Start, progress: Progress, sample: str, stopped: bool) -> None:
+    if progress.losses:
+        rate = start.examples_per_step / progress.median_ms * 1e3
+        data(
+            f"{'stopped after' if stopped else 'done:'} {len(progress.losses)} steps  final loss {progress.final_loss:.4f}"
+            f"  median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
+        )
+        data(
+            f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "
+            f"fused into {progress.kernels} kernels  compiled in {progress.compile_s:.1f} s"
+        )
+    data("sample:")
+    data(sample)

@@ -1,0 +1,160 @@
+"""`anneal train`: drive an example's training run and report on it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from anneal import settings
+from anneal.cli._models import Training, load_example
+from anneal.cli._output import console, message
+from anneal.cli._reporters import Dashboard, JsonLines, PlainLines, Progress, Reporter, Start
+from anneal.cli._trace import trace_model
+from anneal.errors import DataError, SettingError, UserError
+
+__all__ = ["STOPPED", "Options", "choose_device", "train"]
+
+STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `anneal train`; None means the example's own default."""
+
+    model: str
+    steps: int | None = None
+    batch: int | None = None
+    seed: int = 1
+    lr: float | None = None
+    log_every: int = 100
+    device: str | None = None
+    adapter: str | None = None
+    plain: bool = False
+    save: Path | None = None
+    as_json: bool = False
+
+
+def train(options: Options) -> int:
+    """Train, report, sample; the exit code: 0, or 130 when Ctrl-C stopped it."""
+    changes = choose_device(options.device, options.adapter)
+    if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
+        raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
+    if options.save is not None:
+        check_writable(options.save)
+    with settings.override(**changes):
+        example = load_example(options.model)
+        from anneal.backend import get_device
+
+        device = get_device(settings.current().device)
+        steps = options.steps or example.STEPS
+        lr = options.lr or example.LR
+        training = example.make(steps=steps, batch=options.batch or example.BATCH, seed=options.seed, lr=lr)
+        start = Start(
+            model=options.model, info=training.info, data=training.data, device=device.name,
+            adapter=device.describe().get("adapter"), params=sum(p.numel() for p in training.model.parameters()),
+            steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
+            examples_per_step=training.examples_per_step,
+        )  # fmt: skip
+        reporter = choose_reporter(options)
+        reporter.start(start)
+        try:
+            return _run(options.model, training, steps, reporter, options.save)
+        finally:
+            reporter.close()
+
+
+def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
+    """Changes of the settings for --device and --adapter; naming an adapter chooses webgpu."""
+    if adapter is not None:
+        if device == "cpu":
+            raise SettingError("--adapter chooses a WebGPU adapter, but --device is cpu; leave one of them out")
+        if not adapter.strip():
+            raise SettingError("--adapter needs a name, or part of one; `anneal doctor` lists the adapters")
+        return {"device": "webgpu", "adapter": adapter}
+    return {} if device is None else {"device": device}
+
+
+def choose_reporter(options: Options) -> Reporter:
+    """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
+    if options.as_json:
+        return JsonLines()
+    if options.plain or not sys.stdout.isatty() or console().is_dumb_terminal:
+        return PlainLines(options.log_every)
+    return Dashboard()
+
+
+def check_writable(path: Path) -> None:
+    """DataError unless a file can be made at `path`: better now than after the training."""
+    folder = path.parent
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file, such as {path / 'model.safetensors'}")
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; make it first: mkdir -p {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise DataError(f"{path} cannot be written: no permission; choose another folder")
+
+
+def _run(model: str, training: Training, steps: int, reporter: Reporter, save: Path | None) -> int:
+    progress = Progress()
+    with _interrupts() as stop:
+        while len(progress.losses) < steps and not stop:
+            with _launches(progress):
+                begin = time.perf_counter()
+                loss = float(training.step().item())
+            progress.times.append((time.perf_counter() - begin) * 1e3)
+            progress.losses.append(loss)
+            if not math.isfinite(loss):
+                raise UserError(f"the loss became {loss} at step {len(progress.losses)}; try a smaller --lr")
+            reporter.step(progress)
+        stopped = bool(stop) and len(progress.losses) < steps
+        stop.clear()
+        sample = training.sample()
+        trace = trace_model(model, training.batch)
+        progress.uops_forward, progress.uops_backward = trace.forward, trace.backward
+        reporter.done(progress, sample, stopped)
+    if save is not None:
+        from anneal.nn import save as write
+
+        write(training.model.state_dict(), save)
+        message(f"saved   {save}")
+    return STOPPED if stopped else 0
+
+
+@contextmanager
+def _launches(progress: Progress) -> Iterator[None]:
+    """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured."""
+    from anneal.tensor.realize import observers
+
+    seen: list[int] = []
+    observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
+    try:
+        yield
+    finally:
+        observers.pop()
+        progress.kernels = sum(seen) or progress.kernels
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Ctrl-C puts a number into the list, so that a step is never cut in two; a second Ctrl-C interrupts at once."""
+    caught: list[int] = []
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+        message("stopping after this step; Ctrl-C again stops at once")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield caught
+    finally:
+        signal.signal(signal.SIGINT, before)

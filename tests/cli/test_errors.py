@@ -1,0 +1,65 @@
+"""A user's mistake is one message on stderr, the documented exit code, and no traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import run, run_process
+
+MISTAKES = [
+    (("trian", "mlp"), "Did you mean 'train'"),
+    (("train",), "Missing argument"),
+    (("train", "nanogtp"), "there is no model called 'nanogtp'. Did you mean 'nanogpt'? There is: mlp, conv, nanogpt"),
+    (("train", "xyz"), "there is no model called 'xyz'. There is: mlp, conv, nanogpt"),
+    (("train", "mlp", "--stps", "4"), "--steps"),
+    (("train", "mlp", "--steps", "0"), "--steps"),
+    (("train", "mlp", "--steps", "many"), "--steps"),
+    (("train", "mlp", "--batch", "-1"), "--batch"),
+    (("train", "mlp", "--lr", "nan"), "--lr nan is not a learning rate"),
+    (("train", "mlp", "--lr", "-1"), "--lr -1 is not a learning rate"),
+    (("train", "mlp", "--device", "cuda"), "--device"),
+    (("train", "mlp", "--device", "cpu", "--adapter", "nvidia"), "--adapter chooses a WebGPU adapter"),
+    (("graph", "mpl"), "Did you mean 'mlp'"),
+    (("kernels", "convs"), "Did you mean 'conv'"),
+    (("explain", "mull"), "Did you mean 'MUL'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), MISTAKES, ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
+def test_a_mistake_in_the_command(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], text: str) -> None:
+    outcome = run(capsys, *arguments)
+    assert outcome.code == 2
+    assert text in outcome.err
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+def test_an_unwritable_place_is_found_before_training(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "model.safetensors", tmp_path):
+        outcome = run(capsys, "train", "mlp", "--save", str(path))
+        assert outcome.code == 4
+        assert str(tmp_path) in outcome.err
+        assert "Traceback" not in outcome.err
+
+
+def test_an_adapter_that_is_not_there() -> None:
+    outcome = run_process("train", "mlp", "--steps", "1", "--adapter", "no such adapter")
+    assert outcome.code == 3
+    assert "Traceback" not in outcome.err
+
+
+def test_a_wrong_environment_variable() -> None:
+    outcome = run_process("train", "mlp", "--steps", "1", ANNEAL_DEVICE="gpu")
+    assert outcome.code == 2
+    assert outcome.err.strip() == "anneal: ANNEAL_DEVICE='gpu' is not a right value; use one of: auto, cpu, webgpu"
+
+
+def test_a_missing_data_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("anneal.assets._bundled.__file__", str(tmp_path / "_bundled.py"))
+    outcome = run(capsys, "train", "nanogpt", "--steps", "1", "--device", "cpu")
+    assert outcome.code == 4
+    assert "missing from the installed package" in outcome.err

@@ -1,0 +1,64 @@
+"""What the documents state is what the code does: examples are run, tables and names compared."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from anneal import settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "SPEC.md", "LIMITATIONS.md", "CONTRIBUTING.md")
+# A python block, and the output that a text block right after it shows.
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+EXAMPLES = [
+    pytest.param(name, match[1], match[2], id=f"{name}:{read(name)[: match.start()].count(chr(10)) + 1}")
+    for name in DOCUMENTS
+    for match in EXAMPLE.finditer(read(name))
+]
+
+
+@pytest.mark.parametrize(("name", "code", "expected"), EXAMPLES)
+def test_an_example_prints_what_the_document_shows(name: str, code: str, expected: str) -> None:
+    printed = io.StringIO()
+    with settings.override(device="cpu"), contextlib.redirect_stdout(printed):
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+    assert printed.getvalue().rstrip() == expected.rstrip()
+
+
+def test_every_document_with_code_has_examples_that_run() -> None:
+    assert {p.values[0] for p in EXAMPLES} >= {"README.md", "SPEC.md"}
+
+
+def test_the_library_example_is_ten_lines() -> None:
+    first = next(p.values[1] for p in EXAMPLES if p.values[0] == "README.md")
+    assert isinstance(first, str)
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+def test_the_table_of_variables_is_the_one_in_the_code() -> None:
+    rows = re.findall(r"^\| `(ANNEAL_\w+)` \| ([^|]*) \| ([^|]*) \|", read("README.md"), re.MULTILINE)
+    assert [(n, v.strip().replace("`", ""), m.strip()) for n, v, m in rows] == [
+        (s.variable, s.values, s.meaning) for s in settings.TABLE
+    ]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_a_document_names_exist(name: str) -> None:
+    named = re.findall(r"`((?:anneal|tests|examples|benchmarks)/[\w/.]+)`", read(name))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)", read("README.md"))) <= targets

@@ -1,0 +1,57 @@
+"""Settings are read once, checked, and can be changed inside a with-block."""
+
+from __future__ import annotations
+
+import pytest
+
+from anneal import settings
+from anneal.errors import SettingError
+from anneal.settings import Settings, read
+
+RIGHT = [
+    ({}, Settings()),
+    ({"ANNEAL_DEBUG": "6"}, Settings(debug=6)),
+    ({"ANNEAL_DEBUG": ""}, Settings()),
+    ({"ANNEAL_DEVICE": "WebGPU"}, Settings(device="webgpu")),
+    ({"ANNEAL_ADAPTER": "llvmpipe"}, Settings(adapter="llvmpipe")),
+    ({"ANNEAL_REQUIRE_WEBGPU": "1", "ANNEAL_TRUSTED": "off"}, Settings(require_webgpu=True, trusted=False)),
+    ({"HOME": "/nowhere", "ANNEALING": "1"}, Settings()),
+]
+
+WRONG = [
+    ({"ANNEAL_DEBUG": "7"}, "ANNEAL_DEBUG='7' is not a right value; use one of: 0 to 6"),
+    ({"ANNEAL_DEBUG": "yes"}, "use one of: 0 to 6"),
+    ({"ANNEAL_DEVICE": "cuda"}, "use one of: auto, cpu, webgpu"),
+    ({"ANNEAL_TRUSTED": "2"}, "use one of: 0, 1"),
+    ({"ANNEAL_DEVCE": "cpu"}, "ANNEAL_DEVCE is not a setting; the settings are: ANNEAL_DEBUG, ANNEAL_DEVICE"),
+]
+
+
+@pytest.mark.parametrize(("environ", "expected"), RIGHT)
+def test_reads(environ: dict[str, str], expected: Settings) -> None:
+    assert read(environ) == expected
+
+
+@pytest.mark.parametrize(("environ", "text"), WRONG)
+def test_a_wrong_value_lists_the_right_ones(environ: dict[str, str], text: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read(environ)
+    assert text in str(error.value)
+
+
+def test_override_holds_inside_the_block_only() -> None:
+    before = settings.current()
+    with settings.override(debug=3, trusted=False) as inside:
+        assert settings.current() is inside
+        assert (inside.debug, inside.trusted) == (3, False)
+        with settings.override(debug=1):
+            assert settings.current().trusted is False
+    assert settings.current() is before
+
+
+@pytest.mark.parametrize("changes", [{"debug": 9}, {"device": "tpu"}, {"colour": 1}])
+def test_override_checks_what_it_is_given(changes: dict[str, object]) -> None:
+    before = settings.current()
+    with pytest.raises(SettingError), settings.override(**changes):
+        pass
+    assert settings.current() is before
