@@ -1,0 +1,155 @@
+"""The driver: applies rule tables to a graph, iteratively, each node once per pass where the rules allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from anneal.errors import CompilerError
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["Match", "Recorder", "Table", "graph_rewrite", "substitute"]
+
+Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None
+Table = Mapping[Op, Match]
+Recorder = Callable[[UOp, UOp, str], None]  # (before, after, rule text)
+
+
+def _merged(tables: Table | Sequence[Table]) -> dict[Op, tuple[Match, ...]]:
+    each = (tables,) if isinstance(tables, Mapping) else tuple(tables)
+    return {op: tuple(t[op] for t in each if op in t) for op in {op for t in each for op in t}}
+
+
+def graph_rewrite(
+    sink: UOp,
+    tables: Table | Sequence[Table],
+    ctx: Any = None,
+    recorder: Recorder | None = None,
+    *,
+    bottom_up: bool = True,
+    again: bool = True,
+) -> UOp:
+    """Rewrite every node below `sink` until no rule of `tables` matches; returns the new sink.
+
+    Bottom-up (the default) a rule sees a node whose sources are already rewritten; top-down it sees the node first. The
+    node that a rule returns is visited in its turn, unless `again` is False: then each node gets at most one rule. Where
+    several tables match, the first one wins. `recorder(before, after, rule text)` is told of each rewrite. Raises
+    CompilerError when a rule's result leads back to the node that it replaced.
+
+    >>> from anneal.uop import Op, const, dtypes
+    >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
+    >>> double = {Op.NEG: lambda u, ctx: (u.src[0] * 2, "-x -> x * 2")}
+    >>> graph_rewrite(-(-x + 1), double) is (x * 2 + 1) * 2
+    True
+    """
+    rules = _merged(tables)
+    return (_bottom_up if bottom_up else _top_down)(sink, rules, ctx, recorder, again)
+
+
+def _apply(u: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any) -> tuple[UOp, str] | None:
+    for match in rules.get(u.op, ()):
+        found: tuple[UOp, str] | None = match(u, ctx)
+        if found is not None and found[0] is not u:
+            return found
+    return None
+
+
+def _loop(rule: str, u: UOp) -> CompilerError:
+    return CompilerError("a rule leads back to the node it replaced", rule=rule, node=u)
+
+
+def _bottom_up(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder: Recorder | None, again: bool) -> UOp:
+    done: dict[UOp, UOp] = {}
+    became: dict[UOp, UOp] = {}  # in progress: the node whose result this one takes
+    stack = [sink]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        nxt = became.get(u)
+        if nxt is not None:
+            if nxt not in done:
+                raise _loop("(see the node)", u)
+            done[u] = done[nxt]
+            stack.pop()
+            continue
+        pending = [s for s in u.src if s not in done]
+        if pending:
+            if any(s in became for s in pending):
+                raise _loop("(see the node)", u)
+            stack.extend(reversed(pending))
+            continue
+        n = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
+        text = ""
+        if n is u or not again:
+            found = _apply(n, rules, ctx)
+            if found is None:
+                done[u] = done[n] = n
+                stack.pop()
+                continue
+            before, (n, text) = n, found
+            if recorder is not None:
+                recorder(before, n, text)
+            if not again:
+                done[u] = n
+                stack.pop()
+                continue
+        if n in became and n not in done:
+            raise _loop(text, u)
+        became[u] = n
+        stack.append(n)
+    return done[sink]
+
+
+def _top_down(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder: Recorder | None, again: bool) -> UOp:
+    head: dict[UOp, UOp] = {}  # node -> what the rules make of it, before its sources are looked at
+    done: dict[UOp, UOp] = {}
+    stack = [sink]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        n = head.get(u)
+        if n is None:
+            n = u
+            seen = {u}
+            while (found := _apply(n, rules, ctx)) is not None:
+                if recorder is not None:
+                    recorder(n, *found)
+                n = found[0]
+                if n in seen:
+                    raise _loop(found[1], u)
+                seen.add(n)
+                if not again:
+                    break
+            head[u] = n
+        pending = [s for s in n.src if s not in done]
+        if pending:
+            if not again and any(s in head for s in pending):
+                # the result holds the very node it replaces, which this pass leaves as it is
+                for s in pending:
+                    if s in head:
+                        done[s] = s
+                continue
+            if any(s in head for s in pending):
+                raise _loop("(see the node)", u)
+            stack.extend(reversed(pending))
+            continue
+        done[u] = n.replace(src=tuple([done[s] for s in n.src])) if n.src else n
+        stack.pop()
+    return done[sink]
+
+
+def substitute(sink: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> Any:
+    """`sink` (or each of several) with every node that is a key of `mapping` replaced by its value.
+
+    What stands below a replaced node is not looked at, and values are not searched for keys.
+    """
+    roots = (sink,) if isinstance(sink, UOp) else tuple(sink)
+    new: dict[UOp, UOp] = dict(mapping)
+    for u in toposort(roots, until=mapping.__contains__):
+        new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
+    out = tuple(new[r] for r in roots)
+    return out[0] if isinstance(sink, UOp) else out

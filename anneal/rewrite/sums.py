@@ -1,0 +1,416 @@
+"""Integer sums of terms, and what the index algebra knows of them.
+
+A sum is `constant + k1 * t1 + k2 * t2 + ...` over terms that are no sums themselves. Nodes compute modulo 2**bits, so a
+regrouping is only used where the sum is known not to leave the dtype (`Sum.fits`); then it is the integer that it reads as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+from typing import Any
+
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const, toposort
+
+__all__ = [
+    "Sum",
+    "compared",
+    "conjunction",
+    "disjunction",
+    "divided",
+    "equated",
+    "fences",
+    "linear",
+    "ordered",
+    "remainder",
+    "unequal",
+]
+
+_BOOL = dtypes.bool_
+
+
+def linear(u: UOp) -> bool:
+    """Whether `u` is an integer sum or a multiple, which a Sum looks through."""
+    op = u.op
+    if op is Op.ADD or op is Op.SUB or op is Op.NEG:
+        return u.dtype.is_int
+    return op is Op.MUL and u.dtype.is_int and u.src[1].op is Op.CONST
+
+
+def _not_linear(u: UOp) -> bool:
+    return not linear(u)
+
+
+class Sum:
+    """`constant + sum(k * term)` with coefficients as the dtype stores them."""
+
+    __slots__ = ("constant", "dtype", "hi", "lo", "terms")
+
+    def __init__(self, dtype: DType, terms: dict[UOp, int], constant: int) -> None:
+        self.dtype = dtype
+        self.terms = {t: k for t, k in terms.items() if k}
+        self.constant = constant
+        lo = hi = constant
+        for t, k in self.terms.items():
+            a: Any = t.vmin
+            b: Any = t.vmax
+            if k > 0:
+                lo += k * a
+                hi += k * b
+            else:
+                lo += k * b
+                hi += k * a
+        self.lo, self.hi = lo, hi
+
+    @classmethod
+    def of(cls, u: UOp) -> Sum:
+        """The sum that `u` is: linear in the size of the graph, however its parts are shared."""
+        if not linear(u):
+            return cls(u.dtype, {}, int(u.arg)) if u.op is Op.CONST else cls(u.dtype, {u: 1}, 0)
+        return cls.combine(u.dtype, ((u, 1),))
+
+    @classmethod
+    def combine(cls, dtype: DType, parts: Iterable[tuple[UOp, int]], constant: int = 0) -> Sum:
+        """`constant + sum(k * u)` over parts that may be sums themselves."""
+        weight: dict[UOp, int] = {}
+        for u, k in parts:
+            weight[u] = weight.get(u, 0) + k
+        terms: dict[UOp, int] = {}
+
+        def give(u: UOp, k: int) -> None:
+            nonlocal constant
+            if u.op is Op.CONST:
+                constant += k * int(u.arg)
+            elif linear(u):
+                weight[u] = weight.get(u, 0) + k
+            else:
+                terms[u] = terms.get(u, 0) + k
+
+        inner = toposort(weight, until=_not_linear)
+        for u in list(weight):
+            if not linear(u):
+                give(u, weight.pop(u))
+        for u in reversed(inner):
+            k = weight.pop(u)
+            if abs(k) > 1 << 64:
+                k = int(normalise_const(dtype, k))
+            if u.op is Op.MUL:
+                give(u.src[0], k * int(u.src[1].arg))
+            elif u.op is Op.NEG:
+                give(u.src[0], -k)
+            else:
+                give(u.src[0], k)
+                give(u.src[1], k if u.op is Op.ADD else -k)
+        wrapped = {t: int(normalise_const(dtype, k)) for t, k in terms.items()}
+        return cls(dtype, wrapped, int(normalise_const(dtype, constant)))
+
+    @property
+    def fits(self) -> bool:
+        """Whether no value of the sum leaves the dtype: it is the integer that it reads as."""
+        return bool(self.dtype.min <= self.lo and self.hi <= self.dtype.max)
+
+    def node(self) -> UOp:
+        """The sum as a node: largest coefficients first, the constant last, whatever order built it."""
+        out: UOp | None = None
+        for t, k in self.sorted():
+            piece = t if k == 1 else alu(Op.MUL, (t, const(self.dtype, k)))
+            out = piece if out is None else alu(Op.ADD, (out, piece))
+        last = const(self.dtype, self.constant)
+        return last if out is None else alu(Op.ADD, (out, last))
+
+    def sorted(self) -> list[tuple[UOp, int]]:
+        items = list(self.terms.items())
+        sizes = {abs(k) for _, k in items}
+        if len(sizes) == len(items):
+            return sorted(items, key=lambda i: -abs(i[1]))
+        return sorted(items, key=lambda i: (-abs(i[1]), i[0].ranges, i[0].op.index, i[0].key))
+
+    def with_terms(self, terms: dict[UOp, int], constant: int) -> Sum:
+        return Sum(self.dtype, terms, constant)
+
+    def split(self, divisor: int) -> tuple[Sum, Sum]:
+        """(whole, rest) with `self == whole * divisor + rest` and the rest's constant in 0..divisor-1."""
+        whole = {t: k // divisor for t, k in self.terms.items() if k % divisor == 0}
+        rest = {t: k for t, k in self.terms.items() if k % divisor}
+        return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
+
+    def near(self, divisor: int) -> tuple[Sum, Sum]:
+        """As `split`, but every coefficient leaves its remainder of least size in the rest."""
+        whole: dict[UOp, int] = {}
+        rest: dict[UOp, int] = {}
+        for t, k in self.terms.items():
+            r = k % divisor
+            if 2 * r > divisor:
+                r -= divisor
+            whole[t] = (k - r) // divisor
+            rest[t] = r
+        return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
+
+    def steps(self, divisor: int) -> list[int]:
+        """Divisors of `divisor` by which terms may group, largest first."""
+        return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
+
+
+# -- sums -----------------------------------------------------------------------------------------------------------
+
+
+def _joined(s: Sum) -> Sum:
+    """Quotient and remainder of one value meet again: `(x // c) * c + x % c` is x."""
+    changed = True
+    while changed:
+        changed = False
+        for t, k in list(s.terms.items()):
+            if t.op is not Op.MOD or t.src[1].op is not Op.CONST or t.src[1].arg <= 0:
+                continue
+            w, c = t.src
+            quotient = alu(Op.IDIV, (w, c))
+            parts: list[tuple[UOp, int]] | None = None
+            if s.terms.get(quotient) == k * c.arg:
+                # k * ((w // c) * c + w % c) -> k * w
+                parts = [(w, k)]
+                used = quotient
+            else:
+                for q, kq in s.terms.items():
+                    if q.op is Op.MOD and q.src[0] is quotient and kq == k * c.arg and q.src[1].op is Op.CONST:
+                        d = q.src[1].arg
+                        if d > 0 and d * c.arg <= s.dtype.max:
+                            # k * ((w // c % d) * c + w % c) -> k * (w % (c * d))
+                            parts = [(alu(Op.MOD, (w, const(s.dtype, c.arg * d))), k)]
+                            used = q
+                            break
+            if parts is not None:
+                rest = [(x, kx) for x, kx in s.terms.items() if x is not t and x is not used]
+                s = Sum.combine(s.dtype, [*rest, *parts], s.constant)
+                changed = True
+                break
+    return s
+
+
+def ordered(u: UOp) -> UOp:
+    """The sum `u` with its terms collected, in an order that does not depend on how it was built."""
+    return _joined(Sum.of(u)).node()
+
+
+# -- division -------------------------------------------------------------------------------------------------------
+
+
+def divided(x: UOp, c: UOp) -> UOp | None:
+    """`x // c` for a sum x and a positive constant c: what is divisible leaves the quotient."""
+    d = int(c.arg)
+    s = Sum.of(x)
+    if d <= 0 or not s.fits:
+        return None
+    for whole, rest in (s.split(d), s.near(d)):
+        if rest.lo // d == rest.hi // d and whole.fits:
+            # the rest stays within one multiple of c
+            whole.constant += rest.lo // d
+            return whole.node()
+    whole, rest = s.split(d)
+    if not (whole.fits and rest.fits):
+        return None
+    for g in rest.steps(d):
+        # (A * g + B) // c -> A // (c // g) where 0 <= B < g
+        a, b = rest.split(g)
+        if b.lo >= 0 and b.hi < g and a.fits:
+            return alu(Op.ADD, (alu(Op.IDIV, (a.node(), const(x.dtype, d // g))), whole.node()))
+    g = gcd(d, *rest.terms.values())
+    if g > 1:
+        a, _ = rest.split(g)
+        return alu(Op.ADD, (alu(Op.IDIV, (a.node(), const(x.dtype, d // g))), whole.node()))
+    return alu(Op.ADD, (alu(Op.IDIV, (rest.node(), c)), whole.node()))
+
+
+def remainder(x: UOp, c: UOp) -> UOp | None:
+    """`x % c` for a sum x and a positive constant c: what is divisible goes."""
+    d = int(c.arg)
+    s = Sum.of(x)
+    if d <= 0 or not s.fits:
+        return None
+    for _, rest in (s.split(d), s.near(d)):
+        if rest.lo // d == rest.hi // d and rest.fits:
+            rest.constant -= rest.lo // d * d
+            return rest.node()
+    _, rest = s.near(d)
+    if not rest.fits:
+        return None
+    for g in rest.steps(d):
+        # (A * g + B) % c -> (A % (c // g)) * g + B where 0 <= B < g
+        a, b = rest.split(g)
+        if b.lo >= 0 and b.hi < g and a.fits:
+            return alu(Op.ADD, (alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node()))
+    g = gcd(d, *rest.terms.values())
+    if g > 1:
+        a, b = rest.split(g)
+        return alu(Op.ADD, (alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node()))
+    return alu(Op.MOD, (rest.node(), c))
+
+
+# -- comparisons ----------------------------------------------------------------------------------------------------
+
+
+def _difference(x: UOp, y: UOp) -> Sum | None:
+    """`x - y` if both are known not to wrap (the difference itself may be wider than the dtype)."""
+    a, b = Sum.of(x), Sum.of(y)
+    if not (a.fits and b.fits):
+        return None
+    terms = dict(a.terms)
+    for t, k in b.terms.items():
+        terms[t] = terms.get(t, 0) - k
+    return Sum(x.dtype, terms, a.constant - b.constant)
+
+
+def _sides(s: Sum) -> tuple[UOp, UOp] | None:
+    """(left, right) with positive coefficients such that `s ? 0` reads `left ? right`."""
+    plus = {t: k for t, k in s.terms.items() if k > 0}
+    minus = {t: -k for t, k in s.terms.items() if k < 0}
+    if not plus:
+        left, right = s.with_terms({}, s.constant), s.with_terms(minus, 0)
+    else:
+        left, right = s.with_terms(plus, 0), s.with_terms(minus, -s.constant)
+    return (left.node(), right.node()) if left.fits and right.fits else None
+
+
+def compared(x: UOp, y: UOp) -> UOp | None:
+    """`x < y` over integer sums: terms meet, common factors go, and terms too small to matter go."""
+    s = _difference(x, y)
+    if s is None:
+        return None
+    if s.hi < 0 or s.lo >= 0:
+        return const(_BOOL, s.hi < 0)
+    # sum < c
+    c = -s.constant
+    s = s.with_terms(s.terms, 0)
+    changed = True
+    while changed:
+        changed = False
+        g = gcd(*s.terms.values())
+        if g > 1:
+            s = s.with_terms({t: k // g for t, k in s.terms.items()}, 0)
+            c = -(-c // g)
+        for g in sorted({abs(k) for k in s.terms.values() if abs(k) > 1}, reverse=True):
+            a, b = s.split(g)
+            if not a.terms or not b.terms:
+                continue
+            q, r = divmod(c, g)
+            if b.lo >= r and b.hi < g + r:
+                # A * g + B < q * g + r -> A < q where r <= B < g + r
+                s, c, changed = a, q, True
+                break
+            if b.hi < r and b.lo >= r - g:
+                s, c, changed = a, q + 1, True
+                break
+    s.constant = -c
+    sides = _sides(s)
+    return None if sides is None else alu(Op.LT, sides)
+
+
+def equated(x: UOp, y: UOp) -> UOp | None:
+    """`x == y` over integer sums: terms meet, common factors go."""
+    s = _difference(x, y)
+    if s is None:
+        return None
+    if s.lo > 0 or s.hi < 0:
+        return const(_BOOL, False)
+    g = gcd(*s.terms.values())
+    if g == 0:
+        return const(_BOOL, s.constant == 0)
+    if s.constant % g:
+        return const(_BOOL, False)
+    s = s.with_terms({t: k // g for t, k in s.terms.items()}, s.constant // g)
+    if s.sorted()[0][1] < 0:
+        s = s.with_terms({t: -k for t, k in s.terms.items()}, -s.constant)
+    sides = _sides(s)
+    return None if sides is None else alu(Op.EQ, sides)
+
+
+def unequal(x: UOp, y: UOp) -> UOp | None:
+    """`x != y`, as the opposite of `equated`."""
+    same = equated(x, y)
+    return None if same is None else alu(Op.NOT, (same,))
+
+
+# -- gates ----------------------------------------------------------------------------------------------------------
+
+
+def _flat(u: UOp) -> list[UOp]:
+    """The parts of a tree of one op, each once, in an order that does not depend on how it was built."""
+    op = u.op
+    inner = toposort((u,), until=lambda n: n.op is not op)
+    within = set(inner)
+    parts = dict.fromkeys(s for n in inner for s in n.src if s not in within)
+    return sorted(parts, key=lambda p: (p.ranges, p.op.index, p.key))
+
+
+def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
+    """(x, lo, hi) if `p` says lo <= x <= hi, None for an open side."""
+    if p.op is Op.LT:
+        a, b = p.src
+        if b.op is Op.CONST and a.dtype.is_int:
+            return a, None, b.arg - 1
+        if a.op is Op.CONST and b.dtype.is_int:
+            return b, a.arg + 1, None
+    if p.op is Op.EQ and p.src[1].op is Op.CONST and p.src[0].dtype.is_int:
+        return p.src[0], p.src[1].arg, p.src[1].arg
+    return None
+
+
+def _same(u: UOp, parts: list[UOp]) -> UOp:
+    out = parts[0]
+    for p in parts[1:]:
+        out = alu(u.op, (out, p))
+    return out
+
+
+def conjunction(u: UOp) -> UOp:
+    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude each other."""
+    parts = _flat(u)
+    fences: dict[UOp, list[Any]] = {}
+    other: list[UOp] = []
+    for p in parts:
+        fence = _fence(p)
+        if fence is None:
+            other.append(p)
+            continue
+        x, lo, hi = fence
+        now = fences.setdefault(x, [x.vmin, x.vmax])
+        if lo is not None:
+            now[0] = max(now[0], lo)
+        if hi is not None:
+            now[1] = min(now[1], hi)
+    given = set(parts)
+    if any(lo > hi for lo, hi in fences.values()) or any(alu(Op.NOT, (p,)) in given for p in other):
+        return const(_BOOL, False)
+    out: list[UOp] = []
+    for x, (lo, hi) in fences.items():
+        if lo == hi and x.vmin != x.vmax:
+            out.append(alu(Op.EQ, (x, const(x.dtype, lo))))
+            continue
+        if lo > x.vmin:
+            out.append(alu(Op.LT, (const(x.dtype, lo - 1), x)))
+        if hi < x.vmax:
+            out.append(alu(Op.LT, (x, const(x.dtype, hi + 1))))
+    out += other
+    if not out:
+        return const(_BOOL, True)
+    return _same(u, sorted(dict.fromkeys(out), key=lambda p: (p.ranges, p.op.index, p.key)))
+
+
+def disjunction(u: UOp) -> UOp:
+    """An OR of bools: each part once, True if one is the opposite of another."""
+    parts = _flat(u)
+    given = set(parts)
+    if any(alu(Op.NOT, (p,)) in given for p in parts):
+        return const(_BOOL, True)
+    return _same(u, parts)
+
+
+def fences(gate: UOp) -> dict[UOp, tuple[Any, Any]]:
+    """The bounds that a gate (an AND of comparisons) promises, narrower than the values' own."""
+    out: dict[UOp, tuple[Any, Any]] = {}
+    for p in _flat(gate) if gate.op is Op.AND else [gate]:
+        fence = _fence(p)
+        if fence is not None:
+            x, lo, hi = fence
+            was = out.get(x, (x.vmin, x.vmax))
+            out[x] = (was[0] if lo is None else max(was[0], lo), was[1] if hi is None else min(was[1], hi))
+    return {x: (lo, hi) for x, (lo, hi) in out.items() if lo <= hi and x.op is not Op.CONST}

@@ -1,0 +1,119 @@
+"""`simplify`: the index algebra run to its fixpoint on one integer or bool expression."""
+
+from __future__ import annotations
+
+from anneal.rewrite.driver import Recorder, substitute
+from anneal.rewrite.sums import Sum, fences, linear
+from anneal.rewrite.symbolic_rules import SYMBOLIC
+from anneal.uop import ALU, Op, UOp, dtypes
+
+__all__ = ["simplify"]
+
+_MEMO: dict[UOp, UOp] = {}
+_MEMO_LIMIT = 50_000
+_STEPS = 64  # rewrites of one node before it is left as it is
+
+
+def simplify(u: UOp, given: UOp | None = None, recorder: Recorder | None = None) -> UOp:
+    """An equal expression in normal form; loads and other non-elementwise nodes inside are left as they stand.
+
+    `given` is a gate (a bool expression) outside which the value does not matter: the bounds that it promises are used.
+    Raises nothing; an expression that has no simpler form comes back as it is.
+
+    >>> from anneal.uop import const
+    >>> i = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 12),), (0, "loop"))
+    >>> j = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 64),), (1, "loop"))
+    >>> simplify((i * 64 + j) // 32) is i * 2 + j // 32
+    True
+    >>> simplify((j // 8) * 8 + j % 8) is j
+    True
+    """
+    if given is not None:
+        return _under(u, given, recorder)
+    found = _MEMO.get(u)
+    if found is not None:
+        return found
+    if len(_MEMO) > _MEMO_LIMIT:
+        _MEMO.clear()
+    return _run(u, recorder)
+
+
+def _atom(u: UOp) -> bool:
+    return u.op not in ALU or u.dtype.is_float or bool(u.shape)
+
+
+def _kids(u: UOp) -> tuple[UOp, ...]:
+    """What must be simplified before `u`: its sources, or for a sum its terms (so that long sums stay linear)."""
+    return tuple(Sum.of(u).terms) if linear(u) else u.src
+
+
+def _rebuild(u: UOp, done: dict[UOp, UOp]) -> UOp:
+    if not linear(u):
+        return u.replace(src=tuple([done[s] for s in u.src]))
+    s = Sum.of(u)
+    if all(done[t] is t for t in s.terms):
+        return u
+    return Sum.combine(s.dtype, [(done[t], k) for t, k in s.terms.items()], s.constant).node()
+
+
+def _run(root: UOp, recorder: Recorder | None) -> UOp:
+    done = _MEMO
+    became: dict[UOp, UOp] = {}
+    steps: dict[UOp, int] = {}
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        if _atom(u):
+            done[u] = u
+            stack.pop()
+            continue
+        nxt = became.get(u)
+        if nxt is not None:
+            # a chain that closed on itself keeps the node it closed on
+            done[u] = done.get(nxt, nxt)
+            stack.pop()
+            continue
+        pending = [s for s in _kids(u) if s not in done]
+        if pending and not any(s in became for s in pending):
+            stack.extend(pending)
+            continue
+        n = u if pending else _rebuild(u, done)
+        if n is u:
+            match = SYMBOLIC.get(u.op)
+            found = match(u, None) if match is not None else None
+            if found is None or found[0] is u:
+                done[u] = u
+                stack.pop()
+                continue
+            n = found[0]
+            if recorder is not None:
+                recorder(u, n, found[1])
+        count = steps[n] = steps.get(u, 0) + 1
+        if count > _STEPS or n in became:
+            done[u] = n
+            stack.pop()
+            continue
+        became[u] = n
+        stack.append(n)
+    return done[root]
+
+
+def _under(u: UOp, gate: UOp, recorder: Recorder | None) -> UOp:
+    """Simplify where `gate` holds: values it fences get names with those bounds, and their own nodes back afterwards."""
+    u = simplify(u, recorder=recorder)
+    named = {
+        x: UOp(Op.VARIABLE, dtypes.int32, (), (f"given{i}", lo, hi))
+        for i, (x, (lo, hi)) in enumerate(fences(simplify(gate)).items())
+        if x.dtype is dtypes.int32 and not linear(x) and lo < hi
+    }
+    if not named:
+        return u
+    inside = substitute(u, named)
+    return (
+        u
+        if inside is u
+        else simplify(substitute(simplify(inside, recorder=recorder), {v: k for k, v in named.items()}))
+    )

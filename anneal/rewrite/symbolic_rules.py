@@ -1,0 +1,188 @@
+"""Generated from anneal/rewrite/symbolic.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType, dtypes
+from anneal.uop.node import alu
+from anneal.uop.ops import Op
+from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
+
+_CONST = Op.CONST
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('symbolic', 'x:int + y -> ordered(u)', 'ADD', 'Terms collect into one order; (x // c) * c + x % c is x again.', 8),
+    ('symbolic', 'x:int - y -> ordered(u)', 'SUB', 'Terms collect into one order; (x // c) * c + x % c is x again.', 9),
+    ('symbolic', 'x:int * c -> ordered(u)', 'MUL', 'Terms collect into one order; (x // c) * c + x % c is x again.', 10),
+    ('symbolic', '-x:int -> ordered(u)', 'NEG', 'Terms collect into one order; (x // c) * c + x % c is x again.', 11),
+    ('symbolic', 'x:int // c -> divided(x, c)', 'IDIV', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 14),
+    ('symbolic', 'x:int % c -> remainder(x, c)', 'MOD', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 15),
+    ('symbolic', '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'IDIV', 'A remainder by c1 that is divided by a divisor of c1 is a remainder of the quotient.', 17),
+    ('symbolic', 'x:int < y -> compared(x, y)', 'LT', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 20),
+    ('symbolic', 'x:int == y -> equated(x, y)', 'EQ', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 21),
+    ('symbolic', 'x:int != y -> unequal(x, y)', 'NE', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 22),
+    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Gates: each condition once, one fence a side.', 25),
+    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Gates: each condition once, one fence a side.', 26),
+    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 27),
+    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 28),
+)
+
+def _symbolic_add(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_int:
+        # x:int + y -> ordered(u)
+        r = ordered(u)
+        if r is not None:
+            return (r, 'x:int + y -> ordered(u)')
+    if s1.dtype.is_int:
+        # x:int + y -> ordered(u)
+        r = ordered(u)
+        if r is not None:
+            return (r, 'x:int + y -> ordered(u)')
+    return None
+
+
+def _symbolic_sub(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_int:
+        # x:int - y -> ordered(u)
+        r = ordered(u)
+        if r is not None:
+            return (r, 'x:int - y -> ordered(u)')
+    return None
+
+
+def _symbolic_mul(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s1.op is _CONST and s0.dtype.is_int:
+        # x:int * c -> ordered(u)
+        r = ordered(u)
+        if r is not None:
+            return (r, 'x:int * c -> ordered(u)')
+    return None
+
+
+def _symbolic_neg(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_int:
+        # -x:int -> ordered(u)
+        r = ordered(u)
+        if r is not None:
+            return (r, '-x:int -> ordered(u)')
+    return None
+
+
+def _symbolic_idiv(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s1.op is _CONST:
+        if s0.dtype.is_int:
+            # x:int // c -> divided(x, c)
+            r = divided(s0, s1)
+            if r is not None:
+                return (r, 'x:int // c -> divided(x, c)')
+        if s0.op is Op.MOD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
+                # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
+                return (alu(Op.MOD, (alu(Op.IDIV, (s0_0, s1)), alu(Op.IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
+    return None
+
+
+def _symbolic_mod(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s1.op is _CONST and s0.dtype.is_int:
+        # x:int % c -> remainder(x, c)
+        r = remainder(s0, s1)
+        if r is not None:
+            return (r, 'x:int % c -> remainder(x, c)')
+    return None
+
+
+def _symbolic_lt(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_int:
+        # x:int < y -> compared(x, y)
+        r = compared(s0, s1)
+        if r is not None:
+            return (r, 'x:int < y -> compared(x, y)')
+    return None
+
+
+def _symbolic_eq(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_int:
+        # x:int == y -> equated(x, y)
+        r = equated(s0, s1)
+        if r is not None:
+            return (r, 'x:int == y -> equated(x, y)')
+    if s1.dtype.is_int:
+        # x:int == y -> equated(x, y)
+        r = equated(s1, s0)
+        if r is not None:
+            return (r, 'x:int == y -> equated(x, y)')
+    return None
+
+
+def _symbolic_ne(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_int:
+        # x:int != y -> unequal(x, y)
+        r = unequal(s0, s1)
+        if r is not None:
+            return (r, 'x:int != y -> unequal(x, y)')
+    if s1.dtype.is_int:
+        # x:int != y -> unequal(x, y)
+        r = unequal(s1, s0)
+        if r is not None:
+            return (r, 'x:int != y -> unequal(x, y)')
+    return None
+
+
+def _symbolic_and(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool & y -> conjunction(u)
+        r = conjunction(u)
+        if r is not None:
+            return (r, 'x:bool & y -> conjunction(u)')
+    if s1.dtype is dtypes.bool_:
+        # x:bool & y -> conjunction(u)
+        r = conjunction(u)
+        if r is not None:
+            return (r, 'x:bool & y -> conjunction(u)')
+    return None
+
+
+def _symbolic_or(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool | y -> disjunction(u)
+        r = disjunction(u)
+        if r is not None:
+            return (r, 'x:bool | y -> disjunction(u)')
+    if s1.dtype is dtypes.bool_:
+        # x:bool | y -> disjunction(u)
+        r = disjunction(u)
+        if r is not None:
+            return (r, 'x:bool | y -> disjunction(u)')
+    return None
+
+
+def _symbolic_where(u: Any, ctx: Any) -> Any:
+    s0, s1, s2 = u.src
+    if s1.op is Op.WHERE:
+        s1_0, s1_1, s1_2 = s1.src
+        if s1_2 is s2:
+            # where(p, where(q, a, b), b) -> where(p & q, a, b)
+            return (alu(Op.WHERE, (alu(Op.AND, (s0, s1_0)), s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
+    if s2.op is Op.WHERE:
+        s2_0, s2_1, s2_2 = s2.src
+        if s2_1 is s1:
+            # where(p, a, where(q, a, b)) -> where(p | q, a, b)
+            return (alu(Op.WHERE, (alu(Op.OR, (s0, s2_0)), s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
+    return None
+
+
+SYMBOLIC: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _symbolic_add, Op.SUB: _symbolic_sub, Op.MUL: _symbolic_mul, Op.NEG: _symbolic_neg, Op.IDIV: _symbolic_idiv, Op.MOD: _symbolic_mod, Op.LT: _symbolic_lt, Op.EQ: _symbolic_eq, Op.NE: _symbolic_ne, Op.AND: _symbolic_and, Op.OR: _symbolic_or, Op.WHERE: _symbolic_where}
