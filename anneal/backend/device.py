@@ -51,7 +51,7 @@ class Storage:
     `buffer` is the device's own object, or None until something is written. `host` is an array waiting to be uploaded.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "owner", "size")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "origin", "owner", "size")
 
     # While a jit captures, every storage that is made from host data is noted here: its value would be frozen.
     made: ClassVar[list[Storage] | None] = None
@@ -60,6 +60,8 @@ class Storage:
         self.size, self.dtype, self.device = size, dtype, device
         self.buffer: Any = None
         self.host = host
+        # The graph these values were computed from, kept only where a gradient has to go on through it.
+        self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
         if host is not None and Storage.made is not None:
             Storage.made.append(self)
