@@ -35,6 +35,7 @@ class Policy:
     max_buffers: int = 8
     recompute_cost: int = 30  # elementwise work wanted by several kernels is recomputed up to this price
     recompute_loads: int = 3  # ... and up to this many full-size loads
+    epilogue_steps: int = 48  # how far ahead a reduce's value may fork before it must meet itself again
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
 
 
@@ -69,6 +70,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     cost: dict[UOp, int] = {}
     leaves: dict[UOp, frozenset[UOp]] = {}
     none: frozenset[UOp] = frozenset()
+    position = {u: n for n, u in enumerate(order)}
 
     def materialise(u: UOp) -> None:
         # the value itself is kept, not a repeated or shifted view of it
@@ -81,6 +83,22 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         real[b] = None
         for c in chain:
             reduce_of[c], cost[c], leaves[c] = None, 0, frozenset((b,))
+
+    def converges(u: UOp) -> bool:
+        # whether everything made from u, a few elementwise steps on, meets again in one value: then u stays a register
+        frontier = {position[c] for c in consumers[u]}
+        for _ in range(policy.epilogue_steps):
+            n = min(frontier)
+            if len(frontier) == 1:
+                return True
+            node = order[n]
+            if node in out_set or not (node.op in ALU or node.op in (Op.RESHAPE, Op.PERMUTE)) or node.size != u.size:
+                return False
+            frontier.remove(n)
+            frontier.update(position[c] for c in consumers[node])
+            if not frontier:
+                return False
+        return False
 
     def within_limit(src: tuple[UOp, ...]) -> frozenset[UOp]:
         gathered = none.union(*[leaves[s] for s in src])
@@ -162,7 +180,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         if u in out_set:
             materialise_self(real, u)
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
-        elif reduce_of[u] is not None and len(consumers[u]) > 1:
+        elif reduce_of[u] is not None and len(consumers[u]) > 1 and not converges(u):
             materialise(u)
     # backward: elementwise work wanted by several kernels
     home: dict[UOp, UOp | None] = {}

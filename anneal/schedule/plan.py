@@ -182,7 +182,9 @@ def _kernel_of(piece: UOp) -> Kernel:
             a.track = track
         if len(_kernels) >= _MAX_KERNELS:
             _kernels.clear()
-        found = _kernels[piece] = Kernel(sink, name_of(sink))
+        # pieces that differ only in the shapes of their leaves become one kernel
+        found = _kernels.get(sink) or Kernel(sink, name_of(sink))
+        _kernels[piece] = _kernels[sink] = found
     return found
 
 

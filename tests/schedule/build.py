@@ -1,0 +1,55 @@
+"""Small builders of tensor graphs, without the Tensor class."""
+
+from __future__ import annotations
+
+import math
+
+from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.uop import DType, Op, UOp, dtypes
+
+F32 = dtypes.float32
+
+
+class FakeStorage:
+    """A storage that only has a size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def buffer(*shape: int, dtype: DType = F32) -> UOp:
+    flat = UOp(Op.BUFFER, dtype, (), FakeStorage(math.prod(shape)))
+    return reshape(flat, *shape)
+
+
+def reshape(x: UOp, *shape: int) -> UOp:
+    return UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def expand(x: UOp, *shape: int) -> UOp:
+    return UOp(Op.EXPAND, x.dtype, (x,), shape)
+
+
+def permute(x: UOp, *order: int) -> UOp:
+    return UOp(Op.PERMUTE, x.dtype, (x,), order)
+
+
+def reduce(x: UOp, op: Op, *axes: int) -> UOp:
+    return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes))
+
+
+def matmul(a: UOp, b: UOp) -> UOp:
+    (m, k), n = a.shape, b.shape[1]
+    left = expand(reshape(a, m, k, 1), m, k, n)
+    right = expand(reshape(b, 1, k, n), m, k, n)
+    return reshape(reduce(left * right, Op.ADD, 1), m, n)
+
+
+def softmax(x: UOp) -> UOp:
+    m = reduce(x, Op.MAX, 1)
+    e = (x - expand(m, *x.shape)).alu(Op.EXP)
+    return e / expand(reduce(e, Op.ADD, 1), *x.shape)
+
+
+def plan(*outputs: UOp, max_buffers: int = 8) -> Plan:
+    return plan_for(graph(outputs), Policy(max_buffers=max_buffers))[0]

@@ -1,0 +1,170 @@
+"""Fusion is a contract: how many kernels a program takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from anneal.schedule import Policy, graph, plan_for
+from anneal.uop import Op, UOp, const, dtypes, toposort
+
+from .build import F32, buffer, expand, matmul, permute, plan, reduce, reshape, softmax
+
+
+def kernels(*outputs: UOp, max_buffers: int = 8) -> int:
+    return len(plan(*outputs, max_buffers=max_buffers).calls)
+
+
+def test_an_elementwise_chain_is_one_kernel() -> None:
+    x = buffer(8, 16)
+    y = x
+    for _ in range(20):
+        y = (y * 2.0 + 1.0).alu(Op.SQRT)
+    assert kernels(y) == 1
+
+
+def test_movement_costs_no_kernel() -> None:
+    x = buffer(8, 16)
+    assert kernels(permute(reshape(x, 4, 2, 16), 2, 0, 1) + 1.0) == 1
+
+
+def test_bias_and_activation_join_the_matmul() -> None:
+    h = matmul(buffer(8, 16), buffer(16, 32)) + expand(reshape(buffer(32), 1, 32), 8, 32)
+    assert kernels(h.alu(Op.TANH)) == 1
+
+
+def test_an_activation_that_uses_its_input_twice_still_joins() -> None:
+    h = matmul(buffer(8, 16), buffer(16, 32))
+    assert kernels(h * h.alu(Op.TANH) + h) == 1
+
+
+def test_softmax_is_three_kernels() -> None:
+    assert kernels(softmax(buffer(8, 16))) == 3
+
+
+def test_what_a_matmul_reads_many_times_is_materialised() -> None:
+    x = (buffer(8, 16) * buffer(8, 16)).alu(Op.TANH)
+    assert kernels(matmul(x, buffer(16, 32))) == 2
+
+
+def test_a_chain_of_matmuls_is_one_kernel_each() -> None:
+    x = buffer(8, 16)
+    for _ in range(4):
+        x = matmul(x, buffer(16, 16)).alu(Op.TANH)
+    assert kernels(x) == 4
+
+
+def test_a_sum_of_two_matmuls_is_two_kernels() -> None:
+    assert kernels(matmul(buffer(8, 16), buffer(16, 8)) + matmul(buffer(8, 4), buffer(4, 8))) == 2
+
+
+def adam() -> tuple[UOp, UOp, UOp]:
+    p, g, m, v = (buffer(32, 16) for _ in range(4))
+    m2 = m * 0.9 + g * 0.1
+    v2 = v * 0.99 + g * g * 0.01
+    return m2, v2, p - m2 / (v2.alu(Op.SQRT) + 1e-8)
+
+
+def test_adam_is_one_kernel_with_three_stores() -> None:
+    p = plan(*adam())
+    assert len(p.calls) == 1
+    assert p.calls[0].outputs == 3
+
+
+def test_two_reductions_of_one_value_share_a_kernel() -> None:
+    dy, x = buffer(64, 16), buffer(64, 16)
+    p = plan(reduce(dy, Op.ADD, 0), reduce(dy * x, Op.ADD, 0))
+    assert len(p.calls) == 1
+    assert p.calls[0].outputs == 2
+
+
+@pytest.mark.parametrize("limit", [4, 8, 10, 32])
+def test_the_buffer_limit_holds(limit: int) -> None:
+    total = buffer(8, 8)
+    for _ in range(40):
+        total = total + buffer(8, 8)
+    p = plan(total, *adam(), max_buffers=limit)
+    assert all(len(c.args) <= limit for c in p.calls)
+    assert len(p.calls) > 40 // limit
+
+
+def test_equal_pieces_share_one_kernel() -> None:
+    x = buffer(16, 16)
+    for _ in range(6):
+        x = softmax(matmul(x, buffer(16, 16)))
+    p = plan(x)
+    assert len(p.calls) == 24
+    assert len(p.kernels) == 4
+
+
+def test_a_second_program_of_the_same_structure_finds_its_plan() -> None:
+    a = softmax(matmul(buffer(16, 16), buffer(16, 16)))
+    b = softmax(matmul(buffer(16, 16), buffer(16, 16)))
+    first, _, _ = plan_for(graph([a]), Policy())
+    second, storages, hit = plan_for(graph([b]), Policy())
+    assert hit
+    assert first is second
+    assert len(storages) == 2
+
+
+def test_one_buffer_used_twice_is_another_program_than_two_buffers() -> None:
+    x, y = buffer(4, 4), buffer(4, 4)
+    assert plan(x + x) is not plan(x + y)
+    assert plan(x + x).inputs == 1
+    assert plan(x + y).inputs == 2
+
+
+def test_a_chain_of_20000_steps_needs_no_recursion() -> None:
+    x = buffer(4)
+    for i in range(20_000):
+        x = x + float(i)
+    assert kernels(x) == 1
+
+
+def test_split_ranges_leave_no_division() -> None:
+    x = buffer(12, 64, 4, 32)
+    heads = reshape(permute(x, 0, 2, 1, 3), 48 * 64, 32)
+    p = plan(matmul(heads, buffer(32, 16)))
+    assert len(p.calls) == 1
+    ops = {u.op for u in toposort((p.calls[0].kernel.sink,))}
+    assert Op.IDIV not in ops
+    assert Op.MOD not in ops
+
+
+def test_loop_ids_follow_the_output_and_reduces_follow_them() -> None:
+    p = plan(matmul(reshape(permute(buffer(4, 6, 8), 1, 0, 2), 24, 8), buffer(8, 3)))
+    ranges = [u for u in toposort((p.calls[0].kernel.sink,)) if u.op is Op.RANGE]
+    ids = sorted(u.arg for u in ranges)
+    loops = [i for i, kind in ids if kind == "loop"]
+    assert loops == list(range(len(loops)))
+    assert [kind for _, kind in ids] == ["loop"] * len(loops) + ["reduce"] * (len(ids) - len(loops))
+
+
+def test_temporaries_that_live_together_never_share_memory() -> None:
+    x = buffer(16, 16)
+    outs = []
+    for i in range(8):
+        x = softmax(matmul(x, buffer(16, 16)))
+        if i % 3 == 0:
+            outs.append(matmul(x, x))
+    p = plan(*outs)
+    place = dict(p.memory)
+    assert len(p.temporaries) < len(place)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for n, c in enumerate(p.calls):
+        for v in c.args:
+            first.setdefault(v, n)
+            last[v] = n
+    for a in place:
+        for b in place:
+            if a != b and place[a] == place[b]:
+                assert last[a] < first[b] or last[b] < first[a]
+
+
+def test_nothing_to_compute_makes_no_kernel() -> None:
+    empty = UOp(Op.SHRINK, F32, (buffer(4, 4),), ((0, 0), (0, 4)))
+    p = plan(empty + 1.0)
+    assert p.calls == ()
+    total = plan(reduce(empty, Op.ADD, 0))
+    assert len(total.calls) == 1
+    assert const(dtypes.float32, 0.0) in toposort((total.calls[0].kernel.sink,))
