@@ -1,0 +1,9 @@
+"""Side by side with the peers, one command each; every command takes `--json`.
+
+    python -m benchmarks.compile_time --config baby --peers tinygrad   trace, schedule and generate code, cold
+    python -m benchmarks.train_step   --config baby --peers torch      a training step, interleaved rounds
+    python -m benchmarks.memory                                        resident size over 1000 steps
+    python -m benchmarks.startup                                       imports and `anneal --help`
+
+Only ratios taken in one run mean something on a shared machine; the interleaving is there for that.
+"""

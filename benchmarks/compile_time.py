@@ -1,0 +1,142 @@
+"""Compile time: trace, schedule and generate WGSL for forward, backward and AdamW; nothing runs, no device is opened.
+
+    python -m benchmarks.compile_time --config baby --peers tinygrad
+    python -m benchmarks.compile_time --config full --growth --json
+
+Every sample is a fresh interpreter; imports and the creation of the weights are not counted. tinygrad 0.14 traces and
+schedules the same step on its NULL device, in turns with ours. Its code generation, which the ratio leaves out, is
+measured once and reported as `peer_codegen_s`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from benchmarks import _harness as h
+
+NULL = {"DEV": "NULL"}
+
+
+def sample(who: str, config: str, layers: int | None, codegen: bool = False) -> dict[str, Any]:
+    """One cold measurement of `who` in a process of its own."""
+    args = ["--child", who, "--config", config]
+    args += ["--layers", str(layers)] if layers is not None else []
+    args += ["--codegen"] if codegen else []
+    return h.cold("benchmarks.compile_time", *args, env=NULL if who == "tinygrad" else {"ANNEAL_CACHE": "0"})
+
+
+def child(who: str, size: h.Config, codegen: bool) -> dict[str, Any]:
+    if who == "tinygrad":
+        from benchmarks.peers import tinygrad_gpt
+
+        return tinygrad_gpt.schedule_once(size, codegen)
+    from benchmarks import ours
+
+    return ours.compile_once(size)
+
+
+def compare(config: str, layers: int | None, peers: list[str], runs: int, growth: bool) -> dict[str, Any]:
+    size = h.CONFIGS[config].deeper(layers)
+    ours, deep, theirs = [], [], []
+    for _ in range(runs):
+        ours.append(sample("anneal", config, layers))
+        if growth:
+            deep.append(sample("anneal", config, 2 * size.layers))
+        if "tinygrad" in peers:
+            theirs.append(sample("tinygrad", config, layers))
+    mine = h.summary([s["seconds"] for s in ours])
+    result: dict[str, Any] = {
+        **h.describe(config, size),
+        "machine": h.machine(),
+        "runs": runs,
+        "anneal_s": mine["median"],
+        "anneal_min_s": mine["min"],
+        "trace_s": h.summary([s["trace_s"] for s in ours])["median"],
+        "schedule_s": h.summary([s["schedule_s"] for s in ours])["median"],
+        "codegen_s": h.summary([s["codegen_s"] for s in ours])["median"],
+        **{k: ours[0][k] for k in ("params", "kernels", "distinct_kernels", "nodes", "wgsl_bytes")},
+        "peer_s": None,
+        "ratio": None,
+        "layers2_ratio": None,
+    }
+    if growth:
+        result["layers2_ratio"] = h.summary([s["seconds"] for s in deep])["median"] / mine["median"]
+    if theirs:
+        peer = h.summary([s["seconds"] for s in theirs])
+        codegen = sample("tinygrad", config, layers, codegen=True)["codegen_s"]
+        result |= {
+            "peer": "tinygrad",
+            "peer_s": peer["median"],
+            "peer_min_s": peer["min"],
+            "peer_kernels": theirs[0]["kernels"],
+            "peer_params": theirs[0]["params"],
+            "peer_codegen_s": codegen,
+            "ratio": mine["median"] / peer["median"],
+            "ratio_min": mine["min"] / peer["min"],
+            "ratio_with_peer_codegen": mine["median"] / (peer["median"] + codegen),
+        }
+    return result
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    out = [
+        {
+            "who": "anneal: trace, schedule, WGSL",
+            "median s": result["anneal_s"],
+            "min s": result["anneal_min_s"],
+            "kernels": result["kernels"],
+            "ratio": 1.0,
+        }
+    ]
+    if result["peer_s"] is not None:
+        out.append(
+            {
+                "who": "tinygrad: trace, schedule",
+                "median s": result["peer_s"],
+                "min s": result["peer_min_s"],
+                "kernels": result["peer_kernels"],
+                "ratio": result["ratio"],
+            }
+        )
+    if result["layers2_ratio"] is not None:
+        out.append(
+            {
+                "who": "anneal, twice the layers",
+                "median s": result["anneal_s"] * result["layers2_ratio"],
+                "min s": "",
+                "kernels": "",
+                "ratio": result["layers2_ratio"],
+            }
+        )
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compile_time", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--config", choices=h.CONFIGS, default="baby")
+    parser.add_argument("--layers", type=int, help="another depth than the configuration's")
+    parser.add_argument("--peers", default="", help="tinygrad, or nothing")
+    parser.add_argument("--runs", type=int, default=3, help="cold processes of each (default 3)")
+    parser.add_argument("--growth", action="store_true", help="also time twice the layers")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", choices=("anneal", "tinygrad"), help=argparse.SUPPRESS)
+    parser.add_argument("--codegen", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(child(args.child, h.CONFIGS[args.config].deeper(args.layers), args.codegen)))
+        return
+    peers = [p for p in args.peers.split(",") if p]
+    if unknown := set(peers) - {"tinygrad"}:
+        parser.error(f"unknown peer {unknown.pop()!r}; known: tinygrad")
+    if args.runs < 1 or (args.layers is not None and args.layers < 1):
+        parser.error("--runs and --layers take a number from 1 up")
+    result = compare(args.config, args.layers, peers, args.runs, args.growth)
+    h.report(result, rows(result), args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Memory: resident size between step 100 and step 1000 of training, and over 10,000 small realize() calls.
+
+python -m benchmarks.memory --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from typing import Any
+
+from benchmarks import _harness as h
+
+TINY = h.Config(layers=2, heads=2, width=32, context=16, batch=4)
+
+
+def resident_mib() -> float:
+    """Resident size of this process in MiB, from /proc where there is one, else the peak."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as f:
+            for line in f:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def training(device: str, steps: int) -> dict[str, Any]:
+    from benchmarks import ours
+
+    step = ours.Step(TINY, device)
+    start = max(1, steps // 10)
+    for _ in range(start):
+        step()
+    step.wait()
+    gc.collect()
+    before = resident_mib()
+    for _ in range(steps - start):
+        step()
+    step.wait()
+    gc.collect()
+    after = resident_mib()
+    return {"from_step": start, "to_step": steps, **_growth(before, after)}
+
+
+def small_realizes(device: str, calls: int) -> dict[str, Any]:
+    """`calls` realizes of a small new expression each; the sizes change, so plans are made as well as found."""
+    from anneal.tensor import Tensor
+
+    def one(i: int) -> None:
+        x = Tensor([float(i), 1.0, 2.0], device=device)
+        ((x * float(i % 7)).sum() + float(i)).realize()
+
+    for i in range(calls // 10):
+        one(i)
+    gc.collect()
+    before = resident_mib()
+    for i in range(calls):
+        one(i)
+    gc.collect()
+    return {"calls": calls, **_growth(before, resident_mib())}
+
+
+def _growth(before: float, after: float) -> dict[str, float]:
+    return {"before_mib": before, "after_mib": after, "growth": after / before - 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    result: dict[str, Any] = {
+        "machine": h.machine(),
+        "device": args.device,
+        "results": {"training": training(args.device, args.steps), "realize": small_realizes(args.device, args.calls)},
+    }
+    rows = [
+        {"what": n, "before MiB": r["before_mib"], "after MiB": r["after_mib"], "growth %": r["growth"] * 100}
+        for n, r in result["results"].items()
+    ]
+    h.report(result, rows, args.json)
+
+
+if __name__ == "__main__":
+    main()

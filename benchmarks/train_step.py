@@ -1,0 +1,136 @@
+"""A training step of the character GPT, ours and the peers', in interleaved rounds on one machine.
+
+    python -m benchmarks.train_step --config baby --device cpu --peers torch,jax --json
+
+Each contestant lives in a process of its own, with its default number of threads, warmed up before the first round;
+then rounds go A, B, A, B, ... so that whatever else the machine does falls on all of them alike. `median_ms` is over all
+steps of all rounds, every step waited for; `pipelined_ms` waits only at the end of a round.
+
+Peers: torch (eager), torch-compile, torch-graphs (with CUDA graphs), jax, tinygrad. With `--device webgpu` PyTorch uses
+CUDA where it has it, JAX and tinygrad whatever they choose by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from benchmarks import _harness as h
+
+PEERS = ("torch", "torch-compile", "torch-graphs", "jax", "tinygrad")
+
+
+def contestant(who: str, size: h.Config, device: str) -> Any:
+    """The step of `who`: callable, with `about`, `wait()` and `last_loss()`."""
+    name, _, mode = who.partition("-")
+    if name == "torch":
+        from benchmarks.peers import torch_gpt
+
+        return torch_gpt.Step(size, device, mode or "eager")
+    if name == "jax":
+        from benchmarks.peers import jax_gpt
+
+        return jax_gpt.Step(size, device, mode)
+    if name == "tinygrad":
+        from benchmarks.peers import tinygrad_gpt
+
+        return tinygrad_gpt.Step(size, device, mode)
+    from benchmarks import ours
+
+    return ours.Step(size, device)
+
+
+def work(who: str, size: h.Config, device: str) -> None:
+    """The child process of one contestant."""
+    step = contestant(who, size, device)
+    start = time.perf_counter()
+    step()
+    step.wait()
+    first = time.perf_counter() - start
+    first_loss = step.last_loss()
+    h.warm(step, step.wait)
+
+    def round_(steps: int) -> dict[str, Any]:
+        h.warm(step, step.wait)
+        times = h.timed_steps(step, step.wait, steps)
+        return {"ms": times, "pipelined_ms": h.pipelined_step(step, step.wait, steps), "loss": step.last_loss()}
+
+    h.serve({"first_s": first, "first_loss": first_loss, **step.about}, round_)
+
+
+def compare(config: str, layers: int | None, device: str, peers: list[str], steps: int, rounds: int) -> dict[str, Any]:
+    names = ["anneal", *peers]
+    extra = ["--device", device, "--config", config] + (["--layers", str(layers)] if layers else [])
+    env = {"DEV": "CPU"} if device == "cpu" else {}
+    workers = {n: h.Worker("benchmarks.train_step", "--child", n, *extra, env=env) for n in names}
+    answers: dict[str, list[dict[str, Any]]] = {n: [] for n in names}
+    for _ in range(rounds):
+        for n in names:
+            answers[n].append(workers[n].round(max(1, steps // rounds)))
+    for w in workers.values():
+        w.close()
+    result: dict[str, Any] = {
+        **h.describe(config, h.CONFIGS[config].deeper(layers)),
+        "machine": h.machine(),
+        "rounds": rounds,
+        "results": {},
+    }
+    for n in names:
+        times = [t for a in answers[n] for t in a["ms"]]
+        result["results"][n] = {
+            **workers[n].ready,
+            "median_ms": statistics.median(times),
+            "min_ms": min(times),
+            "pipelined_ms": statistics.median([a["pipelined_ms"] for a in answers[n]]),
+            "round_medians_ms": [statistics.median(a["ms"]) for a in answers[n]],
+            "loss": answers[n][-1]["loss"],
+        }
+    mine = result["results"]["anneal"]["median_ms"]
+    result["ratio"] = {n: mine / result["results"][n]["median_ms"] for n in peers}
+    return result
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "who": n,
+            "median ms": r["median_ms"],
+            "min ms": r["min_ms"],
+            "pipelined ms": r["pipelined_ms"],
+            "first s": r["first_s"],
+            "ours / theirs": result["ratio"].get(n, 1.0),
+            "device": r["device"],
+        }
+        for n, r in result["results"].items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.train_step", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--config", choices=h.CONFIGS, default="baby")
+    parser.add_argument("--layers", type=int, help="another depth than the configuration's")
+    parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
+    parser.add_argument("--peers", default="", help=f"a list of {', '.join(PEERS)}")
+    parser.add_argument("--steps", type=int, default=30, help="timed steps of each (default 30)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each (default 5)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", choices=("anneal", *PEERS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        work(args.child, h.CONFIGS[args.config].deeper(args.layers), args.device)
+        return
+    peers = [p for p in args.peers.split(",") if p]
+    if unknown := [p for p in peers if p not in PEERS]:
+        parser.error(f"unknown peer {unknown[0]!r}; known: {', '.join(PEERS)}")
+    if min(args.steps, args.rounds) < 1:
+        parser.error("--steps and --rounds take a number from 1 up")
+    result = compare(args.config, args.layers, args.device, peers, args.steps, args.rounds)
+    h.report(result, rows(result), args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Runs random tensor programs three ways and reports the first difference.
+
+    python -m tests.fuzz.programs --count 2000 --seed 1 --devices cpu,webgpu --jobs 2
+
+The expected value is the unscheduled interpreter's on the graph as the Tensor API wrote it, built with the creation-time
+folds switched off, in float64; integers, bools and shapes must agree exactly. A float may differ by rounding: by
+`SLACK[device]` of the output's magnitude, or by `AMPLIFY[device]` times what float32 itself loses on that program (the
+interpreter in float32 against the interpreter in float64), whichever is more. Where the interpreter's value is not
+finite, nothing is asked of a device.
+
+Programs are realized `--batch` at a time: their kernels are then planned, compiled and submitted together, and the
+memory planner has many lifetimes to juggle. A batch that raises is taken apart, so the report names one program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from tests.fuzz.generate import Program, program
+
+SLACK = {"cpu": 2e-5, "webgpu": 2e-4}
+AMPLIFY = {"cpu": 32.0, "webgpu": 512.0}
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass
+class Failure:
+    """A program, the device it fails on, and what was seen."""
+
+    program: Program
+    device: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"program {self.program.seed} on {self.device}: {self.message}\n{self.program.script(self.device)}"
+
+
+def build(p: Program, device: str) -> dict[str, Any]:
+    """Run the program's lines: the outputs as lazy tensors."""
+    from anneal.tensor import Tensor, functional, set_default_device
+
+    set_default_device(device)
+    try:
+        scope: dict[str, Any] = {"np": np, "Tensor": Tensor, "F": functional}
+        exec(compile(p.source(), f"<program {p.seed}>", "exec"), scope)
+        return {n: scope[n] for n in p.outputs}
+    finally:
+        set_default_device(None)
+
+
+@contextlib.contextmanager
+def unfolded() -> Iterator[None]:
+    """Graphs as they were written: no creation-time algebra, in an arena of their own."""
+    from anneal.uop import Arena, node
+
+    with mock.patch.object(node, "FOLD", {}), Arena():
+        yield
+
+
+def expected(p: Program) -> tuple[Arrays, Arrays]:
+    """What the interpreter says in float64 and in float32."""
+    from anneal.backend.cpu.reference import evaluate
+
+    with unfolded():
+        outputs = build(p, "cpu")
+        graphs = [t.uop for t in outputs.values()]
+        wide, narrow = evaluate(graphs, dtype_override=np.float64), evaluate(graphs)
+    return dict(zip(outputs, wide)), dict(zip(outputs, narrow))
+
+
+def actual(programs: Sequence[Program], device: str) -> list[Arrays]:
+    """What `device` computes, all programs realized together."""
+    from anneal.tensor import Tensor
+
+    built = [build(p, device) for p in programs]
+    Tensor.realize(*[t for outputs in built for t in outputs.values()])
+    return [{n: t.numpy() for n, t in outputs.items()} for outputs in built]
+
+
+def difference(device: str, wide: Arrays, narrow: Arrays, got: Arrays) -> str | None:
+    """The first output that differs, in words; None if all agree."""
+    for name, w in wide.items():
+        n, g = narrow[name], got[name]
+        if g.shape != w.shape or g.dtype != n.dtype:
+            return f"{name} is {g.dtype}{list(g.shape)}, not {n.dtype}{list(n.shape)}"
+        if n.dtype.kind != "f":
+            wrong = g != n
+        else:
+            usable = np.isfinite(w) & np.isfinite(n) & (np.abs(w) < 1e30)
+            w = np.where(usable, w, 0.0)
+            scale = max(1.0, float(np.abs(w).max(initial=0.0)))
+            lost = float(np.abs(np.where(usable, n, 0.0) - w).max(initial=0.0))
+            limit = max(SLACK[device] * scale, AMPLIFY[device] * lost)
+            # written so that a nan of the device counts as wrong
+            wrong = usable & ~(np.abs(np.where(usable, g, 0.0) - w) <= limit)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return f"{name}{list(at)} is {g[at]!r}, expected {n[at]!r} ({int(wrong.sum())} of {wrong.size} wrong)"
+    return None
+
+
+def check(programs: Sequence[Program], devices: Sequence[str]) -> list[Failure]:
+    """Compare a batch of programs on every device."""
+    failures: list[Failure] = []
+    values: list[tuple[Arrays, Arrays]] = []
+    sound: list[Program] = []
+    for p in programs:
+        try:
+            values.append(expected(p))
+            sound.append(p)
+        except Exception:
+            failures.append(Failure(p, "interpreter", traceback.format_exc(limit=-4)))
+    for device in devices:
+        try:
+            results: list[Arrays | str] = list(actual(sound, device))
+        except Exception:
+            results = [_alone(p, device) for p in sound]
+            if not any(isinstance(r, str) for r in results):
+                failures.append(Failure(sound[0], device, "fails in a batch only: " + traceback.format_exc(limit=-4)))
+        for p, (wide, narrow), got in zip(sound, values, results):
+            message = got if isinstance(got, str) else difference(device, wide, narrow, got)
+            if message is not None:
+                failures.append(Failure(p, device, message))
+    return failures
+
+
+def _alone(p: Program, device: str) -> Arrays | str:
+    try:
+        return actual([p], device)[0]
+    except Exception:
+        return traceback.format_exc(limit=-4)
+
+
+def shrink(failure: Failure, seconds: float = 20.0) -> Failure:
+    """The same kind of failure from a smaller program: fewer outputs, then variables replaced by their values."""
+    end = time.monotonic() + seconds
+    best = failure
+    if failure.device not in SLACK:
+        return best
+
+    def attempt(p: Program) -> bool:
+        nonlocal best
+        if time.monotonic() > end:
+            return False
+        found = [f for f in check([p], [failure.device]) if f.device == failure.device]
+        if found:
+            best = found[0]
+        return bool(found)
+
+    for name in failure.program.outputs:
+        if attempt(replace(failure.program, outputs=[name])):
+            break
+    progress = True
+    while progress and time.monotonic() < end:
+        progress = False
+        # the last lines that only feed something unused go first, then lines become leaves, the latest first
+        for i in reversed(range(len(best.program.lines))):
+            for candidate in (_without(best.program, i), _as_leaf(best.program, i)):
+                if candidate is not None and attempt(candidate):
+                    progress = True
+                    break
+            if progress:
+                break
+    leaves = best.program.leaves
+    text = "\n".join(best.program.lines + best.program.outputs)
+    kept = [leaf for leaf in leaves if any(n == leaf[0] for n in _names(text))]
+    return replace(best, program=replace(best.program, leaves=kept))
+
+
+def _names(text: str) -> list[str]:
+    from tests.fuzz.generate import _NAME
+
+    return _NAME.findall(text)
+
+
+def _without(p: Program, i: int) -> Program | None:
+    name = p.lines[i].partition(" = ")[0]
+    rest = p.lines[:i] + p.lines[i + 1 :]
+    if name in p.outputs or any(name in _names(line) for line in rest):
+        return None
+    return replace(p, lines=rest)
+
+
+def _as_leaf(p: Program, i: int) -> Program | None:
+    """The program with line `i` replaced by what the interpreter says it computes."""
+    name, _, expression = p.lines[i].partition(" = ")
+    if name in p.outputs or "backward" in "".join(p.lines) or "assign" in expression:
+        return None
+    try:
+        value = expected(replace(p, lines=p.lines[: i + 1], outputs=[name]))[1][name]
+    except Exception:
+        return None
+    dtype = "bool_" if value.dtype.name == "bool" else value.dtype.name
+    leaf = (name, dtype, value.shape, value.reshape(-1).tolist())
+    return replace(p, leaves=[*p.leaves, leaf], lines=p.lines[:i] + p.lines[i + 1 :])
+
+
+def run(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
+    """Check the programs of `seeds`, `batch` at a time, in this process."""
+    failures = []
+    for start in range(seeds.start, seeds.stop, batch):
+        programs = [program(s) for s in range(start, min(start + batch, seeds.stop))]
+        failures += check(programs, devices)
+    return failures
+
+
+def run_parallel(seeds: range, devices: Sequence[str], batch: int, jobs: int, verbose: bool = False) -> list[Failure]:
+    """The same over `jobs` processes."""
+    if jobs == 1:
+        return run(seeds, devices, batch)
+    step = max(batch, batch * (len(seeds) // (batch * jobs * 4)))
+    parts = [range(s, min(s + step, seeds.stop)) for s in range(seeds.start, seeds.stop, step)]
+    failures: list[Failure] = []
+    with ProcessPoolExecutor(jobs, initializer=_single_threaded) as pool:
+        for n, found in enumerate(pool.map(run, parts, [devices] * len(parts), [batch] * len(parts))):
+            failures += found
+            if verbose:
+                print(f"{parts[n].stop - seeds.start} of {len(seeds)}: {len(failures)} failures", file=sys.stderr)
+    return failures
+
+
+def _single_threaded() -> None:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.programs", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first program; the next has the next seed")
+    parser.add_argument("--devices", default="cpu", help="a list of cpu, webgpu (default cpu)")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=16, help="programs realized together (default 16)")
+    parser.add_argument("--show", type=int, default=3, help="failures printed in full (default 3)")
+    args = parser.parse_args()
+    devices = [d for d in args.devices.split(",") if d]
+    if unknown := [d for d in devices if d not in SLACK]:
+        parser.error(f"unknown device {unknown[0]!r}; known: {', '.join(SLACK)}")
+    if "webgpu" in devices:
+        os.environ.setdefault("ANNEAL_REQUIRE_WEBGPU", "1")
+    start = time.monotonic()
+    seeds = range(args.seed, args.seed + args.count)
+    failures = run_parallel(seeds, devices, args.batch, args.jobs, verbose=True)
+    for f in failures[: args.show]:
+        print(shrink(f), end="\n\n")
+    for f in failures[args.show :]:
+        print(f"program {f.program.seed} on {f.device}: {f.message.strip().splitlines()[-1]}")
+    print(f"{args.count} programs on {', '.join(devices)}: {len(failures)} differ, {time.monotonic() - start:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

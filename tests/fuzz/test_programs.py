@@ -1,0 +1,48 @@
+"""Two thousand random tensor programs: interpreter, cpu and webgpu agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.generate import program
+from tests.fuzz.programs import run, shrink
+
+COUNT, PARTS, BATCH = 2000, 20, 25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_programs_agree_on_the_cpu(part: int) -> None:
+    _agree(part, ["cpu"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_programs_agree_on_webgpu(part: int, webgpu: str) -> None:
+    _agree(part, [webgpu])
+
+
+def _agree(part: int, devices: list[str]) -> None:
+    size = COUNT // PARTS
+    failures = run(range(part * size, (part + 1) * size), devices, BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first, made small:\n{shrink(failures[0])}"
+
+
+def test_a_seed_names_one_program() -> None:
+    first, again = program(7), program(7)
+    assert first == again
+    assert first != program(8)
+
+
+def test_a_failing_program_prints_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(program(3).script("cpu"), "<script>", "exec"), {})
+    assert "False" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_programs_use_the_whole_language() -> None:
+    text = "\n".join(line for s in range(400) for line in program(s).lines)
+    for word in ("reshape", "permute", "F.pad", "flip", "expand", "sum(", "max(", "prod(", "@", "gather", "where", "cast"):
+        assert word in text
+    for word in ("// -", "% -", ">>", "<<", "assign", "softmax", "layer_norm", "conv2d", "backward", "cumsum", "argmax"):
+        assert word in text
+
