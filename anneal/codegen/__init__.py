@@ -1,0 +1,30 @@
+"""From a kernel graph to WGSL.
+
+    sink --prepare--> legal ops, merged ranges --choose--> opts --apply_opts--> ranges with a job each
+         --to_hardware--> thread indices and registers --linearise--> statements --render--> text
+
+`generate` runs all of it. A kernel is a SINK of STOREs over RANGEs (see `anneal/schedule`); opts are values
+(`opts.Opt`), and the only way in which speed enters.
+"""
+
+from anneal.codegen.generate import Kernel, generate, prepare
+from anneal.codegen.heuristic import choose
+from anneal.codegen.info import KernelInfo, kernel_info
+from anneal.codegen.lower import Launch, Target
+from anneal.codegen.opts import Opt, apply_opts, axes_of
+from anneal.codegen.wgsl import grid
+
+__all__ = [
+    "Kernel",
+    "KernelInfo",
+    "Launch",
+    "Opt",
+    "Target",
+    "apply_opts",
+    "axes_of",
+    "choose",
+    "generate",
+    "grid",
+    "kernel_info",
+    "prepare",
+]

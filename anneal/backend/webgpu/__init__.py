@@ -1,0 +1,15 @@
+"""The webgpu device: generated WGSL on any GPU that Vulkan, Metal or DX12 reaches, through wgpu-py."""
+
+from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
+from anneal.backend.webgpu.device import Buffer, WebGpuBatch, WebGpuDevice, WebGpuProgram, open_device
+
+__all__ = [
+    "AdapterInfo",
+    "Buffer",
+    "WebGpuBatch",
+    "WebGpuDevice",
+    "WebGpuProgram",
+    "choose_adapter",
+    "describe_adapter",
+    "open_device",
+]

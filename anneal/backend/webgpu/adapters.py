@@ -1,0 +1,87 @@
+"""Choosing an adapter, and saying what to do when there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anneal.errors import DeviceError
+
+__all__ = ["AdapterInfo", "choose_adapter", "describe_adapter", "fix_for"]
+
+_SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "microsoft basic render")
+_BACKENDS = ("Vulkan", "Metal", "D3D12")
+_KINDS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU")
+
+_FIXES = {
+    "linux": (
+        "likely cause: no Vulkan driver. Install the GPU maker's driver, or mesa-vulkan-drivers for AMD and Intel "
+        "(apt install mesa-vulkan-drivers), and check with: vulkaninfo --summary"
+    ),
+    "darwin": "likely cause: a virtual machine without Metal, or macOS before 10.15. Run on the host, or update macOS",
+    "win32": "likely cause: an old graphics driver. Update it from the GPU maker's page, then check with: dxdiag",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """What an adapter says about itself."""
+
+    name: str
+    backend: str
+    kind: str
+    driver: str
+    vendor: str
+
+    @property
+    def software(self) -> bool:
+        """Does the CPU do the work?"""
+        return self.kind == "CPU" or any(s in self.name.lower() for s in _SOFTWARE)
+
+
+def describe_adapter(adapter: Any) -> AdapterInfo:
+    """The facts of a wgpu adapter."""
+    info = adapter.info
+    return AdapterInfo(
+        name=str(info.get("device", "")) or "unnamed",
+        backend=str(info.get("backend_type", "")),
+        kind=str(info.get("adapter_type", "")),
+        driver=str(info.get("description", "")),
+        vendor=str(info.get("vendor", "")),
+    )
+
+
+def fix_for(platform: str) -> str:
+    """What to try on this system when no adapter is found."""
+    return _FIXES.get(platform, _FIXES["linux"]) + "; or use device 'cpu'"
+
+
+def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: bool) -> Any:
+    """The best of `found`: one whose name contains `wanted`; hardware before software; Vulkan, Metal, DX12 before others.
+
+    Raises DeviceError, with the likely cause and what to type, if none will do.
+    """
+    if not found:
+        raise DeviceError(f"no WebGPU adapter was found; {fix_for(sys.platform)}")
+    infos = [(describe_adapter(a), a) for a in found]
+    names = ", ".join(sorted({f"{i.name} ({i.backend})" for i, _ in infos}))
+    fit = infos
+    if wanted:
+        fit = [(i, a) for i, a in infos if wanted.lower() in f"{i.name} {i.vendor} {i.backend}".lower()]
+        if not fit:
+            raise DeviceError(f"no WebGPU adapter is called {wanted!r}; there are: {names}")
+    elif not allow_software:
+        fit = [(i, a) for i, a in infos if not i.software]
+        if not fit:
+            raise DeviceError(
+                f"the only WebGPU adapter is software: {names}; {fix_for(sys.platform)}; "
+                f"to use it all the same, name it: ANNEAL_ADAPTER={infos[0][0].name.split()[0]}"
+            )
+    return min(fit, key=lambda pair: _rank(pair[0]))[1]
+
+
+def _rank(info: AdapterInfo) -> tuple[bool, int, int]:
+    kind = _KINDS.index(info.kind) if info.kind in _KINDS else len(_KINDS)
+    return info.software, kind, _BACKENDS.index(info.backend) if info.backend in _BACKENDS else len(_BACKENDS)

@@ -1,0 +1,388 @@
+"""The device: buffers, pipelines, and batches that record a whole step as one submission."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import wgpu
+
+from anneal import settings
+from anneal.backend.device import Array, Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.webgpu import native
+from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
+from anneal.codegen import Kernel, Target, generate
+from anneal.errors import CompilerError, DeviceError
+from anneal.schedule import name_of
+from anneal.uop import DType, UOp
+
+__all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
+
+_STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+_STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+_FEATURES = ("shader-f16", "timestamp-query", "subgroup")
+_POOL_BYTES = 1 << 30
+_GROUPS_KEPT = 4096
+_PROGRAMS_KEPT = 4096
+_QUERIES = 4096  # the most that one query set may hold
+
+
+class Buffer:
+    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on it."""
+
+    __slots__ = ("gpu", "groups", "nbytes")
+
+    def __init__(self, gpu: Any, nbytes: int) -> None:
+        self.gpu, self.nbytes = gpu, nbytes
+        self.groups: set[Any] = set()
+
+
+class WebGpuProgram(Program):
+    """One kernel: its WGSL, and a pipeline made when it is first needed."""
+
+    __slots__ = ("kernel", "layout", "lock", "name", "pipeline", "source")
+
+    def __init__(self, name: str, kernel: Kernel) -> None:
+        self.name, self.kernel, self.source = name, kernel, kernel.source
+        self.pipeline: Any = None
+        self.layout: Any = None
+        self.lock = threading.Lock()
+
+
+@contextmanager
+def _translated(what: Callable[[], str]) -> Iterator[None]:
+    """Errors of wgpu as ours; `what` says what was being done."""
+    try:
+        yield
+    except wgpu.GPUOutOfMemoryError as e:
+        raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+    except wgpu.GPUError as e:
+        text = str(e)
+        if "lost" in text.lower():
+            raise DeviceError(
+                f"the GPU was lost {what()}: its driver reset it, or it was removed; restart the program"
+            ) from e
+        if "out of memory" in text.lower() or "not enough memory" in text.lower():
+            raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+        raise CompilerError(f"WebGPU rejected a call {what()}: {text}", stage="webgpu") from e
+
+
+class WebGpuDevice(Device):
+    """One adapter, opened with its own limits and the features we know how to use."""
+
+    name = "webgpu"
+
+    def __init__(self, adapter: Any) -> None:
+        self.info: AdapterInfo = describe_adapter(adapter)
+        self.features = [f for f in _FEATURES if f in adapter.features]
+        wanted = dict(adapter.limits)
+        with _translated(lambda: f"while opening {self.info.name}"):
+            self.gpu = adapter.request_device_sync(required_features=self.features, required_limits=wanted)
+        granted = {k.replace("_", "-"): v for k, v in dict(self.gpu.limits).items()}
+        self.gpu_limits: dict[str, int] = granted
+        self.target = Target(
+            max_threads=min(
+                granted["max-compute-invocations-per-workgroup"], granted["max-compute-workgroup-size-x"], 1024
+            ),
+            max_workgroups=granted["max-compute-workgroups-per-dimension"],
+            workgroup_bytes=granted["max-compute-workgroup-storage-size"],
+            f16="shader-f16" in self.features,
+        )
+        self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
+        self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)
+        self.trusted = settings.current().trusted and native.AVAILABLE
+        self.pool = BufferPool(_POOL_BYTES, self._drop)
+        self._staging: dict[int, list[Any]] = {}
+        self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
+        self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
+        self._layout_lock = threading.Lock()
+        self._groups: OrderedDict[Any, Any] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+
+    # -- memory
+
+    def _nbytes(self, size: int, dtype: DType) -> int:
+        item = 4 if dtype.kind == "bool" else dtype.itemsize
+        return max(4, -(-size * item // 4) * 4)
+
+    def alloc(self, size: int, dtype: DType) -> Buffer:
+        """Memory for `size` elements, at least one word. Raises DeviceError if the adapter cannot bind that much."""
+        nbytes = self._nbytes(size, dtype)
+        if nbytes > self.max_buffer_bytes:
+            raise DeviceError(
+                f"a tensor of {size} {dtype.name} takes {nbytes} bytes, and {self.info.name} binds at most "
+                f"{self.max_buffer_bytes}; split the tensor, or use device 'cpu'"
+            )
+        found = self.pool.take(nbytes)
+        if found is not None:
+            return cast(Buffer, found)
+        with _translated(lambda: f"while allocating {nbytes} bytes"):
+            try:
+                gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
+            except wgpu.GPUOutOfMemoryError:
+                # What the pool holds may be what is missing.
+                self.pool.clear()
+                self.synchronize()
+                gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
+        return Buffer(gpu, nbytes)
+
+    def free(self, buffer: Any) -> None:
+        """Keep the buffer for the next `alloc` of its size."""
+        self.pool.give(buffer.nbytes, buffer.nbytes, buffer)
+
+    def _drop(self, buffer: Buffer) -> None:
+        # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
+        for key in buffer.groups:
+            self._groups.pop(key, None)
+        buffer.groups.clear()
+
+    def upload(self, buffer: Any, data: Array) -> None:
+        """Copy host data in; bools become 0 and 1 as u32."""
+        flat = np.ascontiguousarray(data).reshape(-1)
+        if flat.dtype == np.bool_:
+            flat = flat.astype(np.uint32)
+        if flat.size == 0:
+            return
+        if flat.nbytes % 4:
+            flat = np.concatenate([flat.view(np.uint8), np.zeros(-flat.nbytes % 4, np.uint8)])
+        if flat.nbytes > buffer.nbytes:
+            raise DeviceError(f"upload of {flat.nbytes} bytes into a buffer of {buffer.nbytes}")
+        with _translated(lambda: f"while uploading {flat.nbytes} bytes"):
+            self.gpu.queue.write_buffer(buffer.gpu, 0, flat)
+
+    def download(self, buffer: Any, size: int, dtype: DType) -> Array:
+        """A fresh host array, read through a staging buffer that is kept for the next time."""
+        host = np.dtype(np.uint32) if dtype.kind == "bool" else numpy_dtype(dtype)
+        nbytes = self._nbytes(size, dtype)
+        if size == 0:
+            return np.empty(0, numpy_dtype(dtype))
+        room = max(256, 1 << (nbytes - 1).bit_length())
+        with _translated(lambda: f"while reading {nbytes} bytes back"):
+            spare = self._staging.setdefault(room, [])
+            staging = spare.pop() if spare else self.gpu.create_buffer(size=room, usage=_STAGING)
+            encoder = self.gpu.create_command_encoder()
+            encoder.copy_buffer_to_buffer(buffer.gpu, 0, staging, 0, nbytes)
+            self.gpu.queue.submit([encoder.finish()])
+            staging.map_sync(wgpu.MapMode.READ, 0, nbytes)
+            out = np.frombuffer(staging.read_mapped(0, nbytes, copy=False), host, size).copy()
+            staging.unmap()
+            # Large ones are worth more as memory than as time saved.
+            if room <= 1 << 24 and len(spare) < 4:
+                spare.append(staging)
+        return out.astype(np.bool_) if dtype.kind == "bool" else out
+
+    def synchronize(self) -> None:
+        """Wait until the queue is empty."""
+        with _translated(lambda: "while waiting for the queue"):
+            self.gpu.queue.on_submitted_work_done_sync()
+
+    # -- kernels
+
+    def compile(self, sink: UOp) -> WebGpuProgram:
+        """WGSL for a kernel graph; equal graphs give the same program. The pipeline is made by `prepare`."""
+        found = self._programs.get(sink.key)
+        if found is not None:
+            return found
+        program = WebGpuProgram(name_of(sink), generate(sink, self.target))
+        kernel = program.kernel
+        if len(kernel.params) > self.limits.max_buffers:
+            raise CompilerError(
+                f"kernel {program.name} binds {len(kernel.params)} buffers; {self.info.name} allows {self.limits.max_buffers}",
+                stage="webgpu",
+            )
+        self._programs[sink.key] = program
+        if len(self._programs) > _PROGRAMS_KEPT:
+            self._programs.popitem(last=False)
+        return program
+
+    def _layout(self, kernel: Kernel) -> tuple[Any, Any]:
+        """The bind group layout and pipeline layout for a kernel's bindings; shared by kernels that bind alike."""
+        key = tuple([(p.slot, p.written) for p in kernel.params])
+        with self._layout_lock:
+            found = self._layouts.get(key)
+            if found is None:
+                kinds = (wgpu.BufferBindingType.read_only_storage, wgpu.BufferBindingType.storage)
+                entries = [
+                    {"binding": slot, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[written]}}
+                    for slot, written in key
+                ]
+                group = self.gpu.create_bind_group_layout(entries=entries)
+                found = group, self.gpu.create_pipeline_layout(bind_group_layouts=[group])
+                self._layouts[key] = found
+            return found
+
+    def _build(self, program: WebGpuProgram) -> None:
+        with program.lock:
+            if program.pipeline is not None:
+                return
+            with _translated(lambda: f"while building kernel {program.name}\n{program.source}"):
+                found = self._pipelines.get(program.source)
+                if found is None:
+                    group, layout = self._layout(program.kernel)
+                    module = native.shader_module(self.gpu, program.source, program.name, self.trusted)
+                    pipeline = self.gpu.create_compute_pipeline(
+                        label=program.name, layout=layout, compute={"module": module, "entry_point": "main"}
+                    )
+                    found = pipeline, group
+                    self._pipelines[program.source] = found
+                    if len(self._pipelines) > _PROGRAMS_KEPT:
+                        self._pipelines.popitem(last=False)
+                program.pipeline, program.layout = found
+
+    def _build_all(self, programs: Sequence[WebGpuProgram]) -> None:
+        """Pipelines for distinct programs, side by side: the driver compiles outside Python's lock."""
+        missing = {p.source: p for p in programs if p.pipeline is None}
+        if len(missing) > 1:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
+            for _ in self._threads.map(self._build, missing.values()):
+                pass
+        for p in programs:
+            if p.pipeline is None:
+                self._build(p)
+
+    def _group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
+        used = [(p.slot, buffers[p.slot]) for p in program.kernel.params]
+        key = (program.source, *[id(b) for _, b in used])
+        found = self._groups.get(key)
+        if found is not None:
+            return found
+        entries = [
+            {"binding": slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for slot, b in used
+        ]
+        with _translated(lambda: f"while binding kernel {program.name}"):
+            found = self.gpu.create_bind_group(layout=program.layout, entries=entries)
+        self._groups[key] = found
+        for _, b in used:
+            b.groups.add(key)
+        if len(self._groups) > _GROUPS_KEPT:
+            self._groups.popitem(last=False)
+        return found
+
+    def prepare(self, calls: Sequence[Call]) -> WebGpuBatch:
+        """Pipelines and bind groups for `calls`, ready to be recorded."""
+        checked = [(cast(WebGpuProgram, p), cast(Sequence[Buffer], b)) for p, b in calls]
+        self._build_all([p for p, _ in checked])
+        dispatches = []
+        names = []
+        for program, buffers in checked:
+            if program.kernel.launch.workgroups == 0:
+                continue  # nothing to store
+            dispatches.append((program.pipeline, self._group(program, buffers), *program.kernel.grid))
+            names.append(program.name)
+        return WebGpuBatch(self, dispatches, names, [b for _, bs in checked for b in bs])
+
+    def describe(self) -> dict[str, Any]:
+        """Facts for `anneal doctor`."""
+        return {
+            **super().describe(),
+            "adapter": self.info.name,
+            "backend": self.info.backend,
+            "kind": self.info.kind,
+            "driver": self.info.driver,
+            "vendor": self.info.vendor,
+            "software": self.info.software,
+            "shader_f16": self.target.f16,
+            "timestamps": "timestamp-query" in self.features,
+            "trusted_shaders": self.trusted,
+            "features": list(self.features),
+            "limits": {
+                k: v for k, v in self.gpu_limits.items() if "compute" in k or "storage-buffer" in k or k == "max-buffer-size"
+            },
+            "wgpu": wgpu.__version__,
+        }
+
+
+class WebGpuBatch(Batch):
+    """Dispatches in order, recorded anew for each run: one encoder, one pass, one submission."""
+
+    def __init__(
+        self, device: WebGpuDevice, dispatches: list[native.Dispatch], names: list[str], buffers: list[Buffer]
+    ) -> None:
+        self.device, self.dispatches, self.names = device, dispatches, names
+        self._buffers = buffers  # kept alive for as long as they may be used
+        self._handles = native.handles(dispatches)
+
+    def run(self) -> None:
+        if not self.dispatches:
+            return
+        gpu = self.device.gpu
+        try:
+            encoder = gpu.create_command_encoder()
+            compute_pass = encoder.begin_compute_pass()
+            native.record(compute_pass, self._handles)
+            compute_pass.end()
+            gpu.queue.submit([encoder.finish()])
+        except wgpu.GPUError as e:
+            with _translated(lambda: f"in kernel {self._culprit()}"):
+                raise e
+
+    def _culprit(self) -> str:
+        """The first kernel that cannot be recorded by itself."""
+        for d, name in zip(self.dispatches, self.names, strict=True):
+            try:
+                encoder = self.device.gpu.create_command_encoder()
+                compute_pass = encoder.begin_compute_pass()
+                native.record(compute_pass, native.handles([d]))
+                compute_pass.end()
+                encoder.finish()
+            except wgpu.GPUError:
+                return name
+        return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Run every call once in a pass of its own, timed by the GPU's clock."""
+        if "timestamp-query" not in self.device.features:
+            raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
+        out: list[tuple[str, float]] = []
+        step = _QUERIES // 2
+        with _translated(lambda: "while timing kernels"):
+            for i in range(0, len(self.dispatches), step):
+                seconds = self._profile(self.dispatches[i : i + step])
+                out += zip(self.names[i : i + step], seconds, strict=True)
+        return out
+
+    def _profile(self, dispatches: list[native.Dispatch]) -> list[float]:
+        gpu = self.device.gpu
+        count = 2 * len(dispatches)
+        queries = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=count)
+        ticks = gpu.create_buffer(size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+        encoder = gpu.create_command_encoder()
+        for i, d in enumerate(dispatches):
+            compute_pass = encoder.begin_compute_pass(
+                timestamp_writes={
+                    "query_set": queries,
+                    "beginning_of_pass_write_index": 2 * i,
+                    "end_of_pass_write_index": 2 * i + 1,
+                }
+            )
+            native.record(compute_pass, native.handles([d]))
+            compute_pass.end()
+        encoder.resolve_query_set(queries, 0, count, ticks, 0)
+        gpu.queue.submit([encoder.finish()])
+        read = np.frombuffer(gpu.queue.read_buffer(ticks), np.uint64).reshape(-1, 2)
+        period = native.timestamp_period(gpu) * 1e-9
+        return [float(end - start) * period if end > start else 0.0 for start, end in read]
+
+
+def open_device(adapter: str | None = None, allow_software: bool = False) -> WebGpuDevice:
+    """The device on the best adapter, or on one whose name contains `adapter`.
+
+    A software adapter is taken only if it is named or `allow_software` is set. Raises DeviceError with the likely cause
+    and what to type.
+    """
+    native.only_modern_backends()
+    try:
+        found = wgpu.gpu.enumerate_adapters_sync()
+    except Exception as e:  # a missing or broken loader surfaces as any of several types
+        raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
+    return WebGpuDevice(choose_adapter(found, adapter, allow_software))
+
+

@@ -1,0 +1,256 @@
+"""The linear program: a lowered kernel as statements in order, every value named once.
+
+Values live in the outermost loop where their ranges are known, shared subgraphs once. Reduces over the same ranges that
+do not need each other share a loop, and reduces that threads share meet at the same barriers. Nothing here knows WGSL.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from anneal.codegen.lower import Launch
+from anneal.codegen.opts import identity
+from anneal.errors import CompilerError
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
+
+# An operand is the number of the statement that made a value, or a constant or PARAM node.
+Operand = int | UOp
+
+
+class Stmt(NamedTuple):
+    """One statement. `number` names its value, if it has one.
+
+    kind      node      src
+    let       the op    its sources
+    acc       REDUCE    (initial value,)
+    update    REDUCE    (accumulator, value)
+    for       RANGE     (extent,); its value is the loop variable; closed by end
+    end
+    share     REDUCE    (value,); consecutive ones share their barriers
+    guard               (condition,): threads where it is false are done
+    store     STORE     (param, index, value[, gate])
+    """
+
+    kind: str
+    number: int
+    node: UOp | None
+    src: tuple[Operand, ...]
+    depth: int
+
+
+class Param(NamedTuple):
+    """A storage binding: slot, elements, dtype, and whether the kernel stores to it."""
+
+    slot: int
+    node: UOp
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinearProgram:
+    """Statements, bindings in slot order, and the launch."""
+
+    stmts: tuple[Stmt, ...]
+    params: tuple[Param, ...]
+    launch: Launch
+
+
+@dataclass(slots=True)
+class _Block:
+    mask: int
+    depth: int
+    stmts: list[Stmt] = field(default_factory=list)
+    names: dict[UOp, Operand] = field(default_factory=dict)
+
+
+def _sources(u: UOp) -> tuple[UOp, ...]:
+    # A reduce is emitted as a whole: what is below it belongs to its loop.
+    return () if u.op is Op.REDUCE else u.src
+
+
+class _Lineariser:
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.count = 0
+        self.stack = [_Block(0, 0)]
+        self.serial = 0
+        self.levels: dict[UOp, int] = {}
+        self._analyse()
+
+    def _analyse(self) -> None:
+        # The level of a reduce: how many reduces deep its value is. Reduces of one level do not need each other.
+        level: dict[UOp, int] = {}
+        params: dict[UOp, bool] = {}
+        for u in toposort((self.sink,)):
+            deepest = 0
+            for s in u.src:
+                if level[s] > deepest:
+                    deepest = level[s]
+            level[u] = deepest + (u.op is Op.REDUCE)
+            if u.op is Op.REDUCE:
+                self.levels[u] = level[u]
+            elif u.op is Op.RANGE and u.arg[1] == "reduce":
+                self.serial |= 1 << u.arg[0]
+            elif u.op is Op.PARAM:
+                params.setdefault(u, False)
+            elif u.op is Op.STORE:
+                params[u.src[0]] = True
+        self.params = tuple(Param(p.arg[0], p, w) for p, w in sorted(params.items(), key=lambda kv: kv[0].arg[0]))
+
+    # -- emitting
+
+    def add(self, block: _Block, kind: str, node: UOp | None, *src: Operand) -> int:
+        self.count += 1
+        block.stmts.append(Stmt(kind, self.count, node, src, block.depth))
+        return self.count
+
+    def find(self, u: UOp) -> Operand | None:
+        if u.op is Op.CONST or u.op is Op.PARAM:
+            return u
+        for b in self.stack:
+            got = b.names.get(u)
+            if got is not None:
+                return got
+        return None
+
+    def operand(self, u: UOp) -> Operand:
+        got = self.find(u)
+        if got is None:
+            raise CompilerError("a value was used before it was made", stage="linearise", node=u)
+        return got
+
+    def home(self, u: UOp) -> int:
+        """The outermost open block that knows every loop `u` depends on."""
+        need = u.ranges & self.serial
+        for i, b in enumerate(self.stack):
+            if not need & ~b.mask:
+                return i
+        raise CompilerError("a value depends on a loop that is not open", stage="linearise", node=u)
+
+    def order(self, roots: list[UOp]) -> list[UOp]:
+        """What must be emitted for `roots`, sources first; reduces are leaves."""
+        out: list[UOp] = []
+        seen: set[UOp] = set()
+        for root in roots:
+            if root in seen or self.find(root) is not None:
+                continue
+            seen.add(root)
+            stack = [(root, iter(_sources(root)))]
+            while stack:
+                node, children = stack[-1]
+                for child in children:
+                    if child not in seen:
+                        seen.add(child)
+                        if self.find(child) is None:
+                            stack.append((child, iter(_sources(child))))
+                            break
+                else:
+                    stack.pop()
+                    out.append(node)
+        return out
+
+    def emit(self, roots: list[UOp]) -> None:
+        order = self.order(roots)
+        together: dict[tuple[object, ...], list[UOp]] = {}
+        for u in order:
+            if u.op is Op.REDUCE:
+                together.setdefault(self.loop_key(u), []).append(u)
+        for u in order:
+            if self.find(u) is not None:
+                continue  # made meanwhile, for a loop that came first
+            if u.op is not Op.REDUCE:
+                block = self.stack[self.home(u)]
+                block.names[u] = self.add(block, "let", u, *[self.operand(s) for s in u.src])
+            else:
+                members = together[self.loop_key(u)]
+                full, at = self.stack, self.home(u)
+                self.stack = full[: at + 1]
+                if u.src[1].arg[1] == "group":
+                    self.share(members)
+                else:
+                    self.loop(members)
+                self.stack = full
+
+    def loop_key(self, u: UOp) -> tuple[object, ...]:
+        return (u.src[1:], u.ranges & self.serial, self.levels[u])
+
+    def loop(self, members: list[UOp]) -> None:
+        """Accumulators, the loops over the members' common ranges, and one update each."""
+        outer = self.stack[-1]
+        ranges = members[0].src[1:]
+        accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
+        depth = len(self.stack)
+        for r in ranges:
+            if self.find(r.src[0]) is None:
+                self.emit([r.src[0]])
+            parent = self.stack[-1]
+            block = _Block(parent.mask | 1 << r.arg[0], parent.depth + 1)
+            self.count += 1
+            block.stmts.append(Stmt("for", self.count, r, (self.operand(r.src[0]),), parent.depth))
+            block.names[r] = self.count
+            self.stack.append(block)
+        self.emit([u.src[0] for u in members])
+        for u, acc in zip(members, accs, strict=True):
+            self.add(self.stack[-1], "update", u, acc, self.operand(u.src[0]))
+        while len(self.stack) > depth:
+            closed = self.stack.pop()
+            closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
+            self.stack[-1].stmts += closed.stmts
+        outer.names.update(zip(members, accs, strict=True))
+
+    def share(self, members: list[UOp]) -> None:
+        """Partial results of a group's threads, combined: all members at the same barriers."""
+        block = self.stack[-1]
+        if len(self.stack) > 1:
+            raise CompilerError("a shared reduce stands inside a loop", stage="linearise", node=members[0])
+        self.emit([u.src[0] for u in members])
+        for u in members:
+            block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
+
+    def run(self, launch: Launch) -> LinearProgram:
+        root = self.stack[0]
+        stores = self.sink.src
+        shared = any(u.src[1].arg[1] == "group" for u in self.levels)
+        rest = [_conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in stores]
+        if not shared:
+            # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at
+            # barriers all must stay.
+            common = [g for g in rest[0] if all(g in r for r in rest[1:])] if rest else []
+            common = [g for g in common if not any(u.op is Op.LOAD for u in self.order([g]))]
+            if common:
+                self.emit(common)
+                self.add(root, "guard", None, *[self.operand(g) for g in common])
+                rest = [[g for g in r if g not in common] for r in rest]
+        # Every load comes before every store: a buffer may be both read and written.
+        gates = [_all(r) for r in rest]
+        self.emit([x for s, g in zip(stores, gates, strict=True) for x in (*s.src[1:3], *g)])
+        for s, g in zip(stores, gates, strict=True):
+            self.add(root, "store", s, *[self.operand(x) for x in (*s.src[:3], *g)])
+        return LinearProgram(tuple(root.stmts), self.params, launch)
+
+
+def _conjuncts(gate: UOp) -> list[UOp]:
+    out, stack = [], [gate]
+    while stack:
+        u = stack.pop()
+        if u.op is Op.AND:
+            stack += (u.src[1], u.src[0])
+        else:
+            out.append(u)
+    return out
+
+
+def _all(conjuncts: list[UOp]) -> tuple[UOp, ...]:
+    return (functools.reduce(operator.and_, conjuncts),) if conjuncts else ()
+
+
+def linearise(sink: UOp, launch: Launch) -> LinearProgram:
+    """The statements of a lowered kernel."""
+    return _Lineariser(sink).run(launch)
+
+

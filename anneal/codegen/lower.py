@@ -1,0 +1,231 @@
+"""From a kernel with opts to a kernel a linear program can be read off: hardware indices, registers, legal ops.
+
+    legalise      ARGSORT as a rank, arithmetic on bools as logic, f16 computed in f32, tests for nan by bits
+    to_hardware   workgroup, local and group ranges become digits of SPECIAL "wg" and "lid";
+                  upcast and unroll ranges are written out
+
+Afterwards the only ranges are loops, and the group ranges in the sources of the reduces that threads share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anneal.codegen.affine import rebuild
+from anneal.errors import DTypeError
+from anneal.uop import ALU, COMPARE, DType, Op, UOp, alu, const, dtypes, toposort
+
+__all__ = ["Launch", "Target", "legalise", "to_hardware"]
+
+_I32, _BOOL, _F16, _F32 = dtypes.int32, dtypes.bool_, dtypes.float16, dtypes.float32
+_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What generated code may rely on; the defaults are what every WebGPU device has."""
+
+    max_threads: int = 256
+    max_workgroups: int = 65535
+    workgroup_bytes: int = 16384
+    f16: bool = False
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        return _PLAIN | {_F16} if self.f16 else _PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do)."""
+
+    workgroups: int
+    threads: int
+    group: int = 1
+    group_stride: int = 1
+
+
+# -- legal ops --------------------------------------------------------------------------------------------------------
+
+
+def legalise(sink: UOp, target: Target) -> UOp:
+    """The same kernel in ops and dtypes the renderer has; raises DTypeError naming what the target lacks."""
+    new: dict[UOp, UOp] = {}
+    known = target.dtypes
+    for u in toposort((sink,)):
+        if u.dtype not in known and u.op is not Op.SINK and u.op is not Op.STORE:
+            raise DTypeError(_unsupported(u, target))
+        src = tuple([new[s] for s in u.src])
+        op = u.op
+        if op is Op.STORE:
+            new[u] = _store(u, src)
+        elif op is Op.REDUCE:
+            new[u] = _reduce(u, src)
+        elif op in ALU and (u.dtype is _F16 or src[0].dtype is _F16):
+            new[u] = _in_f32(u, src)
+        elif op is Op.ARGSORT:
+            new[u] = UOp(op, u.dtype, src, u.arg, u.tag)
+        elif op in ALU:
+            legal = _legal(op, src)
+            new[u] = rebuild(u, src) if legal is None else legal
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]
+
+
+def _unsupported(u: UOp, target: Target) -> str:
+    what = f"{u.op.name} of {u.dtype.name}" if u.op is not Op.PARAM else f"a buffer of {u.dtype.name}"
+    have = ", ".join(sorted(d.name for d in target.dtypes))
+    why = "this adapter lacks shader-f16" if u.dtype is _F16 else f"WGSL computes in {have}"
+    return f"device 'webgpu' has no {what}: {why}; cast it, or use device 'cpu'"
+
+
+def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    value = src[2]
+    if value.op is not Op.ARGSORT:
+        return rebuild(u, src)
+    # Element r goes where its rank says: the number of keys below it, or equal and before it.
+    keys, r = value.src
+    j = UOp(Op.RANGE, _I32, r.src, (1 + r.arg[0], "reduce"))
+    mine, other = (UOp(Op.LOAD, keys.dtype, (keys, i)) for i in (r, j))
+    before = (other < mine) | (other.eq(mine) & (j < r))
+    rank = UOp(Op.REDUCE, _I32, (before.cast(_I32), j), Op.ADD)
+    return UOp(Op.STORE, u.dtype, (src[0], rank, r, *src[3:]), u.arg, u.tag)
+
+
+def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.dtype is _F16:  # partial sums in f32
+        return UOp(Op.REDUCE, _F32, (src[0].cast(_F32), *src[1:]), u.arg, u.tag).cast(_F16)
+    if u.dtype is _BOOL:
+        wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
+        return wide.ne(0)
+    return rebuild(u, src)
+
+
+_BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
+_EXACT_F16 = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))
+
+
+def _in_f32(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.op in _EXACT_F16:
+        return u.replace(src=src)
+    wide = tuple([s.cast(_F32) if s.dtype is _F16 else s for s in src])
+    out = _legal(u.op, wide) or alu(u.op, wide)
+    return out.cast(_F16) if out.dtype is _F32 else out
+
+
+def _legal(op: Op, src: tuple[UOp, ...]) -> UOp | None:
+    """A node for `op` that WGSL can say, or None if it can say it as it stands."""
+    a = src[0]
+    if op in COMPARE and len(src) == 2 and src[1] is a and a.dtype.is_float:
+        # x != x asks for nan. A driver that assumes there is none would fold it; bits it cannot.
+        bits = UOp(Op.BITCAST, dtypes.uint32, (a,)) & 0x7FFFFFFF
+        nan = const(dtypes.uint32, 0x7F800000) < bits
+        return nan if op is Op.NE else nan.alu(Op.NOT) if op is Op.EQ else const(_BOOL, False)
+    if a.dtype is _BOOL and len(src) == 2:
+        b = src[1]
+        if op in (Op.ADD, Op.MAX):
+            return a | b
+        if op in (Op.MUL, Op.MIN):
+            return a & b
+        if op is Op.LT:
+            return a.alu(Op.NOT) & b
+        if op is Op.NE:
+            return a ^ b
+    return None
+
+
+# -- hardware ---------------------------------------------------------------------------------------------------------
+
+
+def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
+    """Ranges that hardware or registers run, replaced; what remains to be looped over stays a RANGE."""
+    ranges = sorted([u for u in toposort((sink,)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    by_kind: dict[str, list[UOp]] = {}
+    for r in ranges:
+        by_kind.setdefault(r.arg[1], []).append(r)
+    serial = sum(1 << r.arg[0] for r in by_kind.get("reduce", ()))
+    table: dict[UOp, UOp] = {}
+    workgroups = _digits("wg", list(reversed(by_kind.get("workgroup", ()))), table)
+    groups = by_kind.get("group", [])
+    threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
+    count = _digits("lid", threads, table)
+    launch = Launch(workgroups, count)
+    gate: UOp | None = None
+    if groups:
+        stride = math.prod(_extent(r) for r in threads[: threads.index(groups[0])])
+        launch = Launch(workgroups, count, _extent(groups[0]), stride)
+        for g in groups[1:]:
+            table[g] = table[groups[0]]
+        gate = table[groups[0]].eq(0)
+    if table or "unroll" in by_kind:
+        sink = _replace(sink, table, gate, serial)
+    for r in by_kind.get("upcast", ()):
+        sink = _write_out(sink, r, serial)
+    return sink, launch
+
+
+def _extent(r: UOp) -> int:
+    return int(r.src[0].arg)
+
+
+def _digits(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
+    """Make `ranges`, fastest first, the digits of one hardware index; returns its extent."""
+    total = math.prod(_extent(r) for r in ranges)
+    whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
+    stride = 1
+    for r in ranges:
+        table[r] = (whole // stride) % _extent(r)
+        stride *= _extent(r)
+    return total
+
+
+def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, serial: int) -> UOp:
+    # A group range stays as it is among a reduce's sources: it says how many threads share the reduce.
+    new: dict[UOp, UOp] = dict(table)
+    for u in toposort((sink,), until=lambda u: u in new):
+        src = tuple([new[s] for s in u.src])
+        if u.op is Op.REDUCE:
+            keep = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
+            new[u] = _unroll(u, src[0], keep, serial)
+        elif u.op is Op.STORE and gate is not None:
+            both = gate if len(src) == 3 else gate & src[3]
+            new[u] = rebuild(u, (*src[:3], both), serial)
+        else:
+            new[u] = rebuild(u, src, serial)
+    return new[sink]
+
+
+def _unroll(u: UOp, value: UOp, ranges: list[UOp], serial: int) -> UOp:
+    for r in [r for r in ranges if r.arg[1] == "unroll"]:
+        copies = [_at(value, r, i, {}, serial) for i in range(_extent(r))]
+        value = copies[0]
+        for c in copies[1:]:
+            value = alu(u.arg, (value, c))
+    left = tuple([r for r in ranges if r.arg[1] != "unroll"])
+    return UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, u.tag) if left else value
+
+
+def _at(root: UOp, r: UOp, value: int, memo: dict[UOp, UOp], serial: int) -> UOp:
+    """`root` with the open range `r` at `value`; only what depends on `r` is visited."""
+    bit = 1 << r.arg[0]
+    memo.setdefault(r, const(_I32, value))
+    if not root.ranges & bit:
+        return root
+    for u in toposort((root,), until=lambda u: u in memo or not u.ranges & bit):
+        memo[u] = rebuild(u, tuple([memo.get(s, s) for s in u.src]), serial)
+    return memo[root]
+
+
+def _write_out(sink: UOp, r: UOp, serial: int) -> UOp:
+    memos: list[dict[UOp, UOp]] = [{} for _ in range(_extent(r))]
+    stores = []
+    for s in sink.src:
+        if s.ranges & (1 << r.arg[0]):
+            stores += [_at(s, r, i, memo, serial) for i, memo in enumerate(memos)]
+        else:
+            stores.append(s)
+    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
+
+

@@ -1,0 +1,235 @@
+"""Opts: choices about a kernel's ranges, as values applied by a graph rewrite.
+
+A kernel arrives with "loop" ranges (one iteration per output element) and "reduce" ranges. Each opt splits one range,
+or all loop ranges at once; the pieces carry what happens to them as the kind in the RANGE's arg:
+
+    workgroup   what is left of a loop range: one workgroup per value
+    local       threads of a workgroup
+    upcast      registers: every value is written out
+    reduce      a loop
+    unroll      a reduce written out
+    group       threads of a workgroup that share a reduce
+
+Axes are numbered over the collapsed kernel: loop ranges in id order, then reduce ranges in id order. A piece is split
+off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`: neighbouring
+threads touch neighbouring elements. Among threads the opt given first varies fastest. An amount need not divide the
+extent: what runs over is clamped and never stored, and adds nothing to a reduce.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anneal.codegen.affine import rebuild
+from anneal.errors import CompilerError
+from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+
+__all__ = ["KINDS", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
+
+_I32 = dtypes.int32
+
+KINDS = {
+    "FLAT": "all loop ranges become one, `amount` of its values to a workgroup",
+    "LOCAL": "`amount` values of a loop range go to the threads of a workgroup",
+    "UPCAST": "`amount` values of a loop range go to registers of one thread",
+    "GROUP": "`amount` threads share a reduce range",
+    "UNROLL": "`amount` values of a reduce range are written out",
+}
+_ON_LOOP = frozenset(("LOCAL", "UPCAST"))
+
+
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """One choice: what to do (`KINDS`), to which axis, by how much.
+
+    >>> Opt("LOCAL", 0, 64)
+    Opt(kind='LOCAL', axis=0, amount=64)
+    """
+
+    kind: str
+    axis: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One range of a collapsed kernel; `extent` is None where it depends on data."""
+
+    range: UOp
+    extent: int | None
+
+    @property
+    def is_loop(self) -> bool:
+        return bool(self.range.arg[1] == "loop")
+
+
+def axes_of(sink: UOp) -> list[Axis]:
+    """The axes an opt may name, in their numbering."""
+    ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
+    ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))
+    return [Axis(r, int(r.src[0].arg) if r.src[0].op is Op.CONST else None) for r in ranges]
+
+
+def identity(op: Op, dtype: DType) -> UOp:
+    """What a reduce starts from."""
+    if op is Op.ADD:
+        return const(dtype, 0)
+    if op is Op.MUL:
+        return const(dtype, 1)
+    return const(dtype, dtype.min if op is Op.MAX else dtype.max)
+
+
+class _Split:
+    """An axis while opts are applied: what is left of it, and the pieces split off, outermost first."""
+
+    __slots__ = ("axis", "left", "pieces")
+
+    def __init__(self, axis: Axis) -> None:
+        self.axis = axis
+        self.left = axis.extent or 0
+        self.pieces: list[UOp] = []
+
+    def take(self, amount: int, piece: UOp) -> None:
+        self.left = -(-self.left // amount)
+        self.pieces.insert(0, piece)
+
+
+def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
+    """The kernel with `opts` applied in order; loop ranges that no opt names become workgroups.
+
+    `sink` is collapsed already. Raises CompilerError for an opt that does not fit the kernel.
+    """
+    axes = axes_of(sink)
+    splits = [_Split(a) for a in axes]
+    fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
+    flat = 0
+    group = 0
+    for opt in opts:
+        _check(opt, axes, group)
+        if opt.kind == "FLAT":
+            flat = opt.amount
+            continue
+        split = splits[opt.axis]
+        if opt.kind == "GROUP":
+            group = opt.amount
+        split.take(opt.amount, _range(fresh, opt.amount, opt.kind.lower()))
+        fresh += 1
+    clamp = any(o.kind in ("GROUP", "UPCAST") for o in opts)
+    table: dict[UOp, UOp] = {}
+    gates: list[UOp] = []
+    loops = [s for s in splits if s.axis.is_loop]
+    outer: dict[UOp, UOp] = {}
+    if flat:
+        flat_gate = _flatten(loops, flat, fresh, outer, clamp)
+        fresh += 2
+        if flat_gate is not None:
+            gates.append(flat_gate)
+    overrun: dict[UOp, UOp] = {}  # reduce range -> the condition under which it is in bounds
+    serial: dict[UOp, list[UOp]] = {}
+    for s in splits:
+        r = s.axis.range
+        if s.axis.extent is None:
+            continue
+        head = outer.get(r)
+        if head is None:
+            kind = "workgroup" if s.axis.is_loop else "reduce"
+            head = const(_I32, 0) if s.left == 1 else _range(fresh, s.left, kind)
+            fresh += 1
+        value = head
+        for p in s.pieces:
+            value = value * int(p.src[0].arg) + p
+        inside = value < s.axis.extent
+        if not s.axis.is_loop:
+            serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
+            if not inside.is_const:
+                overrun[r] = inside
+                value = value.alu(Op.MIN, const(_I32, s.axis.extent - 1))
+        elif not inside.is_const:
+            gates.append(inside)
+            if clamp:
+                value = value.alu(Op.MIN, const(_I32, s.axis.extent - 1))
+        table[r] = value
+    gate: UOp | None = None
+    for g in gates:
+        gate = g if gate is None else gate & g
+    return _rewrite(sink, table, serial, overrun, gate)
+
+
+def _range(ident: int, extent: int, kind: str) -> UOp:
+    return UOp(Op.RANGE, _I32, (const(_I32, extent),), (ident, kind))
+
+
+def _check(opt: Opt, axes: list[Axis], group: int) -> None:
+    if opt.kind not in KINDS:
+        raise CompilerError(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}", stage="apply_opts")
+    if opt.amount < 1:
+        raise CompilerError(f"{opt} has an amount below 1", stage="apply_opts")
+    if opt.kind == "FLAT":
+        return
+    if not 0 <= opt.axis < len(axes):
+        raise CompilerError(f"{opt} names axis {opt.axis} of a kernel with {len(axes)}", stage="apply_opts")
+    axis = axes[opt.axis]
+    if axis.is_loop != (opt.kind in _ON_LOOP):
+        raise CompilerError(f"{opt} does not fit a {axis.range.arg[1]} range", stage="apply_opts")
+    if axis.extent is None:
+        raise CompilerError(f"{opt} splits a range whose extent depends on data", stage="apply_opts")
+    if opt.kind == "GROUP" and group not in (0, opt.amount):
+        raise CompilerError(f"{opt}: every GROUP of a kernel has the same amount, here {group}", stage="apply_opts")
+    if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
+        raise CompilerError(f"{opt}: the amount of a GROUP is a power of two", stage="apply_opts")
+
+
+def _flatten(loops: list[_Split], amount: int, fresh: int, outer: dict[UOp, UOp], clamp: bool) -> UOp | None:
+    """Give every loop range's remaining part as a digit of one flat index; returns the flat index's bound check."""
+    total = math.prod(s.left for s in loops)
+    groups = -(-total // amount)
+    flat = const(_I32, 0) if groups == 1 else _range(fresh, groups, "workgroup")
+    flat = flat * amount + _range(fresh + 1, amount, "local") if amount > 1 else flat
+    inside = flat < total
+    if clamp and not inside.is_const:
+        flat = flat.alu(Op.MIN, const(_I32, total - 1))
+    stride = 1
+    for i, s in enumerate(reversed(loops)):
+        digit = flat // stride if stride > 1 else flat
+        outer[s.axis.range] = digit % s.left if i < len(loops) - 1 else digit
+        stride *= s.left
+    return None if inside.is_const else inside
+
+
+def _rewrite(
+    sink: UOp, table: dict[UOp, UOp], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp], gate: UOp | None
+) -> UOp:
+    new: dict[UOp, UOp] = dict(table)
+    for u in toposort((sink,), until=lambda u: u in new):
+        src = tuple([new[s] for s in u.src])
+        if u.op is Op.REDUCE:
+            new[u] = _reduce(u, src, serial, overrun)
+        elif u.op is Op.STORE:
+            inner = src[3] if len(src) == 4 else None
+            both = gate if inner is None else inner if gate is None else gate & inner
+            new[u] = rebuild(u, src[:3] if both is None else (*src[:3], both))
+        else:
+            new[u] = rebuild(u, src)
+    return new[sink]
+
+
+def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp]) -> UOp:
+    """A reduce over the pieces of its ranges: loops first, then the threads that share it."""
+    value = src[0]
+    pieces: list[UOp] = []
+    for old, new in zip(u.src[1:], src[1:], strict=True):
+        pieces += serial.get(old, [new])
+        if old in overrun:
+            value = overrun[old].where(value, identity(u.arg, value.dtype))
+    groups = [p for p in pieces if p.arg[1] == "group"]
+    loops = [p for p in pieces if p.arg[1] != "group"]
+    if len(groups) > 1:
+        raise CompilerError("two GROUP opts on one reduce", stage="apply_opts", node=u)
+    if loops:
+        value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
+    if groups:
+        value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
+    return value
+
+
