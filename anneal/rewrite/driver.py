@@ -38,8 +38,8 @@ def graph_rewrite(
 
     >>> from anneal.uop import Op, const, dtypes
     >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
-    >>> double = {Op.NEG: lambda u, ctx: (u.src[0] * 2, "-x -> x * 2")}
-    >>> graph_rewrite(-(-x + 1), double) is (x * 2 + 1) * 2
+    >>> table = {Op.XOR: lambda u, ctx: (u.src[0] + u.src[1], "x ^ y -> x + y")}
+    >>> graph_rewrite(((x ^ 5) * 3) ^ x, table) is (x + 5) * 3 + x
     True
     """
     rules = _merged(tables)
