@@ -24,7 +24,7 @@ def sample(who: str, config: str, layers: int | None, codegen: bool = False) -> 
     args = ["--child", who, "--config", config]
     args += ["--layers", str(layers)] if layers is not None else []
     args += ["--codegen"] if codegen else []
-    return h.cold("benchmarks.compile_time", *args, env=NULL if who == "tinygrad" else {"ANNEAL_CACHE": "0"})
+    return h.cold("benchmarks.compile_time", *args, env=NULL if who == "tinygrad" else {})
 
 
 def child(who: str, size: h.Config, codegen: bool) -> dict[str, Any]:

@@ -41,8 +41,32 @@ def test_a_failing_program_prints_as_a_script(capsys: pytest.CaptureFixture[str]
 
 def test_programs_use_the_whole_language() -> None:
     text = "\n".join(line for s in range(400) for line in program(s).lines)
-    for word in ("reshape", "permute", "F.pad", "flip", "expand", "sum(", "max(", "prod(", "@", "gather", "where", "cast"):
+    for word in (
+        "reshape",
+        "permute",
+        "F.pad",
+        "flip",
+        "expand",
+        "sum(",
+        "max(",
+        "prod(",
+        "@",
+        "gather",
+        "where",
+        "cast",
+    ):
         assert word in text
-    for word in ("// -", "% -", ">>", "<<", "assign", "softmax", "layer_norm", "conv2d", "backward", "cumsum", "argmax"):
+    for word in (
+        "// -",
+        "% -",
+        ">>",
+        "<<",
+        "assign",
+        "softmax",
+        "layer_norm",
+        "conv2d",
+        "backward",
+        "cumsum",
+        "argmax",
+    ):
         assert word in text
-
