@@ -97,12 +97,54 @@ def integer(rng: random.Random, depth: int, leaves: list[UOp]) -> UOp:
         return UOp(rng.choice((Op.NEG, Op.NEG, Op.ABS, Op.SIGN)), I32, (a,))
     if kind < 0.91:
         return UOp(Op.CAST, I32, (boolean(rng, depth - 1, leaves),))
-    if kind < 0.97:
+    if kind < 0.96:
         return UOp(Op.WHERE, I32, (boolean(rng, depth - 1, leaves), a, integer(rng, depth - 1, leaves)))
-    # quotient and remainder of one value, which should meet again
+    # quotient and remainder of one value, which should meet again, and near misses
     c = const(I32, rng.choice([c for c in CONSTANTS if c > 1]))
+    k = const(I32, c.arg if rng.random() < 0.7 else rng.choice(CONSTANTS))
     q, r = UOp(Op.IDIV, I32, (a, c)), UOp(Op.MOD, I32, (a, c))
-    return UOp(Op.ADD, I32, sides(rng, UOp(Op.MUL, I32, (q, c)), r))
+    if rng.random() < 0.4:
+        q = UOp(Op.MOD, I32, (q, const(I32, rng.choice((2, 3, 4, 8, 60)))))
+    return UOp(Op.ADD, I32, sides(rng, UOp(Op.MUL, I32, (q, k)), r))
+
+
+def digits(rng: random.Random, leaves: list[UOp]) -> tuple[UOp, list[int]]:
+    """A position `i*(b*c) + j*c + k + offset` over ranges that fit their digits or just do not, and its strides."""
+    total: UOp | None = None
+    stride = 1
+    strides = [1]
+    for _ in range(rng.randrange(2, 4)):
+        size = rng.choice((2, 3, 4, 5, 8, 12, 64))
+        extent = max(1, size + rng.choice((0, 0, 0, 0, 1, 1, -1, 2)))
+        x = UOp(Op.RANGE, I32, (const(I32, extent),), (len(leaves), "loop"))
+        leaves.append(x)
+        term = UOp(Op.MUL, I32, sides(rng, x, const(I32, stride if rng.random() < 0.9 else -stride)))
+        total = term if total is None else UOp(Op.ADD, I32, sides(rng, total, term))
+        stride *= size
+        strides.append(stride)
+    assert total is not None
+    if rng.random() < 0.5:
+        offset = rng.choice((-1, 1, 2, 3, -2, strides[1], strides[1] - 1, -strides[-1], strides[-1] - 1))
+        total = UOp(Op.ADD, I32, sides(rng, total, const(I32, offset)))
+    return total, strides
+
+
+def structured(rng: random.Random, leaves: list[UOp]) -> UOp:
+    """What a scheduler writes: positions in one shape taken apart by another, and gates on them."""
+    a, strides = digits(rng, leaves)
+    c = rng.choice(strides[1:]) + rng.choice((0, 0, 0, 0, 1, -1))
+    if rng.random() < 0.3:
+        bound = rng.choice(strides) * rng.randrange(1, 9) + rng.choice((0, 0, 1, -1, 2))
+        return UOp(Op.LT, BOOL, sides(rng, a, const(I32, bound)))
+    out = UOp(rng.choice((Op.IDIV, Op.MOD)), I32, (a, const(I32, max(1, c))))
+    if rng.random() < 0.5:
+        again = const(I32, max(1, rng.choice(strides) + rng.choice((0, 0, 0, 1, -1))))
+        out = UOp(rng.choice((Op.IDIV, Op.MOD)), I32, (out, again))
+    if rng.random() < 0.3:
+        out = UOp(Op.ADD, I32, sides(rng, out, UOp(Op.MUL, I32, (integer(rng, 1, leaves), const(I32, c)))))
+    if rng.random() < 0.3:
+        return UOp(rng.choice((Op.LT, Op.EQ)), BOOL, sides(rng, out, const(I32, rng.randrange(-2, 70))))
+    return out
 
 
 def boolean(rng: random.Random, depth: int, leaves: list[UOp]) -> UOp:
@@ -177,8 +219,11 @@ def check(seed: int) -> None:
     """One random expression; raises AssertionError with the expression if a value changes."""
     rng = random.Random(seed)
     leaves: list[UOp] = []
-    make = integer if rng.random() < 0.7 else boolean
-    root = make(rng, rng.randrange(2, 6), leaves)
+    kind = rng.random()
+    if kind < 0.35:
+        root = structured(rng, leaves)
+    else:
+        root = (integer if kind < 0.8 else boolean)(rng, rng.randrange(2, 6), leaves)
     gate = boolean(rng, 2, leaves) if rng.random() < 0.3 else None
     at = points(rng, leaves)
     memo: dict[UOp, Values] = {}
