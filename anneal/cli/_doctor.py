@@ -16,7 +16,7 @@ from anneal.cli._output import data, json_report, message
 from anneal.cli._train import choose_device
 from anneal.errors import DeviceError
 
-__all__ = ["Adapter", "adapters", "advice", "doctor"]
+__all__ = ["Adapter", "advice", "doctor", "survey"]
 
 NO_HARDWARE = DeviceError.exit_code
 PACKAGES = ("numpy", "wgpu", "safetensors", "rich", "typer")
@@ -44,43 +44,49 @@ class Adapter:
     limits: dict[str, int]
 
 
-def adapters() -> list[Adapter]:
-    """Every adapter that wgpu finds, hardware first. DeviceError if wgpu itself does not load."""
+def survey(wanted: str) -> tuple[list[Adapter], Adapter | None, str]:
+    """Every adapter, the one that anneal would use (the one called `wanted`, if that is given), and why there is none."""
     try:
         import wgpu
+
+        from anneal.backend.webgpu import choose_adapter
+        from anneal.backend.webgpu.native import only_modern_backends
     except (ImportError, OSError) as error:
-        raise DeviceError(f"the wgpu package does not load: {error}") from error
-    found = []
-    for adapter in wgpu.gpu.enumerate_adapters_sync():
-        info, features = adapter.info, sorted(adapter.features)
-        found.append(
-            Adapter(
-                name=str(info.get("device") or info.get("description") or "unnamed"),
-                backend=str(info.get("backend_type", "")),
-                kind=str(info.get("adapter_type", "")),
-                driver=str(info.get("description", "")),
-                hardware="GPU" in str(info.get("adapter_type", "")),
-                shader_f16="shader-f16" in features,
-                features=features,
-                limits={name: int(adapter.limits[name]) for name in LIMITS if name in adapter.limits},
-            )
-        )
-    return sorted(found, key=lambda a: (not a.hardware, a.backend not in ("Vulkan", "Metal", "D3D12")))
+        return [], None, f"the wgpu package does not load: {error}"
+    only_modern_backends()
+    try:
+        raw = list(wgpu.gpu.enumerate_adapters_sync())
+    except Exception as error:  # a missing or broken loader surfaces as any of several types
+        return [], None, f"WebGPU did not start: {error}"
+    found = [_facts(adapter) for adapter in raw]
+    try:
+        return found, found[raw.index(choose_adapter(raw, wanted or None, bool(wanted)))], ""
+    except DeviceError as error:
+        return found, None, str(error).split(";", maxsplit=1)[0]
+
+
+def _facts(adapter: Any) -> Adapter:
+    from anneal.backend.webgpu import describe_adapter
+
+    info = describe_adapter(adapter)
+    features = sorted(adapter.features)
+    return Adapter(
+        name=info.name,
+        backend=info.backend,
+        kind=info.kind,
+        driver=info.driver,
+        hardware=not info.software,
+        shader_f16="shader-f16" in features,
+        features=features,
+        limits={name: int(adapter.limits[name]) for name in LIMITS if name in adapter.limits},
+    )
 
 
 def doctor(*, adapter: str | None, as_json: bool) -> int:
     """Report on the devices; 0 when there is a hardware adapter (or the one asked for), else 3."""
     with settings.override(**choose_device(None, adapter)):
-        wanted = settings.current().adapter
-        cause, found = "", []
-        try:
-            found = adapters()
-        except DeviceError as error:
-            cause = str(error)
-        usable = [a for a in found if wanted.lower() in a.name.lower()] if wanted else [a for a in found if a.hardware]
-        if not usable:
-            cause = cause or _cause(found, wanted)
-        steps = [] if usable else advice(platform.system(), found)
+        found, chosen, cause = survey(settings.current().adapter)
+        steps = [] if chosen else advice(platform.system(), found)
         cpu = _cpu()
     if as_json:
         json_report(
@@ -88,7 +94,7 @@ def doctor(*, adapter: str | None, as_json: bool) -> int:
                 "status": "failed" if cause else "ok",
                 "cause": cause or None,
                 "advice": steps,
-                "chosen": usable[0].name if usable else None,
+                "chosen": chosen.name if chosen else None,
                 "adapters": [asdict(a) for a in found],
                 "cpu": cpu,
                 "versions": _versions(),
@@ -96,7 +102,7 @@ def doctor(*, adapter: str | None, as_json: bool) -> int:
             }
         )
     else:
-        _print(found, usable, cpu, cause)
+        _print(found, chosen, cpu, cause)
         for line in steps:
             message(line)
     return NO_HARDWARE if cause else 0
@@ -135,15 +141,6 @@ def advice(system: str, found: list[Adapter]) -> list[str]:
     return lines
 
 
-def _cause(found: list[Adapter], wanted: str) -> str:
-    if wanted:
-        names = ", ".join(repr(a.name) for a in found) or "none"
-        return f"no adapter's name contains {wanted!r}; there is: {names}"
-    if found:
-        return "only software adapters; anneal uses one only when asked to by name"
-    return "no WebGPU adapter"
-
-
 def _cpu() -> dict[str, Any]:
     import numpy as np
 
@@ -165,10 +162,10 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _print(found: list[Adapter], usable: list[Adapter], cpu: dict[str, Any], cause: str) -> None:
+def _print(found: list[Adapter], used: Adapter | None, cpu: dict[str, Any], cause: str) -> None:
     for a in found:
-        chosen = "  <- used by --device auto and webgpu" if usable and a is usable[0] else ""
-        data(f"webgpu adapter: {a.name} ({a.backend}, {a.kind or 'unknown kind'}){chosen}")
+        mark = "  <- the one anneal uses" if a is used else ""
+        data(f"webgpu adapter: {a.name} ({a.backend}, {a.kind or 'unknown kind'}){mark}")
         data(f"  driver: {a.driver}")
         data(f"  shader-f16: {'yes' if a.shader_f16 else 'no'}")
         data(f"  features: {', '.join(a.features) or 'none'}")
