@@ -19,9 +19,9 @@ from pathlib import Path
 from anneal.errors import CompilerError
 from anneal.uop.ops import ALL, ALU, COMPARE, TERNARY, UNARY, Op
 
-__all__ = ["Rule", "generate", "main", "parse", "targets"]
+__all__ = ["PACKAGE", "Rule", "generate", "main", "mentioned", "parse", "targets"]
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent.parent
 KINDS = ("rewrite", "fold", "gradient")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 _BINARY: dict[type[ast.operator], Op] = {
@@ -236,6 +236,19 @@ def _pattern(e: ast.expr, where: str) -> Pattern:
             name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
             return Node(op, tuple(_pattern(a, where) for a in plain), arg, name)
     raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
+
+
+def mentioned(rule: Rule, name: str) -> list[Op]:
+    """The ops in a rule's pattern, the one it starts with first."""
+    where = f"{name}:{rule.line}"
+    out: list[Op] = []
+    waiting: list[Pattern] = [_pattern(_expr(rule.pattern, where), where)]
+    while waiting:
+        p = waiting.pop()
+        if isinstance(p, Node):
+            out.append(p.op)
+            waiting.extend(reversed(p.src))
+    return list(dict.fromkeys(out))
 
 
 def _vars(p: Pattern) -> Iterator[Var]:
@@ -598,7 +611,7 @@ def generate(text: str, name: str) -> str:
 
 def targets() -> list[tuple[Path, Path]]:
     """(rule file, generated module) for every `.upat` under the package."""
-    return [(p, p.with_name(f"{p.stem}_rules.py")) for p in sorted(_PACKAGE.rglob("*.upat"))]
+    return [(p, p.with_name(f"{p.stem}_rules.py")) for p in sorted(PACKAGE.rglob("*.upat"))]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -606,7 +619,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check = "--check" in (sys.argv[1:] if argv is None else argv)
     stale = 0
     for source, target in targets():
-        wanted = generate(source.read_text(), source.relative_to(_PACKAGE.parent).as_posix())
+        wanted = generate(source.read_text(), source.relative_to(PACKAGE.parent).as_posix())
         if target.exists() and target.read_text() == wanted:
             continue
         stale += 1
