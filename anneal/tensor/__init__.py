@@ -1,0 +1,43 @@
+"""Tensors: lazy arrays with gradients.
+
+`Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad` and `vjp` differentiate functions;
+`jit` captures and replays them; `manual_seed` starts the random numbers. `functional`, `random` and `io` are modules.
+"""
+
+from anneal.tensor._base import (
+    as_dtype,
+    broadcast_shapes,
+    default_device,
+    grad_enabled,
+    no_grad,
+    set_default_device,
+)
+from anneal.tensor._creation import meshgrid
+from anneal.tensor._tensor import Tensor
+from anneal.tensor._views import broadcast_tensors
+from anneal.tensor.gradient import grad, value_and_grad, vjp
+from anneal.tensor.jit import jit
+from anneal.tensor.random import Generator, manual_seed
+from anneal.tensor.realize import realize
+from anneal.uop import DType, dtypes
+
+__all__ = [
+    "DType",
+    "Generator",
+    "Tensor",
+    "as_dtype",
+    "broadcast_shapes",
+    "broadcast_tensors",
+    "default_device",
+    "dtypes",
+    "grad",
+    "grad_enabled",
+    "jit",
+    "manual_seed",
+    "meshgrid",
+    "no_grad",
+    "realize",
+    "set_default_device",
+    "value_and_grad",
+    "vjp",
+]

@@ -1,0 +1,325 @@
+"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import _movement as move
+from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, int_args, weak_dtype
+from anneal.tensor._linalg import Linalg
+from anneal.tensor._views import iota
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor.random import Generator
+
+__all__ = ["Creation"]
+
+_FLOAT32 = dtypes.float32
+
+
+def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+    sizes = int_args(name, shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{name}: sizes must not be negative, not {sizes}")
+    return sizes
+
+
+def _or_float(dtype: DTypeLike | None) -> DType:
+    return _FLOAT32 if dtype is None else as_dtype(dtype)
+
+
+class Creation(Linalg):
+    """Constructors. `device` defaults to `default_device()`, `dtype` to float32 unless said otherwise."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _from_uop(cls, u: UOp, device: str) -> Self:
+        """The tensor that shows a node."""
+        return cls._fresh(u, device)
+
+    # -- constants ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def full(
+        cls,
+        shape: int | Sequence[int],
+        fill_value: Number,
+        *,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """One value everywhere; its own dtype (int32, float32 or bool) unless one is given.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.full((2,), 7)
+        Tensor([7, 7], dtype=int32)
+        """
+        kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
+        u = broadcast(const(kind, fill_value), _sizes("full", (shape,)))
+        return cls._fresh(u, device, requires_grad)
+
+    @classmethod
+    def zeros(
+        cls,
+        *shape: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Zeros.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(2, 2)
+        Tensor([[0., 0.],
+                [0., 0.]], dtype=float32)
+        """
+        return cls._fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
+
+    @classmethod
+    def ones(
+        cls,
+        *shape: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Ones."""
+        return cls._fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
+
+    @classmethod
+    def empty(
+        cls,
+        *shape: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Values that nobody promises (zeros, as it happens)."""
+        return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    @classmethod
+    def eye(
+        cls,
+        n: int,
+        m: int | None = None,
+        *,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """The n by m (default n) matrix with ones on the diagonal.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.eye(2)
+        Tensor([[1., 0.],
+                [0., 1.]], dtype=float32)
+        """
+        shape = _sizes("eye", (n, n if m is None else m))
+        same = alu(Op.EQ, (broadcast(iota(shape[0], 0, 2), shape), broadcast(iota(shape[1], 1, 2), shape)))
+        return cls._fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
+
+    @classmethod
+    def tri(
+        cls, n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
+    ) -> Self:
+        """Ones at and below the k-th diagonal of an n by m matrix, zeros above."""
+        return cls.ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
+
+    @classmethod
+    def arange(
+        cls,
+        start: Number,
+        end: Number | None = None,
+        step: Number = 1,
+        *,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """start, start + step, ... up to but without end; int32 if all are ints, else float32.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.arange(3), Tensor.arange(1, 2, 0.5)
+        (Tensor([0, 1, 2], dtype=int32), Tensor([1. , 1.5], dtype=float32))
+        """
+        if end is None:
+            start, end = 0, start
+        if not step:
+            raise ShapeError("arange: step must not be 0")
+        whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
+        kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else as_dtype(dtype)
+        n = max(0, len(range(int(start), int(end), int(step))) if whole else math.ceil((end - start) / step))
+        if kind is dtypes.int32 and n and not (start >= -(2**31) and end - step >= -(2**31) and end <= 2**31):
+            raise DTypeError(f"arange: {start} to {end} does not fit int32; give dtype='int64' or a float")
+        u = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(kind)
+        if step != 1:
+            u = u * step
+        return cls._fresh(broadcast(u + start if start else u, (n,)), device, requires_grad)
+
+    @classmethod
+    def linspace(
+        cls,
+        start: Number,
+        end: Number,
+        steps: int,
+        *,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """`steps` numbers at equal distances from start to end, both included.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.linspace(0, 1, 5)
+        Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+        """
+        kind = _or_float(dtype)
+        (n,) = _sizes("linspace", (steps,))
+        work = kind if kind.is_float else _FLOAT32
+        gap = (end - start) / max(1, n - 1)
+        i = UOp(Op.IOTA, dtypes.int32, (), (n,))
+        # counted from both ends, so that both come out exactly
+        rising = i.cast(work) * gap + float(start)
+        falling = ((i * -1) + (n - 1)).cast(work) * -gap + float(end)
+        u = (i < (n + 1) // 2).where(broadcast(rising, (n,)), falling)
+        return cls._fresh(broadcast(u, (n,)).cast(kind), device, requires_grad)
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray[Any, Any], device: str | None = None) -> Self:
+        """A copy of an array, of its dtype."""
+        return cls(array, device=device)
+
+    # -- like another ---------------------------------------------------------------------------------------------
+
+    def _alike(self, value: Number, dtype: DTypeLike | None, requires_grad: bool | None) -> Self:
+        kind = self.uop.dtype if dtype is None else as_dtype(dtype)
+        return type(self)._fresh(broadcast(const(kind, value), self.shape), self.device, requires_grad)
+
+    def zeros_like(self, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
+        """Zeros of this tensor's shape, dtype and device.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros_like(Tensor([1, 2]))
+        Tensor([0, 0], dtype=int32)
+        """
+        return self._alike(0, dtype, requires_grad)
+
+    def ones_like(self, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
+        """Ones of this tensor's shape, dtype and device."""
+        return self._alike(1, dtype, requires_grad)
+
+    def full_like(self, fill_value: Number, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
+        """One value everywhere, in this tensor's shape, dtype and device."""
+        return self._alike(fill_value, dtype, requires_grad)
+
+    def empty_like(self, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
+        """`zeros_like`."""
+        return self._alike(0, dtype, requires_grad)
+
+    def rand_like(self, dtype: DTypeLike | None = None) -> Self:
+        """`rand` in this tensor's shape, dtype and device."""
+        return self.rand(*self.shape, dtype=self._random_dtype(dtype), device=self.device)
+
+    def randn_like(self, dtype: DTypeLike | None = None) -> Self:
+        """`randn` in this tensor's shape, dtype and device."""
+        return self.randn(*self.shape, dtype=self._random_dtype(dtype), device=self.device)
+
+    def _random_dtype(self, dtype: DTypeLike | None) -> DType:
+        return self.uop.dtype if dtype is None else as_dtype(dtype)
+
+    # -- random ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def rand(
+        cls,
+        *shape: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+        generator: Generator | None = None,
+    ) -> Self:
+        """Uniform in [0, 1); see `anneal.tensor.random.rand`."""
+        from anneal.tensor import random
+
+        return random.rand(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)  # type: ignore[return-value]
+
+    @classmethod
+    def randn(
+        cls,
+        *shape: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+        generator: Generator | None = None,
+    ) -> Self:
+        """Normal with mean 0 and deviation 1; see `anneal.tensor.random.randn`."""
+        from anneal.tensor import random
+
+        return random.randn(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)  # type: ignore[return-value]
+
+    @classmethod
+    def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, **options: Any) -> Self:
+        """Uniform in [low, high); see `anneal.tensor.random.uniform`."""
+        from anneal.tensor import random
+
+        return random.uniform(*shape, low=low, high=high, **options)  # type: ignore[return-value]
+
+    @classmethod
+    def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, **options: Any) -> Self:
+        """Normal with the given mean and deviation; see `anneal.tensor.random.normal`."""
+        from anneal.tensor import random
+
+        return random.normal(*shape, mean=mean, std=std, **options)  # type: ignore[return-value]
+
+    @classmethod
+    def randint(cls, low: int, high: int | None = None, shape: Sequence[int] = (), **options: Any) -> Self:
+        """Integers from low up to but without high; see `anneal.tensor.random.randint`."""
+        from anneal.tensor import random
+
+        return random.randint(low, high, shape, **options)  # type: ignore[return-value]
+
+    @classmethod
+    def randperm(cls, n: int, *, device: str | None = None, generator: Generator | None = None) -> Self:
+        """0 to n-1 in random order; see `anneal.tensor.random.randperm`."""
+        from anneal.tensor import random
+
+        return random.randperm(n, device=device, generator=generator)  # type: ignore[return-value]
+
+    @staticmethod
+    def manual_seed(seed: int) -> None:
+        """Start the stream of random numbers anew; see `anneal.tensor.random.manual_seed`."""
+        from anneal.tensor import random
+
+        random.manual_seed(seed)
+
+
+def meshgrid(*tensors: Creation, indexing: str = "ij") -> tuple[Any, ...]:
+    """Vectors as grids over their product; indexing "ij" keeps their order, "xy" exchanges the first two.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.shape for t in meshgrid(Tensor.arange(2), Tensor.arange(3))]
+    [(2, 3), (2, 3)]
+    """
+    if indexing not in ("ij", "xy"):
+        raise ShapeError(f'meshgrid: indexing is "ij" or "xy", not {indexing!r}')
+    for t in tensors:
+        if t.ndim > 1:
+            raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[0], order[1] = 1, 0
+    sizes = tuple([tensors[i].numel() for i in order])
+    out = []
+    for i, t in enumerate(tensors):
+        at = order.index(i)
+        u = move.reshape(t.uop, tuple([n if a == at else 1 for a, n in enumerate(sizes)]))
+        out.append(t._new(broadcast(u, sizes)))
+    return tuple(out)

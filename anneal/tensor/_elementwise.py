@@ -1,0 +1,865 @@
+"""Arithmetic, comparison, logic, bits and unary maths, element by element, with broadcasting and promotion.
+
+Promotion. Two tensors meet in the dtype that holds both: bool < integer < float; within a kind the wider; a signed
+and an unsigned integer in the next wider signed one. A Python number is weak: it takes the tensor's dtype unless its
+kind is higher (a float beside an integer tensor gives float32, an int beside a bool tensor int32). `/` and the
+functions of real numbers turn integers into float32 first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from anneal.errors import DTypeError
+from anneal.tensor._base import (
+    Number,
+    TensorBase,
+    broadcast,
+    broadcast_shapes,
+    common_dtype,
+    elementwise,
+    weak_const,
+)
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+__all__ = ["Elementwise"]
+
+_SCALARS = (bool, int, float)
+_FLOAT32 = dtypes.float32
+_BOOL = dtypes.bool_
+_DETACH = Op.DETACH
+
+Operand = Any  # a tensor, an array or a Python number
+
+
+class Elementwise(TensorBase):
+    """Elementwise operations; `other` is a tensor, an array or a Python number."""
+
+    __slots__ = ()
+
+    # -- how operands meet ----------------------------------------------------------------------------------------
+
+    def _meet(self, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], TensorBase]:
+        """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
+        a = self.uop
+        if isinstance(other, _SCALARS):
+            b = weak_const(name, a.dtype, other)
+            return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, self
+        o = self._lift(name, other)
+        b = o.uop
+        sa, sb = a.shape, b.shape
+        if a.dtype is not b.dtype:
+            a, b = common_dtype(a, b)
+        if sa == sb or not sb:
+            return a, b, sa, o
+        if not sa:
+            return a, b, sb, o
+        shape = broadcast_shapes(name, sa, sb)
+        return broadcast(a, shape), broadcast(b, shape), shape, o
+
+    def _binary(self, name: str, op: Op, other: Operand, swap: bool = False) -> Self:
+        a, b, shape, o = self._meet(name, other)
+        return self._new(elementwise(op, (b, a) if swap else (a, b), shape), o)
+
+    def _unary(self, op: Op) -> Self:
+        return self._new(alu(op, (self.uop,)))
+
+    def _real(self) -> UOp:
+        """The node as a float: integers and bools become float32."""
+        u = self.uop
+        return u if u.dtype.is_float else u.cast(_FLOAT32)
+
+    def _real_unary(self, op: Op) -> Self:
+        return self._new(alu(op, (self._real(),)))
+
+    def _need(self, name: str, dtype: DType, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise DTypeError(f"{name}: takes {wanted}, not {dtype.name}; use .cast first")
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+
+    def add(self, other: Operand, alpha: Number = 1) -> Self:
+        """self + alpha * other; a logical or on bools.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2]) + Tensor([[10], [20]])
+        Tensor([[11, 12],
+                [21, 22]], dtype=int32)
+        """
+        if alpha != 1:
+            other = self._lift("add", other)._binary("add", Op.MUL, alpha)
+        return self._binary("add", Op.ADD, other)
+
+    def sub(self, other: Operand, alpha: Number = 1) -> Self:
+        """self - alpha * other. Raises DTypeError for two bools.
+
+        >>> from anneal.tensor import Tensor
+        >>> 10 - Tensor([1, 2])
+        Tensor([9, 8], dtype=int32)
+        """
+        if alpha != 1:
+            other = self._lift("sub", other)._binary("sub", Op.MUL, alpha)
+        return self._sub(other, False)
+
+    def _sub(self, other: Operand, swap: bool) -> Self:
+        a, b, shape, o = self._meet("sub", other)
+        if a.dtype is _BOOL:
+            raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
+        return self._new(elementwise(Op.SUB, (b, a) if swap else (a, b), shape), o)
+
+    def mul(self, other: Operand) -> Self:
+        """self * other; a logical and on bools."""
+        return self._binary("mul", Op.MUL, other)
+
+    def div(self, other: Operand, rounding_mode: str | None = None) -> Self:
+        """self / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([7, -7]) / 2, Tensor([7, -7]).div(2, rounding_mode="trunc")
+        (Tensor([ 3.5, -3.5], dtype=float32), Tensor([ 3, -3], dtype=int32))
+        """
+        if rounding_mode == "floor":
+            return self.floor_divide(other)
+        if rounding_mode == "trunc":
+            return self._trunc_divide(other)
+        if rounding_mode is not None:
+            raise DTypeError(f'div: rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
+        return self._div(other, False)
+
+    def _div(self, other: Operand, swap: bool) -> Self:
+        a, b, shape, o = self._meet("div", other)
+        if not a.dtype.is_float:
+            a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
+        return self._new(elementwise(Op.DIV, (b, a) if swap else (a, b), shape), o)
+
+    def _floor_divide(self, other: Operand, swap: bool) -> Self:
+        a, b, shape, o = self._meet("floor_divide", other)
+        if swap:
+            a, b = b, a
+        if a.dtype.is_float:
+            u = alu(Op.FLOOR, (elementwise(Op.DIV, (a, b), shape),))
+        else:
+            self._need("floor_divide", a.dtype, a.dtype.is_int, "integers or floats")
+            u = elementwise(Op.IDIV, (a, b), shape)
+        return self._new(u, o)
+
+    def floor_divide(self, other: Operand) -> Self:
+        """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([7, -7]) // 2
+        Tensor([ 3, -4], dtype=int32)
+        """
+        return self._floor_divide(other, False)
+
+    def _trunc_divide(self, other: Operand) -> Self:
+        a, b, shape, o = self._meet("div", other)
+        if a.dtype.is_float:
+            return self._new(alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),)), o)
+        self._need("div", a.dtype, a.dtype.is_int, "integers or floats")
+        quotient = elementwise(Op.IDIV, (a, b), shape)
+        if a.dtype.kind == "int":
+            quotient = alu(Op.ADD, (quotient, _off_by_one(a, b).cast(a.dtype)))
+        return self._new(broadcast(quotient, shape), o)
+
+    def _remainder(self, other: Operand, swap: bool) -> Self:
+        a, b, shape, o = self._meet("remainder", other)
+        if swap:
+            a, b = b, a
+        if a.dtype.is_float:
+            whole = alu(Op.FLOOR, (alu(Op.DIV, (a, b)),))
+            u = elementwise(Op.SUB, (a, alu(Op.MUL, (whole, b))), shape)
+        else:
+            self._need("remainder", a.dtype, a.dtype.is_int, "integers or floats")
+            u = elementwise(Op.MOD, (a, b), shape)
+        return self._new(u, o)
+
+    def remainder(self, other: Operand) -> Self:
+        """What floor division leaves: the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([7, -7]) % 3
+        Tensor([1, 2], dtype=int32)
+        """
+        return self._remainder(other, False)
+
+    def fmod(self, other: Operand) -> Self:
+        """What division rounded towards zero leaves: the sign of `self`, as C's fmod.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([7, -7]).fmod(3)
+        Tensor([ 1, -1], dtype=int32)
+        """
+        a, b, shape, o = self._meet("fmod", other)
+        if a.dtype.is_float:
+            whole = alu(Op.TRUNC, (alu(Op.DIV, (a, b)),))
+            return self._new(elementwise(Op.SUB, (a, alu(Op.MUL, (whole, b))), shape), o)
+        self._need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
+        rest = elementwise(Op.MOD, (a, b), shape)
+        if a.dtype.kind == "int":
+            rest = elementwise(Op.SUB, (rest, alu(Op.MUL, (_off_by_one(a, b).cast(a.dtype), b))), shape)
+        return self._new(rest, o)
+
+    def _pow(self, other: Operand, swap: bool) -> Self:
+        if isinstance(other, (bool, int)) and not swap:
+            u = _power(self.uop, int(other))
+            if u is not None:
+                return self._new(broadcast(u, self.shape))
+        if isinstance(other, float) and not swap and self.uop.dtype.is_float:
+            if other == 0.5:
+                return self.sqrt()
+            if other == -0.5:
+                return self.rsqrt()
+            if other.is_integer() and abs(other) <= 4:
+                return self._pow(int(other), False)
+        a, b, shape, o = self._meet("pow", other)
+        if swap:
+            a, b = b, a
+        if a.dtype.is_float:
+            return self._new(elementwise(Op.POW, (a, b), shape), o)
+        self._need("pow", a.dtype, a.dtype.is_int, "integers or floats")
+        if isinstance(other, int) and not swap and other < 0:
+            raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
+        return self._new(broadcast(_int_power(a, b), shape), o)
+
+    def pow(self, other: Operand) -> Self:
+        """self ** other. Integers stay integers and wrap; a negative power of an integer truncates towards 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([2, 3]) ** 3, Tensor([4.0]) ** 0.5
+        (Tensor([ 8, 27], dtype=int32), Tensor([2.], dtype=float32))
+        """
+        return self._pow(other, False)
+
+    def maximum(self, other: Operand) -> Self:
+        """The larger of each pair; nan if either is nan. At a tie each side has half the gradient."""
+        return self._binary("maximum", Op.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient."""
+        return self._binary("minimum", Op.MIN, other)
+
+    def lerp(self, end: Operand, weight: Operand) -> Self:
+        """self + weight * (end - self).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
+        Tensor([2.5], dtype=float32)
+        """
+        return self + (self._lift("lerp", end) - self) * weight
+
+    def __add__(self, other: Operand) -> Self:
+        return self._binary("add", Op.ADD, other)
+
+    def __radd__(self, other: Operand) -> Self:
+        return self._binary("add", Op.ADD, other, True)
+
+    def __sub__(self, other: Operand) -> Self:
+        return self._sub(other, False)
+
+    def __rsub__(self, other: Operand) -> Self:
+        return self._sub(other, True)
+
+    def __mul__(self, other: Operand) -> Self:
+        return self._binary("mul", Op.MUL, other)
+
+    def __rmul__(self, other: Operand) -> Self:
+        return self._binary("mul", Op.MUL, other, True)
+
+    def __truediv__(self, other: Operand) -> Self:
+        return self._div(other, False)
+
+    def __rtruediv__(self, other: Operand) -> Self:
+        return self._div(other, True)
+
+    def __floordiv__(self, other: Operand) -> Self:
+        return self._floor_divide(other, False)
+
+    def __rfloordiv__(self, other: Operand) -> Self:
+        return self._floor_divide(other, True)
+
+    def __mod__(self, other: Operand) -> Self:
+        return self._remainder(other, False)
+
+    def __rmod__(self, other: Operand) -> Self:
+        return self._remainder(other, True)
+
+    def __pow__(self, other: Operand) -> Self:
+        return self._pow(other, False)
+
+    def __rpow__(self, other: Operand) -> Self:
+        return self._pow(other, True)
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    # -- comparison -----------------------------------------------------------------------------------------------
+
+    def _compare(self, name: str, op: Op, other: Operand, swap: bool = False) -> Self:
+        a, b, shape, _ = self._meet(name, other)
+        return self._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+    def _at_most(self, name: str, other: Operand, swap: bool) -> Self:
+        a, b, shape, _ = self._meet(name, other)
+        if swap:
+            a, b = b, a
+        if a.dtype.is_float:
+            # nan is neither less, equal nor greater
+            u = alu(Op.OR, (alu(Op.LT, (a, b)), alu(Op.EQ, (a, b))))
+        else:
+            u = alu(Op.NOT, (alu(Op.LT, (b, a)),))
+        return self._new_plain(broadcast(u, shape))
+
+    def eq(self, other: Operand) -> Self:
+        """Whether each pair is equal, as bool.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2]) == 2
+        Tensor([False,  True], dtype=bool)
+        """
+        return self._compare("eq", Op.EQ, other)
+
+    def ne(self, other: Operand) -> Self:
+        """Whether each pair differs, as bool; true for nan."""
+        return self._compare("ne", Op.NE, other)
+
+    def lt(self, other: Operand) -> Self:
+        """self < other, as bool."""
+        return self._compare("lt", Op.LT, other)
+
+    def gt(self, other: Operand) -> Self:
+        """self > other, as bool."""
+        return self._compare("gt", Op.LT, other, True)
+
+    def le(self, other: Operand) -> Self:
+        """self <= other, as bool; false for nan."""
+        return self._at_most("le", other, False)
+
+    def ge(self, other: Operand) -> Self:
+        """self >= other, as bool; false for nan."""
+        return self._at_most("ge", other, True)
+
+    def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
+        return self.eq(other)
+
+    def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
+        return self.ne(other)
+
+    def __lt__(self, other: Operand) -> Self:
+        return self.lt(other)
+
+    def __gt__(self, other: Operand) -> Self:
+        return self.gt(other)
+
+    def __le__(self, other: Operand) -> Self:
+        return self.le(other)
+
+    def __ge__(self, other: Operand) -> Self:
+        return self.ge(other)
+
+    __hash__ = TensorBase.__hash__
+
+    def isclose(self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Self:
+        """Whether |self - other| <= atol + rtol * |other|, or both are the same infinity (or nan, if equal_nan).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 1.1]).isclose(Tensor([1.000001, 1.0]))
+        Tensor([ True, False], dtype=bool)
+        """
+        o = self._lift("isclose", other)
+        near = (self == o) | (((self - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
+        return near | (self.isnan() & o.isnan()) if equal_nan else near
+
+    # -- logic and bits -------------------------------------------------------------------------------------------
+
+    def _bits(self, name: str, op: Op, other: Operand, swap: bool = False) -> Self:
+        a, b, shape, _ = self._meet(name, other)
+        if a.dtype.is_float:
+            raise DTypeError(f"{name}: takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
+        return self._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+    def _shift(self, name: str, op: Op, other: Operand, swap: bool = False) -> Self:
+        a, b, shape, _ = self._meet(name, other)
+        self._need(name, a.dtype, a.dtype.is_int, "integers")
+        if b.is_const and not swap and not 0 <= b.arg < a.dtype.bits:
+            raise DTypeError(f"{name}: a shift of {a.dtype.name} is 0 to {a.dtype.bits - 1} places, not {b.arg}")
+        return self._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+    def bitwise_and(self, other: Operand) -> Self:
+        """Each bit of both; logical and on bools. Raises DTypeError for floats."""
+        return self._bits("bitwise_and", Op.AND, other)
+
+    def bitwise_or(self, other: Operand) -> Self:
+        """Each bit of either; logical or on bools. Raises DTypeError for floats."""
+        return self._bits("bitwise_or", Op.OR, other)
+
+    def bitwise_xor(self, other: Operand) -> Self:
+        """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats."""
+        return self._bits("bitwise_xor", Op.XOR, other)
+
+    def bitwise_not(self) -> Self:
+        """Every bit inverted; logical not on bools. Raises DTypeError for floats."""
+        if self.uop.dtype.is_float:
+            raise DTypeError(f"bitwise_not: takes integers or bools, not {self.dtype.name}; use .logical_not()")
+        return self._new_plain(alu(Op.NOT, (self.uop,)))
+
+    def bitwise_left_shift(self, other: Operand) -> Self:
+        """self << other, for shifts from 0 to the width minus one.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 3]) << 4
+        Tensor([16, 48], dtype=int32)
+        """
+        return self._shift("bitwise_left_shift", Op.SHL, other)
+
+    def bitwise_right_shift(self, other: Operand) -> Self:
+        """self >> other, for shifts from 0 to the width minus one; the sign is kept."""
+        return self._shift("bitwise_right_shift", Op.SHR, other)
+
+    def __and__(self, other: Operand) -> Self:
+        return self._bits("bitwise_and", Op.AND, other)
+
+    def __rand__(self, other: Operand) -> Self:
+        return self._bits("bitwise_and", Op.AND, other, True)
+
+    def __or__(self, other: Operand) -> Self:
+        return self._bits("bitwise_or", Op.OR, other)
+
+    def __ror__(self, other: Operand) -> Self:
+        return self._bits("bitwise_or", Op.OR, other, True)
+
+    def __xor__(self, other: Operand) -> Self:
+        return self._bits("bitwise_xor", Op.XOR, other)
+
+    def __rxor__(self, other: Operand) -> Self:
+        return self._bits("bitwise_xor", Op.XOR, other, True)
+
+    def __invert__(self) -> Self:
+        return self.bitwise_not()
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self._shift("bitwise_left_shift", Op.SHL, other)
+
+    def __rlshift__(self, other: Operand) -> Self:
+        return self._shift("bitwise_left_shift", Op.SHL, other, True)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self._shift("bitwise_right_shift", Op.SHR, other)
+
+    def __rrshift__(self, other: Operand) -> Self:
+        return self._shift("bitwise_right_shift", Op.SHR, other, True)
+
+    def _truth(self) -> Self:
+        return self._new_plain(_true(self.uop))
+
+    def logical_not(self) -> Self:
+        """Whether each element is 0 (or False).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 2.0]).logical_not()
+        Tensor([ True, False], dtype=bool)
+        """
+        return self._new_plain(alu(Op.NOT, (_true(self.uop),)))
+
+    def logical_and(self, other: Operand) -> Self:
+        """Whether both differ from 0."""
+        return self._truth()._bits("logical_and", Op.AND, self._lift("logical_and", other)._truth())
+
+    def logical_or(self, other: Operand) -> Self:
+        """Whether either differs from 0."""
+        return self._truth()._bits("logical_or", Op.OR, self._lift("logical_or", other)._truth())
+
+    def logical_xor(self, other: Operand) -> Self:
+        """Whether exactly one differs from 0."""
+        return self._truth()._bits("logical_xor", Op.XOR, self._lift("logical_xor", other)._truth())
+
+    # -- signs and rounding ---------------------------------------------------------------------------------------
+
+    def neg(self) -> Self:
+        """-self; unsigned integers wrap. Raises DTypeError for bools."""
+        if self.uop.dtype is _BOOL:
+            raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
+        return self._unary(Op.NEG)
+
+    negative = neg
+
+    def abs(self) -> Self:
+        """The distance from 0; the lowest signed integer stays itself."""
+        return self._unary(Op.ABS) if self.uop.dtype.kind in ("float", "int") else self
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; nan stays nan."""
+        return self if self.uop.dtype is _BOOL else self._unary(Op.SIGN)
+
+    def _round(self, op: Op) -> Self:
+        return self._unary(op) if self.uop.dtype.is_float else self
+
+    def floor(self) -> Self:
+        """The whole number at or below; integers are themselves."""
+        return self._round(Op.FLOOR)
+
+    def ceil(self) -> Self:
+        """The whole number at or above; integers are themselves."""
+        return self._round(Op.CEIL)
+
+    def trunc(self) -> Self:
+        """The whole number towards 0; integers are themselves."""
+        return self._round(Op.TRUNC)
+
+    def round(self, decimals: int = 0) -> Self:
+        """The nearest whole number (or multiple of 10**-decimals), halves to even.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.5, 1.5, -2.5]).round()
+        Tensor([ 0.,  2., -2.], dtype=float32)
+        """
+        if decimals and self.uop.dtype.is_float:
+            scale = 10.0**decimals
+            return (self * scale)._unary(Op.ROUND) / scale
+        return self._round(Op.ROUND)
+
+    def frac(self) -> Self:
+        """self minus its whole part towards 0."""
+        return self - self.trunc()
+
+    def isnan(self) -> Self:
+        """Whether each element is not a number."""
+        return self._new_plain(broadcast(alu(Op.NE, (self.uop, self.uop)), self.shape))
+
+    def isinf(self) -> Self:
+        """Whether each element is plus or minus infinity."""
+        if not self.uop.dtype.is_float:
+            return self._new_plain(broadcast(const(_BOOL, False), self.shape))
+        return self.abs().eq(math.inf)
+
+    def isfinite(self) -> Self:
+        """Whether each element is neither infinite nor nan."""
+        if not self.uop.dtype.is_float:
+            return self._new_plain(broadcast(const(_BOOL, True), self.shape))
+        return self.abs().lt(math.inf)
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
+        """nan and the infinities replaced; by the dtype's ends where no number is given.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([float("nan"), float("inf")]).nan_to_num(posinf=9.0)
+        Tensor([0., 9.], dtype=float32)
+        """
+        u = self.uop
+        if not u.dtype.is_float:
+            return self
+        top = float(np.finfo(u.dtype.name).max)
+        high, low = top if posinf is None else posinf, -top if neginf is None else neginf
+        u = _where(alu(Op.NE, (u, u)), const(u.dtype, nan), u)
+        u = _where(alu(Op.EQ, (u, const(u.dtype, math.inf))), const(u.dtype, high), u)
+        return self._new(_where(alu(Op.EQ, (u, const(u.dtype, -math.inf))), const(u.dtype, low), u))
+
+    # -- functions of real numbers --------------------------------------------------------------------------------
+
+    def exp(self) -> Self:
+        """e ** self.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0, 1]).exp()
+        Tensor([1.       , 2.7182817], dtype=float32)
+        """
+        return self._real_unary(Op.EXP)
+
+    def exp2(self) -> Self:
+        """2 ** self."""
+        return self._real_unary(Op.EXP2)
+
+    def expm1(self) -> Self:
+        """exp(self) - 1, exact for small values too."""
+        # Near 0 the difference cancels; 2t / (1 - t) with t = tanh(x / 2) is the same function and does not.
+        x = self._new(self._real())
+        near = x.abs() < 1.0
+        half = near._choose(x, 0.0)._tanh_half()
+        return near._choose((half + half) / (1.0 - half), x.exp() - 1.0)
+
+    def _tanh_half(self) -> Self:
+        return (self * 0.5)._unary(Op.TANH)
+
+    def log(self) -> Self:
+        """The natural logarithm; -inf at 0, nan below."""
+        return self._real_unary(Op.LOG)
+
+    def log2(self) -> Self:
+        """The logarithm to base 2."""
+        return self._real_unary(Op.LOG2)
+
+    def log10(self) -> Self:
+        """The logarithm to base 10."""
+        return self._real_unary(Op.LOG2) * math.log10(2)
+
+    def log1p(self) -> Self:
+        """log(1 + self), exact for small values too."""
+        # What rounding 1 + x loses is added back as a correction, which has no gradient of its own.
+        x = self._new(self._real())
+        u = 1.0 + x
+        lost = ((x - (u - 1.0)) / u).detach()
+        return u.log() + (x.abs() < 1.0)._choose(lost, 0.0)
+
+    def sqrt(self) -> Self:
+        """The square root; nan below 0."""
+        return self._real_unary(Op.SQRT)
+
+    def rsqrt(self) -> Self:
+        """1 / sqrt(self)."""
+        return self._real_unary(Op.RSQRT)
+
+    def reciprocal(self) -> Self:
+        """1 / self."""
+        return self._real_unary(Op.RECIP)
+
+    def square(self) -> Self:
+        """self * self."""
+        return self * self
+
+    def sin(self) -> Self:
+        """The sine of an angle in radians."""
+        return self._real_unary(Op.SIN)
+
+    def cos(self) -> Self:
+        """The cosine of an angle in radians."""
+        return self._real_unary(Op.COS)
+
+    def tan(self) -> Self:
+        """The tangent of an angle in radians."""
+        return self._real_unary(Op.TAN)
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._real_unary(Op.TANH)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        return (self.expm1() - (-self).expm1()) * 0.5
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        e = self.exp()
+        return (e + e.reciprocal()) * 0.5
+
+    def erf(self) -> Self:
+        """The error function."""
+        return self._real_unary(Op.ERF)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """log(exp(self) + exp(other)), without overflow.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1000.0]).logaddexp(Tensor([1000.0]))
+        Tensor([1000.6931], dtype=float32)
+        """
+        o = self._lift("logaddexp", other)
+        top = self.maximum(o).detach()
+        safe = (top.abs() == math.inf)._choose(0.0, top)
+        return ((self - safe).exp() + (o - safe).exp()).log() + safe
+
+    # -- activations ----------------------------------------------------------------------------------------------
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-x))."""
+        x = self._real()
+        return self._new(alu(Op.RECIP, (alu(Op.EXP, (alu(Op.NEG, (x,)),)) + 1.0,)))
+
+    def logsigmoid(self) -> Self:
+        """log(sigmoid(x)), without overflow."""
+        return -((-self).softplus())
+
+    def relu(self) -> Self:
+        """max(x, 0); its slope at 0 is 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-1.0, 2.0]).relu()
+        Tensor([0., 2.], dtype=float32)
+        """
+        return self if self.uop.dtype is _BOOL else self._binary("relu", Op.MAX, 0)
+
+    def relu6(self) -> Self:
+        """min(max(x, 0), 6)."""
+        return self.clamp(0, 6)
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
+        """x above 0, negative_slope * x elsewhere."""
+        x = self._new(self._real())
+        return (x > 0.0)._choose(x, x * negative_slope)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """x above 0, alpha * (exp(x) - 1) elsewhere."""
+        x = self._new(self._real())
+        # clipped, so that the branch not taken cannot overflow and spoil the gradient
+        return (x > 0.0)._choose(x, x.minimum(0.0).expm1() * alpha)
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+        x = self._new(self._real())
+        return (x > 0.0)._choose(x, (x.minimum(0.0) / alpha).expm1() * alpha)
+
+    def selu(self) -> Self:
+        """The self-normalising exponential unit (Klambauer et al., 2017)."""
+        return self.elu(1.6732632423543772) * 1.0507009873554805
+
+    def silu(self) -> Self:
+        """x * sigmoid(x), also called swish."""
+        x = self._new(self._real())
+        return x * x.sigmoid()
+
+    swish = silu
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0]).gelu(), Tensor([1.0]).gelu("tanh")
+        (Tensor([0.8413447], dtype=float32), Tensor([0.841192], dtype=float32))
+        """
+        x = self._new(self._real())
+        if approximate == "none":
+            return x * ((x * (1 / math.sqrt(2)))._unary(Op.ERF) + 1.0) * 0.5
+        if approximate == "tanh":
+            inner = x * (x * x * (0.044715 * math.sqrt(2 / math.pi)) + math.sqrt(2 / math.pi))
+            return x * (inner._unary(Op.TANH) + 1.0) * 0.5
+        raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+        """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
+        x = self._new(self._real())
+        scaled = x if beta == 1.0 else x * beta
+        bent = scaled.minimum(threshold).exp().log1p()
+        return (scaled > threshold)._choose(x, bent if beta == 1.0 else bent / beta)
+
+    def softsign(self) -> Self:
+        """x / (1 + |x|)."""
+        return self / (self.abs() + 1)
+
+    def mish(self) -> Self:
+        """x * tanh(softplus(x))."""
+        return self * self.softplus().tanh()
+
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
+        """x clipped to [min_val, max_val]."""
+        return self.clamp(min_val, max_val)
+
+    def hardsigmoid(self) -> Self:
+        """relu6(x + 3) / 6."""
+        return (self + 3.0).relu6() / 6.0
+
+    def hardswish(self) -> Self:
+        """x * relu6(x + 3) / 6."""
+        return self * self.hardsigmoid()
+
+    # -- choosing -------------------------------------------------------------------------------------------------
+
+    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:
+        """Every element moved into [min, max]; either may be left out, or be a tensor.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-5, 0, 5]).clamp(-1, 2)
+        Tensor([-1,  0,  2], dtype=int32)
+        """
+        if min is None and max is None:
+            raise DTypeError("clamp: give min, max, or both")
+        out = self if min is None else self._binary("clamp", Op.MAX, min)
+        return out if max is None else out._binary("clamp", Op.MIN, max)
+
+    clip = clamp
+
+    def _choose(self, a: Operand, b: Operand) -> Self:
+        """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
+        p = self.uop
+        if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
+            first = weak_const("where", dtypes.bool_, a)
+            second = weak_const("where", dtypes.bool_, b)
+            ua, ub = common_dtype(first, second)
+            return self._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
+        if isinstance(a, _SCALARS):
+            tb = self._lift("where", b)
+            ub = tb.uop
+            ua = weak_const("where", ub.dtype, a)
+            ub = ub.cast(ua.dtype)
+            ta = tb
+        elif isinstance(b, _SCALARS):
+            ta = self._lift("where", a)
+            ua = ta.uop
+            ub = weak_const("where", ua.dtype, b)
+            ua = ua.cast(ub.dtype)
+            tb = ta
+        else:
+            ta, tb = self._lift("where", a), self._lift("where", b)
+            ua, ub = common_dtype(ta.uop, tb.uop)
+        if p.shape == ua.shape == ub.shape:
+            shape = p.shape
+        else:
+            shape = broadcast_shapes("where", p.shape, ua.shape, ub.shape)
+            p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
+        return self._new(elementwise(Op.WHERE, (p, ua, ub), shape), ta, tb)
+
+
+def _where(p: UOp, a: UOp, b: UOp) -> UOp:
+    return alu(Op.WHERE, (p, a, b))
+
+
+def _true(u: UOp) -> UOp:
+    return u if u.dtype is _BOOL else alu(Op.NE, (u, const(u.dtype, 0)))
+
+
+def _off_by_one(a: UOp, b: UOp) -> UOp:
+    """Whether the floor and the truncated quotient of signed integers differ: signs differ and something is left."""
+    rest = alu(Op.MOD, (a, b))
+    zero = const(a.dtype, 0)
+    apart = alu(Op.XOR, (alu(Op.LT, (a, zero)), alu(Op.LT, (b, zero))))
+    return alu(Op.AND, (alu(Op.NE, (rest, zero)), apart))
+
+
+def _power(x: UOp, n: int) -> UOp | None:
+    """x ** n by repeated multiplication, where that is exact or as good as a power; None where it is not."""
+    if x.dtype is _BOOL:
+        x = x.cast(dtypes.int32)
+    if x.dtype.is_float:
+        if n == -1:
+            return alu(Op.RECIP, (x,))
+        if not 0 <= n <= 4:
+            return None
+    elif n < 0:
+        return None
+    if n == 0:
+        return const(x.dtype, 1)
+    result: UOp | None = None
+    square = x
+    while True:
+        if n & 1:
+            result = square if result is None else alu(Op.MUL, (result, square))
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        square = alu(Op.MUL, (square, square))
+
+
+def _int_power(x: UOp, n: UOp) -> UOp:
+    """x ** n for integer nodes: square and multiply over the bits of n."""
+    one, zero = const(x.dtype, 1), const(x.dtype, 0)
+    result: UOp = one
+    square = x
+    for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
+        odd = alu(Op.NE, (alu(Op.AND, (n, const(n.dtype, 1 << bit))), zero))
+        result = _where(odd, alu(Op.MUL, (result, square)), result)
+        square = alu(Op.MUL, (square, square))
+    if x.dtype.kind == "int":
+        # 1 / x**|n| truncates to 0 unless x is 1 or -1, whose powers depend on the parity of n alone.
+        odd = alu(Op.NE, (alu(Op.AND, (n, one)), zero))
+        unit = _where(alu(Op.EQ, (x, one)), one, _where(odd, const(x.dtype, -1), one))
+        small = _where(alu(Op.EQ, (alu(Op.ABS, (x,)), one)), unit, zero)
+        result = _where(alu(Op.LT, (n, zero)), small, result)
+    return result

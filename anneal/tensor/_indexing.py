@@ -1,0 +1,594 @@
+"""Choosing by position: x[...], gather, scatter, masks.
+
+`x[...]` takes ints, slices with any step, None, Ellipsis, integer tensors, arrays and lists, and boolean arrays and
+lists. Several integer tensors broadcast together; their axes take the place of the first of them, or come first where
+a slice stands between (torch's and NumPy's rule). What is known here and now (ints, lists, arrays) is checked now; an
+index inside a tensor cannot be, and reads 0 where it is out of range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.tensor import _movement as move
+from anneal.tensor._base import (
+    Number,
+    TensorBase,
+    axis_of,
+    broadcast,
+    broadcast_shapes,
+    grad_enabled,
+    wrap_array,
+)
+from anneal.tensor._reduce import Reduce
+from anneal.tensor._views import every, iota
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = ["Indexing"]
+
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
+_MASK_ADVICE = "use where or masked_fill, or index with a NumPy mask, x[mask.numpy()]"
+
+
+class _Basic:
+    """The basic part of an index, axis by axis: what is kept of each, and what becomes of the axis."""
+
+    __slots__ = ("bounds", "flips", "shape", "steps")
+
+    def __init__(self, bounds: list[tuple[int, int]], flips: list[int], steps: list[int], shape: list[int]) -> None:
+        self.bounds = tuple(bounds)
+        self.flips = tuple(flips)
+        self.steps = steps
+        self.shape = tuple(shape)
+
+    def read(self, u: UOp) -> UOp:
+        """The chosen part: cut, turned round, thinned, reshaped."""
+        u = move.flip(move.shrink(u, self.bounds), self.flips)
+        for axis, step in enumerate(self.steps):
+            u = every(u, axis, step)
+        return move.reshape(u, self.shape)
+
+    def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
+        """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
+        kept = [-(-(e - b) // s) for (b, e), s in zip(self.bounds, self.steps, strict=True)]
+        u = move.reshape(u, tuple(kept))
+        for axis, step in enumerate(self.steps):
+            if step > 1:
+                length = self.bounds[axis][1] - self.bounds[axis][0]
+                u = _thin_out(u, axis, step, length)
+        u = move.flip(u, self.flips)
+        return move.pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
+
+
+def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
+    """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
+    s = u.shape
+    n = s[axis]
+    u = move.reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = move.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
+    u = move.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
+    return move.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
+
+
+class _Known:
+    """An integer array of an index, known now: checked and wrapped here. `size` is what a mask says the axis has."""
+
+    __slots__ = ("array", "size")
+
+    def __init__(self, array: np.ndarray[Any, Any], size: int | None = None) -> None:
+        self.array = array
+        self.size = size
+
+
+class Indexing(Reduce):
+    """Indexing and everything that picks elements by position."""
+
+    __slots__ = ()
+
+    # -- x[...] ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Self:
+        basic, picks = self._parse(index)
+        part = self._new(basic.read(self.uop))
+        if not picks:
+            return part
+        rows, position, shape, front = _lay_out(part.uop, picks)
+        got = take_rows(rows, position)
+        return self._new(move.permute(move.reshape(got, (*shape, *rows.shape[1:])), _inverse(front)))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.requires_grad and self.is_leaf and grad_enabled():
+            raise GradientError(
+                "index: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
+            )
+        basic, picks = self._parse(index)
+        given = self._lift("index", value)
+        old = self.detach() if self.is_leaf else self
+        part = basic.read(old.uop)
+        dtype = self.uop.dtype
+        if picks:
+            rows, position, shape, front = _lay_out(part, picks)
+            chosen = tuple([(*shape, *rows.shape[1:])[i] for i in _inverse(front)])
+        else:
+            chosen = part.shape
+        new = given.uop.cast(dtype)
+        if len(new.shape) > len(chosen):
+            # leading axes of size 1 are dropped, as torch and NumPy do
+            extra = len(new.shape) - len(chosen)
+            if new.shape[:extra] == (1,) * extra:
+                new = move.reshape(new, new.shape[extra:])
+        if new.shape != chosen:
+            if broadcast_shapes("index assignment", new.shape, chosen) != chosen:
+                raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
+            new = broadcast(new, chosen)
+        if picks:
+            new = move.reshape(move.permute(new, front), (math.prod(shape), *rows.shape[1:]))
+            new = _put_rows(rows, move.reshape(position, (math.prod(shape),)), new)
+            new = _lay_back(new, part.shape, picks)
+        if part is not old.uop:
+            inside = basic.write(broadcast(const(_BOOL, True), part.shape), self.shape)
+            placed = basic.write(new, self.shape)
+            new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
+        out = self._new(broadcast(new, self.shape), given) if not self.is_leaf else given._new(new)
+        wanted = self.requires_grad and self.is_leaf
+        self.uop = out.uop
+        self._alias = None
+        if not wanted:
+            self.requires_grad, self.is_leaf = out.requires_grad, out.is_leaf
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.uop.shape:
+            raise TypeError("iter: a tensor of shape () has no rows")
+        return (self[i] for i in range(self.uop.shape[0]))
+
+    def _parse(self, index: Any) -> tuple[_Basic, dict[int, Pick]]:
+        """The basic part of an index, and its integer tensors by the axis they stand at in what that leaves."""
+        shape = self.uop.shape
+        items = [y for x in (index if isinstance(index, tuple) else (index,)) for y in self._item(x)]
+        used = sum(1 for x in items if x is not None and x is not Ellipsis)
+        dots = [i for i, x in enumerate(items) if x is Ellipsis]
+        if len(dots) > 1:
+            raise ShapeError(f"index: only one ... may stand in an index; there are {len(dots)}")
+        if used > len(shape):
+            raise ShapeError(f"index: {used} axes are named, but shape {shape} has {len(shape)}")
+        rest: list[Any] = [slice(None)] * (len(shape) - used)
+        items = items[: dots[0]] + rest + items[dots[0] + 1 :] if dots else items + rest
+        bounds: list[tuple[int, int]] = []
+        flips: list[int] = []
+        steps: list[int] = []
+        out: list[int] = []
+        picks: dict[int, Pick] = {}
+        for x in items:
+            if x is None:
+                out.append(1)
+                continue
+            axis = len(bounds)
+            n = shape[axis]
+            begin, end, step = 0, n, 1
+            if isinstance(x, slice):
+                begin, end, step = self._slice_bounds(x, n, axis)
+                if step < 0:
+                    flips.append(axis)
+                    step = -step
+                out.append(-(-(end - begin) // step))
+            elif isinstance(x, int):
+                if not -n <= x < n:
+                    raise ShapeError(_out_of_range(x, axis, shape))
+                begin = x + n if x < 0 else x
+                end = begin + 1
+            else:
+                picks[len(out)] = (self._known(x, axis), True) if isinstance(x, _Known) else (x, False)
+                out.append(n)
+            bounds.append((begin, end))
+            steps.append(step)
+        return _Basic(bounds, flips, steps, out), picks
+
+    def _slice_bounds(self, s: slice, n: int, axis: int) -> tuple[int, int, int]:
+        try:
+            begin, end, step = s.indices(n)
+        except (TypeError, ValueError) as e:
+            raise ShapeError(f"index: {s} on axis {axis} of shape {self.shape}: {e}") from e
+        count = len(range(begin, end, step))
+        if not count:
+            return 0, 0, 1
+        if step > 0:
+            return begin, begin + (count - 1) * step + 1, step
+        return begin + (count - 1) * step, begin + 1, step
+
+    def _known(self, x: _Known, axis: int) -> UOp:
+        n = self.uop.shape[axis]
+        if x.size is not None and x.size != n:
+            raise ShapeError(f"index: a mask of {x.size} elements does not fit axis {axis} of shape {self.shape}")
+        array = x.array
+        if array.size:
+            for extreme in (int(array.min()), int(array.max())):
+                if not -n <= extreme < n:
+                    raise ShapeError(_out_of_range(extreme, axis, self.shape))
+        return wrap_array(np.where(array < 0, array + n, array).astype(np.int32), self.device)
+
+    def _item(self, x: Any) -> list[Any]:
+        """One item of an index as ints, slices, None, Ellipsis, int32 nodes and known arrays."""
+        if x is None or x is Ellipsis or isinstance(x, slice):
+            return [x]
+        if isinstance(x, (bool, np.bool_)):
+            raise DTypeError(
+                "index: True and False are no positions; use 0 and 1, None for a new axis, or a mask array"
+            )
+        if isinstance(x, int):
+            return [x]
+        if isinstance(x, TensorBase):
+            if x.device != self.device:
+                self._mixed("index", x)
+            if x.dtype is _BOOL:
+                raise DTypeError(f"index: a bool tensor gives a shape that depends on its values; {_MASK_ADVICE}")
+            if not x.dtype.is_int:
+                raise DTypeError(f"index: takes integers, not {x.dtype.name}; use .int() first")
+            return [int(x.uop.arg)] if x.uop.is_const else [x.uop.cast(_INT32)]
+        if isinstance(x, (list, tuple, range, np.ndarray)):
+            array = np.asarray(x)
+            if array.size == 0 and not isinstance(x, np.ndarray):
+                array = array.astype(np.int32)
+            if array.dtype.kind == "b":
+                return [_Known(a, n) for a, n in zip(np.nonzero(array), array.shape, strict=True)]
+            if array.dtype.kind not in "iu":
+                raise DTypeError(f"index: takes integers, not an array of {array.dtype}")
+            return [_Known(array)] if array.ndim else [int(array)]
+        try:
+            return [x.__index__()]
+        except (AttributeError, TypeError):
+            raise DTypeError(
+                f"index: takes ints, slices, None, ... and integer tensors, arrays or lists, not {type(x).__name__}"
+            ) from None
+
+    # -- along an axis --------------------------------------------------------------------------------------------
+
+    def _index_node(self, name: str, index: Any) -> UOp:
+        """An index argument as an int32 node on this device."""
+        i = self._lift(name, index)
+        if not i.dtype.is_int:
+            raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
+        return i.uop.cast(_INT32)
+
+    def gather(self, dim: int, index: Any) -> Self:
+        """out[i, j, k] = self[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
+
+        The index has as many axes, none longer than this tensor's but at `dim`. It counts from 0; what is out of
+        range reads 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, 0]]))
+        Tensor([[1, 1],
+                [4, 3]], dtype=int32)
+        """
+        i = self._index_node("gather", index)
+        at = self._fits("gather", dim, i.shape, self.uop.shape, "this tensor's")
+        if not self.uop.shape:
+            return self._new(elementwise_where(i, self.uop))
+        return self._new(UOp(Op.GATHER, self.uop.dtype, (self.uop, i), at))
+
+    def _fits(self, name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
+        at = axis_of(name, dim, len(big))
+        if len(small) != len(big):
+            raise ShapeError(f"{name}: the index has shape {small} and {whose} is {big}; they need as many axes")
+        for a, (n, m) in enumerate(zip(small, big, strict=True)):
+            if a != at and n > m:
+                raise ShapeError(f"{name}: the index has shape {small}, longer than {whose} {big} on axis {a}")
+        return at
+
+    def take_along_dim(self, index: Any, dim: int | None = None) -> Self:
+        """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
+        if dim is None:
+            return self.ravel().take_along_dim(self._lift("take_along_dim", index).ravel(), 0)
+        i = self._index_node("take_along_dim", index)
+        at = axis_of("take_along_dim", dim, self.ndim)
+        s = self.shape
+        if len(i.shape) != len(s):
+            raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
+        sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
+        wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
+        u = broadcast(self.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
+        return self._new(UOp(Op.GATHER, u.dtype, (u, broadcast(_wrapped(i, s[at]), wide)), at))
+
+    def index_select(self, dim: int, index: Any) -> Self:
+        """The positions `index` (one axis, counted from 0) of an axis.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1, 0]))
+        Tensor([[3, 4],
+                [3, 4],
+                [1, 2]], dtype=int32)
+        """
+        i = self._index_node("index_select", index)
+        if len(i.shape) > 1:
+            raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
+        at = axis_of("index_select", dim, self.ndim)
+        order = [at, *[a for a in range(self.ndim) if a != at]]
+        got = take_rows(move.permute(self.uop, order), move.reshape(i, (math.prod(i.shape),)))
+        return self._new(move.permute(got, _inverse(order)))
+
+    def rows(self, index: Any) -> Self:
+        """self[index] along the first axis, for an index counted from 0: an embedding's look-up.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).rows(Tensor([[1, 0]])).shape
+        (1, 2, 2)
+        """
+        if not self.uop.shape:
+            raise ShapeError("rows: a tensor of shape () has no rows")
+        return self._new(take_rows(self.uop, self._index_node("rows", index)))
+
+    def take(self, index: Any) -> Self:
+        """The elements of the flat row at `index`, in the index's shape; negative ones count from the end.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([0, -1]))
+        Tensor([1, 4], dtype=int32)
+        """
+        i = self._index_node("take", index)
+        return self._new(take_rows(move.reshape(self.uop, (self.numel(),)), _wrapped(i, self.numel())))
+
+    # -- writing by position --------------------------------------------------------------------------------------
+
+    def scatter_add(self, dim: int, index: Any, src: Any) -> Self:
+        """This tensor with self[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
+
+        Repeated positions add up, in a fixed order; positions out of range are left out.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
+        Tensor([4., 0., 2.], dtype=float32)
+        """
+        rows, i, value, given = self._scattered("scatter_add", dim, index, src)
+        dtype = self.uop.dtype
+        if dtype is _BOOL:
+            total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
+            return self._new(alu(Op.OR, (self.uop, move.reshape(total, self.shape))))
+        total = UOp(Op.SCATTER_ADD, dtype, (i, value), (rows,))
+        return self._new(alu(Op.ADD, (self.uop, move.reshape(total, self.shape))), given)
+
+    def scatter(self, dim: int, index: Any, src: Any, reduce: str | None = None) -> Self:
+        """This tensor with self[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
+
+        reduce="add" is `scatter_add`. `src` may be a number.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(3).scatter(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
+        Tensor([3., 0., 2.], dtype=float32)
+        """
+        if reduce == "add":
+            return self.scatter_add(dim, index, src)
+        if reduce is not None:
+            raise DTypeError(f'scatter: reduce is None or "add", not {reduce!r}')
+        rows, i, value, given = self._scattered("scatter", dim, index, src)
+        width = math.prod(value.shape[1:])
+        new = _put_rows(move.reshape(self.uop, (rows, width)), i, value)
+        return self._new(move.reshape(new, self.shape), given)
+
+    def _scattered(self, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Self]:
+        """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
+        i = self._index_node(name, index)
+        s = self.uop.shape
+        at = self._fits(name, dim, i.shape, s, "this tensor's")
+        given = self._lift(name, src)
+        value = given.uop.cast(self.uop.dtype)
+        if not value.shape:
+            value = broadcast(value, i.shape)
+        self._fits(name, dim, i.shape, value.shape, "the values'")
+        if i.shape and i.shape[at] > value.shape[at]:
+            raise ShapeError(
+                f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}"
+            )
+        value = move.shrink(value, tuple([(0, n) for n in i.shape]))
+        n, total = math.prod(i.shape), math.prod(s)
+        if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
+            # the same row for a whole row of values: add rows, not elements
+            return s[0], move.reshape(i.src[0], (n // s[1],)), value, given
+        position: UOp | None = None
+        stride = total
+        for a, m in enumerate(s):
+            stride //= max(m, 1)
+            here = i if a == at else iota(i.shape[a], a, len(s))
+            if m != 1 or a == at:
+                here = broadcast(here, i.shape)
+                position = _meet(Op.ADD, position, here * stride if stride != 1 else here)
+        if position is None:
+            position = i
+        elif len(s) > 1:
+            inside = alu(Op.AND, (alu(Op.NOT, (i < 0,)), i < s[at]))
+            position = alu(Op.WHERE, (inside, position, const(_INT32, -1)))
+        return total, move.reshape(position, (n,)), move.reshape(value, (n, 1)), given
+
+    def index_add(self, dim: int, index: Any, source: Any, alpha: Number = 1) -> Self:
+        """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(2, 2).index_add(0, Tensor([1, 1]), Tensor.ones(2, 2))
+        Tensor([[0., 0.],
+                [2., 2.]], dtype=float32)
+        """
+        i = self._index_node("index_add", index)
+        at = axis_of("index_add", dim, self.ndim)
+        given = self._lift("index_add", source)
+        order = [at, *[a for a in range(self.ndim) if a != at]]
+        s = self.shape
+        wanted = (*s[:at], *i.shape, *s[at + 1 :])
+        if len(i.shape) != 1 or given.shape != wanted:
+            raise ShapeError(
+                f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
+            )
+        value = move.permute((given * alpha if alpha != 1 else given).uop.cast(self.uop.dtype), order)
+        rest = value.shape[1:]
+        value = move.reshape(value, (i.shape[0], math.prod(rest)))
+        total = UOp(Op.SCATTER_ADD, self.uop.dtype, (i, value), (s[at],))
+        total = move.permute(move.reshape(total, (s[at], *rest)), _inverse(order))
+        return self._new(alu(Op.ADD, (self.uop, total)), given)
+
+    # -- masks ----------------------------------------------------------------------------------------------------
+
+    def where(self, a: Any, b: Any) -> Self:
+        """Choose element by element; all three broadcast.
+
+        Called on a condition, `condition.where(a, b)` or `Tensor.where(condition, a, b)`: `a` where it is true, else
+        `b`. Called on values, `x.where(condition, b)`: `x` where the condition is true, else `b`.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor([-1, 2])
+        >>> Tensor.where(x > 0, x, 0), x.where(x > 0, 9)
+        (Tensor([0, 2], dtype=int32), Tensor([9, 2], dtype=int32))
+        """
+        if self.uop.dtype is _BOOL:
+            return self._choose(a, b)
+        condition = self._lift("where", a)
+        if condition.dtype is not _BOOL:
+            raise DTypeError(
+                f"where: a condition is bool, not {self.dtype.name}; compare first, as in (x != 0).where(a, b)"
+            )
+        return condition._choose(self, b)
+
+    def masked_fill(self, mask: Any, value: Any) -> Self:
+        """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
+        Tensor([0., 2.], dtype=float32)
+        """
+        m = self._lift("masked_fill", mask)
+        if m.dtype is not _BOOL:
+            raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
+        if not self.uop.dtype.is_float and isinstance(value, float):
+            raise DTypeError(f"masked_fill: {value} does not fit {self.dtype.name}; cast the tensor first")
+        return m._choose(value, self).cast(self.uop.dtype)
+
+    def one_hot(self, num_classes: int = -1) -> Self:
+        """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
+
+        With num_classes=-1 the number is one more than the largest element, which is computed now.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 0]).one_hot(3)
+        Tensor([[0, 1, 0],
+                [1, 0, 0]], dtype=int32)
+        """
+        if not self.uop.dtype.is_int:
+            raise DTypeError(f"one_hot: takes integers, not {self.dtype.name}; use .int() first")
+        n = int(self.max().item()) + 1 if num_classes == -1 else num_classes
+        if n < 1:
+            raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
+        shape = (*self.shape, n)
+        u = broadcast(move.reshape(self.uop.cast(_INT32), (*self.shape, 1)), shape)
+        return self._new_plain(alu(Op.EQ, (u, broadcast(iota(n), shape))).cast(_INT32))
+
+
+def elementwise_where(index: UOp, u: UOp) -> UOp:
+    """A gather from shape (): the value where the index is 0, else 0."""
+    return alu(Op.WHERE, (index.eq(0), u, const(u.dtype, 0)))
+
+
+def take_rows(u: UOp, index: UOp) -> UOp:
+    """The rows `index` (any shape, int32, counted from 0) of `u`: shape (*index.shape, *u.shape[1:])."""
+    rest = u.shape[1:]
+    n, d = math.prod(index.shape), math.prod(rest)
+    flat = move.reshape(index, (n,))
+    if rest:
+        u = move.reshape(u, (u.shape[0], d))
+        flat = broadcast(move.reshape(flat, (n, 1)), (n, d))
+    return move.reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
+
+
+def _out_of_range(x: int, axis: int, shape: tuple[int, ...]) -> str:
+    n = shape[axis]
+    return f"index: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n} to {n - 1}"
+
+
+def _wrapped(index: UOp, n: int) -> UOp:
+    """An index that may count from the end, counted from 0."""
+    if index.vmin is not None and index.vmin >= 0:
+        return index
+    return alu(Op.WHERE, (index < 0, index + n, index))
+
+
+def _meet(op: Op, a: UOp | None, b: UOp) -> UOp:
+    """`op` of two nodes, broadcast; `b` alone if there is no `a`."""
+    if a is None:
+        return b
+    shape = broadcast_shapes("index", a.shape, b.shape)
+    return alu(op, (broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def _lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
+    """Reading at integer tensors as a look-up of rows.
+
+    Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
+    the order that brings the result (index axes where they belong) to index axes first.
+    """
+    s = u.shape
+    axes = sorted(picks)
+    others = [i for i in range(len(s)) if i not in picks]
+    shape = broadcast_shapes("index", *[picks[a][0].shape for a in axes])
+    total = math.prod([s[a] for a in axes])
+    rows = move.reshape(move.permute(u, [*axes, *others]), (total, *[s[i] for i in others]))
+    position: UOp | None = None
+    inside: UOp | None = None
+    stride = total
+    for a in axes:
+        n = s[a]
+        stride //= max(n, 1)
+        p, checked = picks[a]
+        if not checked:
+            p = _wrapped(p, n)
+            if len(axes) > 1:
+                inside = _meet(Op.AND, inside, alu(Op.AND, (alu(Op.NOT, (p < 0,)), p < n)))
+        position = _meet(Op.ADD, position, p * stride if stride != 1 else p)
+    assert position is not None
+    position = broadcast(position, shape)
+    if inside is not None:
+        position = alu(Op.WHERE, (broadcast(inside, shape), position, const(_INT32, -1)))
+    together = axes[-1] - axes[0] == len(axes) - 1
+    at = axes[0] if together else 0
+    k = len(shape)
+    front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
+    return rows, position, shape, front
+
+
+def _lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
+    """`_lay_out`'s rows as the array of `shape` they came from."""
+    axes = sorted(picks)
+    order = [*axes, *[i for i in range(len(shape)) if i not in picks]]
+    return move.permute(move.reshape(rows, tuple([shape[i] for i in order])), _inverse(order))
+
+
+def _put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
+    """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
+
+    Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
+    of range, so that what is left can be added to zeros.
+    """
+    v, n = u.shape[0], index.shape[0]
+    if not n or not v:
+        return u
+    rest = u.shape[1:]
+    d = math.prod(rest)
+    dtype = _INT32 if u.dtype is _BOOL else u.dtype
+    order = UOp(Op.ARGSORT, _INT32, (index,))
+    placed = take_rows(index, order)
+    following = move.pad(move.shrink(placed, ((1, n),)), ((0, 1),))
+    is_end = alu(Op.EQ, (UOp(Op.IOTA, _INT32, (), (n,)), const(_INT32, n - 1)))
+    last = alu(Op.OR, (broadcast(is_end, (n,)), alu(Op.NE, (placed, following))))
+    target = alu(Op.WHERE, (last, placed, const(_INT32, -1)))
+    sorted_value = take_rows(move.reshape(value.cast(dtype), (n, d)), order)
+    new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
+    hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
+    hit = broadcast(alu(Op.LT, (const(_INT32, 0), hits)), (v, d))
+    chosen = alu(Op.WHERE, (hit, new, move.reshape(u.cast(dtype), (v, d))))
+    return move.reshape(chosen, u.shape).cast(u.dtype)

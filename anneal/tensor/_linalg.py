@@ -1,0 +1,277 @@
+"""Products of matrices: a multiplication over a common space and a sum over what is contracted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from anneal.errors import ShapeError
+from anneal.tensor import _movement as move
+from anneal.tensor._base import TensorBase, broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._indexing import Indexing
+from anneal.tensor._reduce import reduce_node
+from anneal.uop import Op, UOp, dtypes
+
+__all__ = ["Linalg"]
+
+
+def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
+    """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
+    u = elementwise(Op.MUL, (move.expand(a, space), move.expand(b, space)), space)
+    return u if space[axis] == 1 else move.reduce_axis(u, Op.ADD, (axis,))
+
+
+class Linalg(Indexing):
+    """Matrix products."""
+
+    __slots__ = ()
+
+    def matmul(self, other: Any) -> Self:
+        """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
+
+        Shapes: (..., m, k) @ (..., k, n) -> (..., m, n). Integers multiply as integers (bools as int32).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]) @ Tensor([1, 10])
+        Tensor([21, 43], dtype=int32)
+        """
+        o = self._lift("matmul", other)
+        return self._new(_matmul(self.uop, o.uop), o)
+
+    def __matmul__(self, other: Any) -> Self:
+        return self.matmul(other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return self._lift("matmul", other).matmul(self)
+
+    def dot(self, other: Any) -> Self:
+        """`matmul`; of two vectors, their inner product.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2]).dot(Tensor([3, 4])).item()
+        11
+        """
+        return self.matmul(other)
+
+    mm = matmul
+    bmm = matmul
+    mv = matmul
+
+    def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
+        """self @ weight.T + bias, with torch's layout: weight is (out, in).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.ones(2, 3).linear(Tensor.ones(4, 3), Tensor.zeros(4)).shape
+        (2, 4)
+        """
+        w = self._lift("linear", weight)
+        if w.ndim != 2 or not self.ndim or self.shape[-1] != w.shape[1]:
+            raise ShapeError(
+                f"linear: input {self.shape} and weight {w.shape}: the weight is (out, in), "
+                f"and `in` must be the input's last axis"
+            )
+        out = self._new(_matmul(self.uop, move.permute(w.uop, (1, 0))), w)
+        return out if bias is None else out + self._lift("linear", bias)
+
+    def outer(self, other: Any) -> Self:
+        """Every product of an element of one vector and one of the other.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2]).outer(Tensor([3, 4]))
+        Tensor([[3, 4],
+                [6, 8]], dtype=int32)
+        """
+        o = self._lift("outer", other)
+        if self.ndim != 1 or o.ndim != 1:
+            raise ShapeError(f"outer: takes two vectors, not shapes {self.shape} and {o.shape}; use .reshape(-1) first")
+        return self.unsqueeze(1) * o.unsqueeze(0)
+
+    def trace(self) -> Self:
+        """The sum of the diagonal of a matrix."""
+        if self.ndim != 2:
+            raise ShapeError(f"trace: takes a matrix, not shape {self.shape}")
+        return self.diagonal().sum()
+
+    @staticmethod
+    def einsum(formula: str, *operands: Any) -> Any:
+        """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
+
+        Spaces are ignored; a letter twice in one operand is its diagonal; `...` stands for axes that broadcast;
+        without `->` the result has the letters that occur once, in alphabetical order. Several operands are
+        contracted from left to right.
+
+        Raises ShapeError for a formula that does not fit the operands.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.einsum("ij,jk->ik", Tensor([[1, 2]]), Tensor([[3], [4]]))
+        Tensor([[11]], dtype=int32)
+        """
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = tuple(operands[0])
+        if not operands or not all(isinstance(o, Linalg) for o in operands):
+            raise ShapeError("einsum: takes a formula and one or more tensors")
+        for o in operands[1:]:
+            if o.device != operands[0].device:
+                operands[0]._mixed("einsum", o)
+        return operands[0]._new(_einsum(formula, [o.uop for o in operands]), *operands[1:])
+
+
+def _matmul(a: UOp, b: UOp) -> UOp:
+    sa, sb = a.shape, b.shape
+    if not sa or not sb:
+        raise ShapeError(f"matmul: shapes {sa} and {sb}: a scalar has no axis to contract; use *")
+    k, kb = sa[-1], sb[-2] if len(sb) > 1 else sb[0]
+    if k != kb:
+        raise ShapeError(
+            f"matmul: shapes {sa} and {sb}: the last axis of the first is {k} and the "
+            f"{'second to last' if len(sb) > 1 else 'only'} axis of the second is {kb}; they must be equal: "
+            f"transpose one with .mT"
+        )
+    a, b = common_dtype(a, b)
+    if a.dtype is dtypes.bool_:
+        a, b = a.cast(dtypes.int32), b.cast(dtypes.int32)
+    if len(sb) <= 2:
+        # One matrix on the right: all leading axes of the left are rows of one matrix.
+        m = math.prod(sa[:-1])
+        if len(sb) == 1:
+            u = _product(move.reshape(a, (m, k)), move.reshape(b, (1, k)), (m, k), 1)
+            return move.reshape(u, sa[:-1])
+        n = sb[1]
+        u = _product(move.reshape(a, (m, k, 1)), move.reshape(b, (1, k, n)), (m, k, n), 1)
+        return move.reshape(u, (*sa[:-1], n))
+    if len(sa) == 1:
+        space = sb
+        u = _product(broadcast(move.reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
+        return move.reshape(u, (*sb[:-2], sb[-1]))
+    m, n = sa[-2], sb[-1]
+    lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
+    space = (*lead, m, k, n)
+    fill_a = (1,) * (len(lead) - len(sa) + 2)
+    fill_b = (1,) * (len(lead) - len(sb) + 2)
+    left = move.reshape(a, (*fill_a, *sa, 1))
+    right = move.reshape(b, (*fill_b, *sb[:-2], 1, k, n))
+    return move.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+
+
+def _einsum(formula: str, operands: list[UOp]) -> UOp:
+    text = formula.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise ShapeError(f"einsum: {formula!r} names {len(terms)} operands, but {len(operands)} are given")
+    # `...` becomes numbered letters, aligned at the right as broadcasting is
+    spare = max(
+        [len(u.shape) - len(t.replace("...", "")) for t, u in zip(terms, operands, strict=True) if "..." in t] or [0]
+    )
+    dots = [f"<{i}>" for i in range(max(0, spare))]
+    named: list[list[str]] = []
+    sizes: dict[str, int] = {}
+    parts: list[UOp] = []
+    for i, (t, u) in enumerate(zip(terms, operands, strict=True)):
+        letters = _letters(formula, t, dots, len(u.shape))
+        if len(letters) != len(u.shape):
+            raise ShapeError(f"einsum: operand {i} of {formula!r} has {len(letters)} axes named, but shape {u.shape}")
+        u, letters = _unrepeat(formula, u, letters)
+        for letter, n in zip(letters, u.shape, strict=True):
+            have = sizes.get(letter, 1)
+            if n != have and n != 1 and have != 1:
+                raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {have} in one operand and {n} in another")
+            sizes[letter] = max(have, n) if n and have else 0
+        named.append(letters)
+        parts.append(u)
+    if arrow:
+        out = _letters(formula, right, dots, None)
+        for letter in out:
+            if letter not in sizes:
+                raise ShapeError(f"einsum: the result of {formula!r} names {letter!r}, which no operand has")
+        if len(set(out)) != len(out):
+            raise ShapeError(f"einsum: the result of {formula!r} names an axis twice")
+    else:
+        every = [x for t in terms for x in t.replace("...", "")]
+        out = dots + sorted(x for x in set(every) if every.count(x) == 1)
+    dtype = parts[0]
+    for p in parts[1:]:
+        dtype, _ = common_dtype(dtype, p)
+    kind = dtypes.int32 if dtype.dtype is dtypes.bool_ else dtype.dtype
+    total, have_ = parts[0].cast(kind), named[0]
+    for i in range(1, len(parts) + 1):
+        later = set(out).union(*[set(x) for x in named[i + 1 :]])
+        if i == len(parts):
+            total, have_ = _contract(total, have_, None, [], set(out), sizes)
+        else:
+            total, have_ = _contract(total, have_, parts[i].cast(kind), named[i], later, sizes)
+    order = [have_.index(x) for x in out]
+    return broadcast(move.permute(total, order), tuple([sizes[x] for x in out]))
+
+
+def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list[str]:
+    before, mark, after = term.partition("...")
+    if not all(c.isalpha() for c in before + after):
+        raise ShapeError(f"einsum: {formula!r} may hold letters, commas, ... and one ->")
+    here: list[str] = []
+    if mark:
+        count = len(dots) if ndim is None else max(0, ndim - len(before) - len(after))
+        here = dots[len(dots) - count :]
+    return [*before, *here, *after]
+
+
+def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]:
+    """A letter that stands twice in one operand means its diagonal."""
+    for letter in list(dict.fromkeys(letters)):
+        while letters.count(letter) > 1:
+            i = letters.index(letter)
+            j = letters.index(letter, i + 1)
+            n = u.shape[i]
+            if u.shape[j] != n:
+                raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {n} and {u.shape[j]} in one operand")
+            rest = [k for k in range(len(letters)) if k not in (i, j)]
+            u = move.permute(u, [i, j, *rest])
+            tail = u.shape[2:]
+            whole = tuple([(0, m) for m in tail])
+            flat = move.pad(move.reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
+            u = move.shrink(move.reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
+            u = move.reshape(u, (n, *tail))
+            letters = [letter, *[letters[k] for k in rest]]
+    return u, letters
+
+
+def _contract(
+    a: UOp, names_a: list[str], b: UOp | None, names_b: list[str], keep: set[str], sizes: dict[str, int]
+) -> tuple[UOp, list[str]]:
+    """a * b over all their letters, summed over those that are not kept."""
+    if b is None:
+        drop = tuple([i for i, x in enumerate(names_a) if x not in keep])
+        wide = tuple([sizes[x] if x not in keep else n for x, n in zip(names_a, a.shape, strict=True)])
+        return reduce_node(broadcast(a, wide), Op.ADD, drop, False), [x for x in names_a if x in keep]
+    # Letters of one operand alone that nobody needs are summed before they can make the product larger.
+    a, names_a = _presum(a, names_a, keep | set(names_b), sizes)
+    b, names_b = _presum(b, names_b, keep | set(names_a), sizes)
+    shared = [x for x in names_a if x in names_b]
+    batch = [x for x in shared if x in keep]
+    summed = [x for x in shared if x not in keep]
+    only_a = [x for x in names_a if x not in names_b]
+    only_b = [x for x in names_b if x not in names_a]
+    names = batch + only_a + summed + only_b
+    space = tuple([max(_size(x, names_a, a), _size(x, names_b, b)) for x in names])
+    u = elementwise(Op.MUL, (_place(a, names_a, names, space), _place(b, names_b, names, space)), space)
+    first = len(batch) + len(only_a)
+    u = reduce_node(u, Op.ADD, tuple(range(first, first + len(summed))), False)
+    return u, batch + only_a + only_b
+
+
+def _size(letter: str, names: list[str], u: UOp) -> int:
+    return u.shape[names.index(letter)] if letter in names else 1
+
+
+def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
+    if all(x in keep for x in names):
+        return u, names
+    return _contract(u, names, None, [], keep, sizes)
+
+
+def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -> UOp:
+    """`u` with its axes in the order of the common space, and expanded to it."""
+    mine = [x for x in order if x in names]
+    u = move.permute(u, [names.index(x) for x in mine])
+    sizes = iter(u.shape)
+    return move.expand(move.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)

@@ -1,0 +1,406 @@
+"""Reductions along axes, and what is made of them: statistics, softmax, extremes with positions, running sums.
+
+`axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
+Sums and products of bools and of integers below 32 bits are int32; means of integers are float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from anneal.errors import ShapeError
+from anneal.tensor import _movement as move
+from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, one_of
+from anneal.tensor._views import Views, iota
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+__all__ = ["Reduce"]
+
+Axes = int | Sequence[int] | None
+_INT32 = dtypes.int32
+_BLOCK = 32
+
+
+def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    """`u` reduced along `axes`; axes of size 1 only disappear."""
+    s = u.shape
+    long = tuple([a for a in axes if s[a] != 1])
+    u = move.reduce_axis(u, op, long)
+    if keepdim:
+        return u
+    return move.reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
+
+
+def identity(op: Op, dtype: DType) -> Number:
+    """What `op` over nothing gives."""
+    if op is Op.ADD:
+        return 0
+    if op is Op.MUL:
+        return 1
+    return dtype.min if op is Op.MAX else dtype.max
+
+
+class Reduce(Views):
+    """Reductions."""
+
+    __slots__ = ()
+
+    def _reduce(self, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Self:
+        return self._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)) if u.shape else (), keepdim))
+
+    def _check(self, name: str, axis: Axes) -> None:
+        if not self.uop.shape and axis is not None:
+            axes_of(name, axis, 0)
+
+    def _wide(self, dtype: DTypeLike | None) -> UOp:
+        """The node in the dtype its sum has."""
+        u = self.uop
+        if dtype is not None:
+            return u.cast(as_dtype(dtype))
+        return u if u.dtype.is_float or u.dtype.bits >= 32 else u.cast(_INT32)
+
+    def sum(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+    ) -> Self:
+        """The sum along axes; 0 over nothing.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
+        Tensor([4, 6], dtype=int32)
+        """
+        axis = one_of("sum", axis, dim)
+        self._check("sum", axis)
+        return self._reduce("sum", Op.ADD, self._wide(dtype), axis, keepdim)
+
+    def prod(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+    ) -> Self:
+        """The product along axes; 1 over nothing.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([2, 3, 4]).prod().item()
+        24
+        """
+        axis = one_of("prod", axis, dim)
+        self._check("prod", axis)
+        return self._reduce("prod", Op.MUL, self._wide(dtype), axis, keepdim)
+
+    def _extreme(self, name: str, op: Op, axis: Any, keepdim: bool, dim: Any) -> Self:
+        where = one_of(name, axis, dim)
+        self._check(name, where)
+        s = self.uop.shape
+        if 0 in s and any(s[a] == 0 for a in axes_of(name, where, len(s))):
+            raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
+        return self._reduce(name, op, self.uop, where, keepdim)
+
+    def max(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
+
+        Ties share the gradient evenly. Raises ShapeError over nothing.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 5], [7, 3]]).max(dim=1)
+        Tensor([5, 7], dtype=int32)
+        """
+        return self._extreme("max", Op.MAX, axis, keepdim, dim)
+
+    def min(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The smallest value along axes (the values only: `argmin` has the positions); nan if there is one."""
+        return self._extreme("min", Op.MIN, axis, keepdim, dim)
+
+    amax = max
+    amin = min
+
+    def any(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """Whether some element along axes differs from 0; False over nothing."""
+        axis = one_of("any", axis, dim)
+        self._check("any", axis)
+        return self._new_plain(self._reduce("any", Op.MAX, self._truth().uop, axis, keepdim).uop)
+
+    def all(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """Whether every element along axes differs from 0; True over nothing.
+
+        >>> from anneal.tensor import Tensor
+        >>> (Tensor([1, 2]) > 0).all().item()
+        True
+        """
+        axis = one_of("all", axis, dim)
+        self._check("all", axis)
+        return self._new_plain(self._reduce("all", Op.MIN, self._truth().uop, axis, keepdim).uop)
+
+    def count_nonzero(self, axis: Axes = None, *, dim: Axes = None) -> Self:
+        """How many elements along axes differ from 0, as int32."""
+        return self._truth().sum(axis, dim=dim)
+
+    # -- statistics -----------------------------------------------------------------------------------------------
+
+    def _count(self, name: str, axis: Axes) -> int:
+        s = self.uop.shape
+        return math.prod([s[a] for a in axes_of(name, axis, len(s))])
+
+    def mean(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+    ) -> Self:
+        """The mean along axes; nan over nothing. Integers give float32.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).mean(axis=1)
+        Tensor([1.5, 3.5], dtype=float32)
+        """
+        axis = one_of("mean", axis, dim)
+        self._check("mean", axis)
+        u = self._real() if dtype is None else self.uop.cast(as_dtype(dtype))
+        n = self._count("mean", axis)
+        total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)) if u.shape else (), keepdim)
+        if n == 1:
+            return self._new(total)
+        scale = 1 / n if n else math.nan
+        return self._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
+
+    def var(
+        self,
+        axis: Axes = None,
+        correction: int | float = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
+    ) -> Self:
+        """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
+        1.25
+        """
+        axis = one_of("var", axis, dim)
+        if unbiased is not None:
+            correction = int(unbiased)
+        x = self._new(self._real())
+        centred = x - x.mean(axis, True)
+        left = max(0, self._count("var", axis) - correction)
+        total = (centred * centred).sum(axis, keepdim)
+        return total * (1 / left) if left else total / 0.0
+
+    def std(
+        self,
+        axis: Axes = None,
+        correction: int | float = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
+    ) -> Self:
+        """The square root of `var`."""
+        return self.var(axis, correction, keepdim, dim=dim, unbiased=unbiased).sqrt()
+
+    def var_mean(
+        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+    ) -> tuple[Self, Self]:
+        """`var` and `mean`."""
+        axis = one_of("var_mean", axis, dim)
+        return self.var(axis, correction, keepdim), self.mean(axis, keepdim)
+
+    def std_mean(
+        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+    ) -> tuple[Self, Self]:
+        """`std` and `mean`."""
+        axis = one_of("std_mean", axis, dim)
+        return self.std(axis, correction, keepdim), self.mean(axis, keepdim)
+
+    def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The p-norm of vectors along axes; p may be inf, 1, 2 or any other positive number.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
+        axis = one_of("norm", axis, dim)
+        x = self._new(self._real())
+        if p == 2:
+            return (x * x).sum(axis, keepdim).sqrt()
+        if p == 1:
+            return x.abs().sum(axis, keepdim)
+        if p == math.inf:
+            return x.abs().max(axis, keepdim)
+        if p <= 0:
+            raise ShapeError(f"norm: p must be positive, not {p}")
+        return ((x.abs() ** float(p)).sum(axis, keepdim)) ** (1.0 / p)
+
+    # -- positions ------------------------------------------------------------------------------------------------
+
+    def _position(self, name: str, op: Op, axis: int | None, keepdim: bool) -> Self:
+        u = self.uop
+        if axis is None:
+            shape = u.shape
+            u = move.reshape(u, (math.prod(shape),))
+            at = 0
+        else:
+            at = axis_of(name, axis, len(u.shape))
+            shape = u.shape
+        if not u.shape:
+            return self._new_plain(const(_INT32, 0))
+        n = u.shape[at]
+        if not n:
+            raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
+        best = broadcast(move.reduce_axis(u, op, (at,)), u.shape)
+        hit = alu(Op.EQ, (u, best))
+        if u.dtype.is_float:
+            hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+        place = broadcast(iota(n, at, len(u.shape)), u.shape)
+        first = reduce_node(elementwise(Op.WHERE, (hit, place, const(_INT32, n)), u.shape), Op.MIN, (at,), True)
+        if axis is None:
+            return self._new_plain(move.reshape(first, (1,) * len(shape) if keepdim else ()))
+        return self._new_plain(first if keepdim else move.reshape(first, (*shape[:at], *shape[at + 1 :])))
+
+    def argmax(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
+        """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
+        Tensor([1, 0], dtype=int32)
+        """
+        return self._position("argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
+        """The position of the first smallest value (or nan) along an axis, as int32."""
+        return self._position("argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
+
+    # -- exponential families -------------------------------------------------------------------------------------
+
+    def _top(self, x: Self, axis: Axes) -> Self:
+        """The maximum along axes, as a constant: it shifts exponents and has no gradient of its own."""
+        return x.detach().max(axis, True)
+
+    def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1000.0, 1000.0]).logsumexp().item()
+        1000.693115234375
+        """
+        axis = one_of("logsumexp", axis, dim)
+        x = self._new(self._real())
+        self._check("logsumexp", axis)
+        top = self._top(x, axis)
+        top = (top.abs() == math.inf)._choose(0.0, top)
+        total = (x - top).exp().sum(axis, True).log() + top
+        return total if keepdim else self._drop(total, axis)
+
+    def _drop(self, x: Self, axis: Axes) -> Self:
+        axes = axes_of("reduce", axis, x.ndim) if x.ndim else ()
+        return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
+
+    def softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
+        """exp(x) divided by its sum along an axis (the last if none is named).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.0]).softmax(-1)
+        Tensor([0.5, 0.5], dtype=float32)
+        """
+        at = one_of("softmax", axis, dim, -1)
+        x = self._new(self._real()) if dtype is None else self.cast(dtype)
+        if not x.ndim:
+            axis_of("softmax", at, 0)
+            return x * 0.0 + 1.0
+        e = (x - self._top(x, at)).exp()
+        return e / e.sum(at, True)
+
+    def log_softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
+        """The logarithm of softmax, without loss.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.0]).log_softmax(-1)
+        Tensor([-0.6931472, -0.6931472], dtype=float32)
+        """
+        at = one_of("log_softmax", axis, dim, -1)
+        x = self._new(self._real()) if dtype is None else self.cast(dtype)
+        if not x.ndim:
+            axis_of("log_softmax", at, 0)
+            return x * 0.0
+        shifted = x - self._top(x, at)
+        return shifted - shifted.exp().sum(at, True).log()
+
+    # -- running results ------------------------------------------------------------------------------------------
+
+    def cumsum(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
+        """The sum of the elements up to and including each, along an axis.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2, 3]).cumsum(0)
+        Tensor([1, 3, 6], dtype=int32)
+        """
+        return self._running("cumsum", Op.ADD, self._wide(dtype), one_of("cumsum", axis, dim))
+
+    def cumprod(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
+        """The product of the elements up to and including each, along an axis."""
+        return self._running("cumprod", Op.MUL, self._wide(dtype), one_of("cumprod", axis, dim))
+
+    def cummax(self, axis: int | None = None, *, dim: int | None = None) -> Self:
+        """The largest of the elements up to and including each, along an axis (the values only)."""
+        return self._running("cummax", Op.MAX, self.uop, one_of("cummax", axis, dim))
+
+    def _running(self, name: str, op: Op, u: UOp, axis: int | None) -> Self:
+        if axis is None:
+            raise ShapeError(f"{name}: say along which axis, as dim=")
+        at = axis_of(name, axis, len(u.shape))
+        if not u.shape or u.shape[at] < 2:
+            return self._new(u)
+        order = [i for i in range(len(u.shape)) if i != at] + [at]
+        moved = move.permute(u, order)
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return self._new(move.permute(_scan(moved, op), back))
+
+
+def _scan(u: UOp, op: Op) -> UOp:
+    """Running `op` along the last axis: inside blocks of 32, then over the blocks' totals, and so on up.
+
+    Work and memory stay at 32 times the length, where the plain triangle would need its square.
+    """
+    fill = identity(op, u.dtype)
+    levels: list[tuple[UOp, int]] = []  # what runs inside the blocks of each level, and the level's length
+    while True:
+        n = u.shape[-1]
+        rest = u.shape[:-1]
+        blocks = -(-n // _BLOCK)
+        if blocks == 1:
+            done = _triangle(u, op, fill)
+            break
+        u = _filled(u, (0, blocks * _BLOCK - n), fill)
+        inside = _triangle(move.reshape(u, (*rest, blocks, _BLOCK)), op, fill)
+        levels.append((inside, n))
+        last = tuple([(0, m) for m in (*rest, blocks)])
+        u = move.reshape(move.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
+    for inside, n in reversed(levels):
+        *rest_, blocks, _ = inside.shape
+        rest = tuple(rest_)
+        # each block goes on from the total of the blocks before it
+        whole = tuple([(0, m) for m in rest])
+        before = _filled(move.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
+        carried = broadcast(move.reshape(before, (*rest, blocks, 1)), inside.shape)
+        done = move.reshape(alu(op, (carried, inside)), (*rest, blocks * _BLOCK))
+        done = move.shrink(done, (*whole, (0, n)))
+    return done
+
+
+def _filled(u: UOp, border: tuple[int, int], fill: Number) -> UOp:
+    """`u` with elements of value `fill` before and after on its last axis."""
+    pairs = (*((0, 0) for _ in u.shape[:-1]), border)
+    padded = move.pad(u, pairs)
+    if not fill or padded is u:
+        return padded
+    inside = move.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
+    return alu(Op.WHERE, (inside, padded, const(u.dtype, fill)))
+
+
+def _triangle(u: UOp, op: Op, fill: Number) -> UOp:
+    """Running `op` along a short last axis: each position reduces what stands at or before it."""
+    n = u.shape[-1]
+    shape = (*u.shape[:-1], n, n)
+    row = broadcast(iota(n, 0, 2), (n, n))
+    column = broadcast(iota(n, 1, 2), (n, n))
+    kept = broadcast(alu(Op.NOT, (alu(Op.LT, (row, column)),)), shape)
+    spread = broadcast(move.reshape(u, (*u.shape[:-1], 1, n)), shape)
+    chosen = alu(Op.WHERE, (kept, spread, const(u.dtype, fill)))
+    return reduce_node(chosen, op, (len(shape) - 1,), False)

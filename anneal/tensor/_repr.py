@@ -1,0 +1,29 @@
+"""Tensors as text: values of small ones, the shape of large ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from anneal.tensor._base import TensorBase
+
+__all__ = ["text"]
+
+_SMALL = 1000
+
+
+def text(t: TensorBase) -> str:
+    """What `repr` shows. Up to 1000 values are computed and shown; a larger tensor is described and not computed."""
+    tail = f", dtype={t.dtype.name}"
+    if t.device != "cpu":
+        tail += f", device={t.device!r}"
+    if t.requires_grad:
+        tail += ", requires_grad=True"
+    if t.numel() > _SMALL:
+        return f"Tensor(shape={t.shape}{tail}, {'realized' if t.is_realized else 'lazy'})"
+    values = t.numpy()
+    if not values.size:
+        return f"Tensor([], shape={t.shape}{tail})"
+    return f"Tensor({np.array2string(values, separator=', ', prefix='Tensor(')}{tail})"
