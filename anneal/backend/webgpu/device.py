@@ -378,9 +378,8 @@ def open_device(adapter: str | None = None, allow_software: bool = False) -> Web
     A software adapter is taken only if it is named or `allow_software` is set. Raises DeviceError with the likely cause
     and what to type.
     """
-    native.only_modern_backends()
     try:
-        found = wgpu.gpu.enumerate_adapters_sync()
+        found = native.enumerate_adapters()
     except Exception as e:  # a missing or broken loader surfaces as any of several types
         raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
     return WebGpuDevice(choose_adapter(found, adapter, allow_software))

@@ -9,10 +9,15 @@ ANNEAL_TRUSTED=0.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["AVAILABLE", "Dispatch", "handles", "only_modern_backends", "record", "shader_module", "timestamp_period"]
+import wgpu
+
+__all__ = ["AVAILABLE", "Dispatch", "enumerate_adapters", "handles", "record", "shader_module", "timestamp_period"]
 
 # (pipeline, bind group, x, y, z)
 Dispatch = tuple[Any, Any, int, int, int]
@@ -29,12 +34,27 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     AVAILABLE = True
 
 
-def only_modern_backends() -> None:
-    """Look for Vulkan, Metal and DX12 adapters only: probing OpenGL is slow and noisy. Before the first look."""
+def enumerate_adapters() -> list[Any]:
+    """The adapters of Vulkan, Metal and DX12. OpenGL is left out: probing it is slow, and it lacks what we need."""
     with contextlib.suppress(Exception):
         from wgpu.backends.wgpu_native import extras
 
         extras.set_instance_extras(backends=["Primary"])
+    with _runtime_dir():
+        return list(wgpu.gpu.enumerate_adapters_sync())
+
+
+@contextlib.contextmanager
+def _runtime_dir() -> Iterator[None]:
+    # Mesa looks for a display even to list adapters, and complains on stderr where a session has no runtime folder.
+    if not sys.platform.startswith("linux") or "XDG_RUNTIME_DIR" in os.environ:
+        yield
+        return
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        del os.environ["XDG_RUNTIME_DIR"]
 
 
 def shader_module(device: Any, code: str, label: str, trusted: bool) -> Any:

@@ -1,0 +1,122 @@
+"""Small words for building kernel graphs by hand."""
+
+from __future__ import annotations
+
+from anneal.uop import DType, Op, UOp, const, dtypes
+
+F32, I32, U32, BOOL, F16 = dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, dtypes.float16
+
+
+def loop(extent: int | UOp, ident: int, kind: str = "loop") -> UOp:
+    extent = extent if isinstance(extent, UOp) else const(I32, extent)
+    return UOp(Op.RANGE, I32, (extent,), (ident, kind))
+
+
+def over(extent: int | UOp, ident: int) -> UOp:
+    return loop(extent, ident, "reduce")
+
+
+def param(slot: int, size: int, dtype: DType = F32) -> UOp:
+    return UOp(Op.PARAM, dtype, (), (slot, (size,)))
+
+
+def load(p: UOp, index: UOp | int, *gate: UOp) -> UOp:
+    index = index if isinstance(index, UOp) else const(I32, index)
+    return UOp(Op.LOAD, p.dtype, (p, index, *gate))
+
+
+def store(p: UOp, index: UOp | int, value: UOp, *gate: UOp) -> UOp:
+    index = index if isinstance(index, UOp) else const(I32, index)
+    return UOp(Op.STORE, F32, (p, index, value, *gate))
+
+
+def reduce(op: Op, value: UOp, *ranges: UOp) -> UOp:
+    return UOp(Op.REDUCE, value.dtype, (value, *ranges), op)
+
+
+def sink(*stores: UOp) -> UOp:
+    return UOp(Op.SINK, F32, stores)
+
+
+def elementwise(rows: int, columns: int) -> UOp:
+    """exp(x) + bias, row by row."""
+    i, j = loop(rows, 0), loop(columns, 1)
+    at = i * columns + j
+    value = load(param(1, rows * columns), at).alu(Op.EXP) + load(param(2, columns), j)
+    return sink(store(param(0, rows * columns), at, value))
+
+
+def matmul(m: int, n: int, k: int, batch: int = 1) -> UOp:
+    """tanh(a @ b), with a leading batch dimension if `batch` is over 1."""
+    z = loop(batch, 0) if batch > 1 else const(I32, 0)
+    i, j, r = loop(m, 1), loop(n, 2), over(k, 3)
+    a = load(param(1, batch * m * k), z * (m * k) + i * k + r)
+    b = load(param(2, batch * k * n), z * (k * n) + r * n + j)
+    return sink(store(param(0, batch * m * n), z * (m * n) + i * n + j, reduce(Op.ADD, a * b, r).alu(Op.TANH)))
+
+
+def row_reduce(op: Op, rows: int, columns: int, dtype: DType = F32) -> UOp:
+    i, k = loop(rows, 0), over(columns, 1)
+    return sink(store(param(0, rows, dtype), i, reduce(op, load(param(1, rows * columns, dtype), i * columns + k), k)))
+
+
+def column_reduce(op: Op, rows: int, columns: int, dtype: DType = F32) -> UOp:
+    j, k = loop(columns, 0), over(rows, 1)
+    x = load(param(1, rows * columns, dtype), k * columns + j)
+    return sink(store(param(0, columns, dtype), j, reduce(op, x, k)))
+
+
+def logsumexp(rows: int, columns: int) -> UOp:
+    """Two reduces, the second of which needs the first."""
+    i, k, r = loop(rows, 0), over(columns, 1), over(columns, 2)
+    x = param(1, rows * columns)
+    top = reduce(Op.MAX, load(x, i * columns + k), k)
+    total = reduce(Op.ADD, (load(x, i * columns + r) - top).alu(Op.EXP), r)
+    return sink(store(param(0, rows), i, top + total.alu(Op.LOG)))
+
+
+def adam(n: int) -> UOp:
+    """Three stores over one range, each to a buffer that is also read."""
+    i = loop(n, 0)
+    p, m, v = param(0, n), param(1, n), param(2, n)
+    g = load(param(3, n), i)
+    m1 = load(m, i) * 0.9 + g * 0.1
+    v1 = load(v, i) * 0.99 + g * g * 0.01
+    p1 = load(p, i) - m1 * 0.001 / (v1.alu(Op.SQRT) + 1e-8)
+    return sink(store(p, i, p1), store(m, i, m1), store(v, i, v1))
+
+
+def segment_sum(segments: int, width: int, n: int) -> UOp:
+    """out[v] = sum of value[order[starts[v] : starts[v+1]]]."""
+    v, d = loop(segments, 0), loop(width, 1)
+    starts = param(3, segments + 1, I32)
+    k = over(load(starts, v + 1) - load(starts, v), 2)
+    row = load(param(2, n, I32), load(starts, v) + k)
+    value = load(param(1, n * width), row * width + d)
+    return sink(store(param(0, segments * width), v * width + d, reduce(Op.ADD, value, k)))
+
+
+def argsort(n: int) -> UOp:
+    r = loop(n, 0)
+    return sink(store(param(0, n, I32), r, UOp(Op.ARGSORT, I32, (param(1, n, I32), r))))
+
+
+def padded_conv(n: int, taps: int) -> UOp:
+    """A one-dimensional convolution whose loads are gated at both ends."""
+    i, k = loop(n, 0), over(taps, 1)
+    at = i + k - taps // 2
+    gate = (at >= 0) & (at < n)
+    return sink(store(param(0, n), i, reduce(Op.ADD, load(param(1, n), at, gate) * load(param(2, taps), k), k)))
+
+
+def embedding(tokens: int, width: int, rows: int) -> UOp:
+    """table[index], rows out of range reading as 0."""
+    i, d = loop(tokens, 0), loop(width, 1)
+    row = load(param(2, tokens, I32), i)
+    gate = (row >= 0) & (row < rows)
+    return sink(store(param(0, tokens * width), i * width + d, load(param(1, rows * width), row * width + d, gate)))
+
+
+def transpose(rows: int, columns: int) -> UOp:
+    i, j = loop(rows, 0), loop(columns, 1)
+    return sink(store(param(0, rows * columns), i * columns + j, load(param(1, rows * columns), j * rows + i)))
