@@ -91,7 +91,7 @@ def _cast(x: Array, out: np.dtype[Any]) -> Array:
         wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         inside = np.where((wide >= float(info.min)) & (wide < float(info.max)), wide, 0.0).astype(out)
         low = np.where(wide < float(info.min), np.array(info.min, out), inside)
-        return np.where(wide >= float(info.max), np.array(info.max, out), low)
+        return np.asarray(np.where(wide >= float(info.max), np.array(info.max, out), low))
     if out.kind == "b":
         return x != 0
     return x.astype(out)
@@ -209,7 +209,8 @@ def _reduce(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
     x = src[0]
     if op is Op.ADD or op is Op.MUL:
         wide = np.dtype(np.float32) if out == np.float16 else out
-        return (np.sum if op is Op.ADD else np.prod)(x, axis=axes, dtype=wide, keepdims=True)
+        total = np.sum if op is Op.ADD else np.prod
+        return np.asarray(total(x, axis=axes, dtype=wide, keepdims=True))
     lowest = op is Op.MAX
     empty: Any
     if out.kind == "f":
@@ -218,7 +219,8 @@ def _reduce(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
         empty = not lowest
     else:
         empty = np.iinfo(out).min if lowest else np.iinfo(out).max
-    return (np.max if lowest else np.min)(x, axis=axes, keepdims=True, initial=empty)
+    best = np.max if lowest else np.min
+    return np.asarray(best(x, axis=axes, keepdims=True, initial=empty))
 
 
 def _gather(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:

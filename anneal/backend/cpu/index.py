@@ -1,0 +1,210 @@
+"""Index arithmetic: linear forms over slots.
+
+A slot is one array axis. A RANGE starts as one slot; where an index takes it apart with `//` and `%` it becomes several,
+most significant first, so that the index turns linear again: a range of 12 used as r // 4 and r % 4 is 4 * a + b.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anneal.uop import Op, UOp
+
+__all__ = ["Bounds", "Linear", "Slots", "box_of", "linear"]
+
+
+@dataclass(slots=True)
+class Linear:
+    """constant + sum of coefficient * slot + sum of coefficient * node, where nodes depend on data."""
+
+    const: int
+    slots: dict[int, int]
+    nodes: dict[UOp, int] = field(default_factory=dict)
+
+
+class NotLinear(Exception):
+    """An index no linear form describes."""
+
+
+class NeedsSplit(Exception):
+    """A slot has to be split before the index is linear."""
+
+    def __init__(self, slot: int, inner: int) -> None:
+        super().__init__(slot, inner)
+        self.slot, self.inner = slot, inner
+
+
+class Slots:
+    """The slots of a kernel: extents, and for each range id its (slot, weight) digits, most significant first."""
+
+    __slots__ = ("digits", "extent")
+
+    def __init__(self) -> None:
+        self.extent: list[int] = []
+        self.digits: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, range_id: int, extent: int) -> None:
+        self.digits[range_id] = [(len(self.extent), 1)]
+        self.extent.append(extent)
+
+    def split(self, slot: int, inner: int) -> None:
+        """Replace `slot` by slot // inner (which keeps its number) and slot % inner (a new one)."""
+        new = len(self.extent)
+        self.extent.append(inner)
+        self.extent[slot] //= inner
+        for digits in self.digits.values():
+            for at, (s, weight) in enumerate(digits):
+                if s == slot:
+                    digits[at : at + 1] = [(slot, weight * inner), (new, weight)]
+                    break
+
+
+def linear(index: UOp, slots: Slots, opaque: bool = False) -> Linear:
+    """The linear form of an integer expression.
+
+    Raises NeedsSplit when it would be linear after splitting a slot, NotLinear when there is none. With `opaque`,
+    what is not linear becomes a node term instead.
+    """
+    done: dict[UOp, Linear] = {}
+    stack = [index]
+    while stack:
+        u = stack[-1]
+        if u in done:
+            stack.pop()
+            continue
+        if u.op in _THROUGH:
+            todo = [s for s in u.src if s not in done]
+            if todo:
+                stack.extend(todo)
+                continue
+        try:
+            done[u] = _combine(u, done, slots)
+        except NotLinear:
+            if not opaque:
+                raise
+            done[u] = Linear(0, {}, {u: 1})
+        stack.pop()
+    return done[index]
+
+
+_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.SHL))
+
+
+def _plus(a: Linear, b: Linear, factor: int) -> Linear:
+    slots = dict(a.slots)
+    for s, c in b.slots.items():
+        slots[s] = slots.get(s, 0) + factor * c
+        if not slots[s]:
+            del slots[s]
+    nodes = dict(a.nodes)
+    for u, c in b.nodes.items():
+        nodes[u] = nodes.get(u, 0) + factor * c
+        if not nodes[u]:
+            del nodes[u]
+    return Linear(a.const + factor * b.const, slots, nodes)
+
+
+_ZERO = Linear(0, {})
+
+
+def _combine(u: UOp, done: dict[UOp, Linear], slots: Slots) -> Linear:
+    op = u.op
+    if op is Op.CONST:
+        return Linear(int(u.arg), {})
+    if op is Op.RANGE:
+        digits = slots.digits.get(u.arg[0])
+        if digits is None:
+            raise NotLinear
+        return Linear(0, {s: w for s, w in digits if slots.extent[s] > 1})
+    if op in (Op.ADD, Op.SUB):
+        return _plus(done[u.src[0]], done[u.src[1]], 1 if op is Op.ADD else -1)
+    if op is Op.NEG:
+        return _plus(_ZERO, done[u.src[0]], -1)
+    if op is Op.MUL:
+        a, b = done[u.src[0]], done[u.src[1]]
+        if a.slots or a.nodes:
+            a, b = b, a
+        if a.slots or a.nodes:
+            raise NotLinear
+        return _plus(_ZERO, b, a.const)
+    if op is Op.SHL and not (by := done[u.src[1]]).slots and not by.nodes and 0 <= by.const < 31:
+        return _plus(_ZERO, done[u.src[0]], 1 << by.const)
+    if op in (Op.IDIV, Op.MOD):
+        a, b = done[u.src[0]], done[u.src[1]]
+        if a.nodes or b.nodes or b.slots or b.const <= 0:
+            raise NotLinear
+        return _divide(a, b.const, slots, op is Op.MOD)
+    raise NotLinear
+
+
+def _divide(a: Linear, by: int, slots: Slots, modulo: bool) -> Linear:
+    whole = {s: c for s, c in a.slots.items() if c % by == 0}
+    rest = {s: c for s, c in a.slots.items() if c % by}
+    low = high = a.const % by
+    for s, c in rest.items():
+        span = c * (slots.extent[s] - 1)
+        low, high = low + min(span, 0), high + max(span, 0)
+    if low < 0 or high >= by:
+        # biggest steps first: splitting those leaves the smaller ones inside one period
+        for s, c in sorted(rest.items(), key=lambda item: -abs(item[1])):
+            inner = by // abs(c)
+            if by % abs(c) == 0 and inner < slots.extent[s] and slots.extent[s] % inner == 0:
+                raise NeedsSplit(s, inner)
+        raise NotLinear
+    if modulo:
+        return Linear(a.const % by, rest)
+    return Linear(a.const // by, {s: c // by for s, c in whole.items()})
+
+
+@dataclass(slots=True)
+class Bounds:
+    """low <= sum of coefficient * slot < high."""
+
+    slots: dict[int, int]
+    low: int
+    high: int
+
+
+_FAR = 1 << 62
+
+
+def box_of(gate: UOp, slots: Slots) -> list[Bounds] | None:
+    """A gate as bounds that must all hold, over forms that share no slot; None if it is not of that kind."""
+    found: dict[tuple[tuple[int, int], ...], Bounds] = {}
+    stack = [gate]
+    while stack:
+        u = stack.pop()
+        if u.op is Op.AND:
+            stack.extend(u.src)
+            continue
+        negated = u.op is Op.NOT
+        if negated:
+            u = u.src[0]
+        if u.op is not Op.LT or not u.src[0].dtype.is_int:
+            return None
+        try:
+            form = _plus(linear(u.src[0], slots), linear(u.src[1], slots), -1)
+        except NotLinear:
+            return None
+        # form < 0, or form >= 0 when negated
+        terms = sorted(form.slots.items())
+        if not terms:
+            if (form.const < 0) == negated:
+                return [Bounds({}, 0, 0)]
+            continue
+        upper, const = not negated, form.const
+        limit = -const  # sum < limit, or sum >= limit
+        if terms[0][1] < 0:
+            terms = [(s, -c) for s, c in terms]
+            upper, limit = not upper, 1 - limit
+        b = found.setdefault(tuple(terms), Bounds(dict(terms), -_FAR, _FAR))
+        if upper:
+            b.high = min(b.high, limit)
+        else:
+            b.low = max(b.low, limit)
+    used: set[int] = set()
+    for b in found.values():
+        if used & b.slots.keys():
+            return None
+        used |= b.slots.keys()
+    return list(found.values())

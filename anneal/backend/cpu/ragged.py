@@ -1,0 +1,179 @@
+"""Kernels with a range whose extent depends on data (segment sums), and sorting: evaluated whole.
+
+The axes that such a range depends on are flattened together with it into one ragged axis, on which the body is an
+ordinary array; `ufunc.reduceat` then reduces each segment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from anneal.backend.cpu.index import NeedsSplit, NotLinear, Slots, linear
+from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
+from anneal.backend.device import numpy_dtype
+from anneal.errors import CompilerError
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["is_ragged", "ragged_step"]
+
+_EAGER = EagerEmitter()
+_REDUCE = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
+
+
+def is_ragged(sink: UOp) -> bool:
+    """True for kernels that this module runs."""
+    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and u.src[0].op is not Op.CONST) for u in toposort((sink,)))
+
+
+def ragged_step(sink: UOp, buffers: Sequence[Array]) -> Step:
+    """One call that runs the whole kernel on `buffers`."""
+    return _run, (sink, tuple(buffers))
+
+
+def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
+    ranges = sorted({u for u in toposort((sink,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
+    env = {r: _axis(i, len(ranges), int(r.src[0].arg)) for i, r in enumerate(ranges)}
+    shape = tuple([a.size for a in env.values()])
+    if 0 in shape:
+        return
+    results = []
+    for s in sink.src:
+        value = s.src[2]
+        if value.op is Op.ARGSORT:
+            keys = buffers[value.src[0].arg[0]]
+            results.append((s, np.argsort(keys[: shape[0]], kind="stable")))
+            continue
+        results.append((s, np.broadcast_to(_value(value, env, buffers), shape)))
+    for s, value in results:
+        index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
+        if len(s.src) > 3:
+            gate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
+            index, value = index[gate], value[gate]
+        buffers[s.src[0].arg[0]][index] = value
+
+
+def _axis(i: int, n: int, extent: int) -> Array:
+    return np.arange(extent, dtype=np.int32).reshape([-1 if j == i else 1 for j in range(n)])
+
+
+def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
+    """`root` over the axes of `env`, whose arrays all have one rank. Nesting follows that of the reduces."""
+    memo: dict[UOp, Array] = dict(env)
+    stack = [root]
+    while stack:
+        u = stack[-1]
+        if u in memo:
+            stack.pop()
+            continue
+        if u.op is Op.REDUCE or u.op is Op.PARAM:
+            todo: list[UOp] = []
+        elif u.op is Op.LOAD:
+            todo = [s for s in u.src[1:] if s not in memo]
+        else:
+            todo = [s for s in u.src if s not in memo]
+        if todo:
+            stack.extend(todo)
+            continue
+        stack.pop()
+        if u.op is Op.CONST:
+            memo[u] = np.array(u.arg).astype(numpy_dtype(u.dtype))
+        elif u.op is Op.LOAD:
+            memo[u] = _load(u, memo, env, buffers)
+        elif u.op is Op.REDUCE:
+            memo[u] = _reduce(u, env, buffers)
+        elif u.op is Op.RANGE:
+            raise CompilerError("a range outside its loop", stage="cpu.ragged", node=u)
+        else:
+            memo[u] = lower(_EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
+    return memo[root]
+
+
+def _load(u: UOp, memo: dict[UOp, Array], env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
+    memory = buffers[u.src[0].arg[0]]
+    rows = _rows(u, env) if len(u.src) == 2 else None
+    if rows is not None:
+        node, width, axis = rows
+        index = _value(node, env, buffers)
+        if index.shape[axis] == 1 and axis == index.ndim - 1:
+            return memory.reshape(-1, width).take(index[..., 0], 0, None, "clip")
+    out = memory.take(memo[u.src[1]], None, None, "clip")
+    if len(u.src) > 2:
+        out = np.where(memo[u.src[2]], out, out.dtype.type(0))
+    return out
+
+
+def _rows(u: UOp, env: dict[UOp, Array]) -> tuple[UOp, int, int] | None:
+    """index = node * width + r, for a range r of extent `width` that has an axis to itself."""
+    slots = Slots()
+    axes: dict[int, int] = {}
+    for r, a in env.items():
+        long = [i for i, n in enumerate(a.shape) if n > 1]
+        if r.src[0].op is Op.CONST and len(long) == 1 and a.size == r.src[0].arg:
+            axes[len(slots.extent)] = long[0]
+            slots.add(r.arg[0], a.size)
+    try:
+        form = linear(u.src[1], slots, opaque=True)
+    except (NeedsSplit, NotLinear):
+        return None
+    if len(form.nodes) != 1 or len(form.slots) != 1 or form.const:
+        return None
+    ((node, width),) = form.nodes.items()
+    ((slot, step),) = form.slots.items()
+    if step != 1 or slots.extent[slot] != width or u.src[0].arg[1][0] % width:
+        return None
+    return node, width, axes[slot]
+
+
+def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
+    f = _REDUCE[u.arg]
+    body, ranges = u.src[0], u.src[1:]
+    out = numpy_dtype(u.dtype)
+    wide = np.dtype(np.float32) if out == np.float16 else out
+    empty = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]
+    rank = next(iter(env.values())).ndim if env else 0
+    ragged = [r for r in ranges if r.src[0].op is not Op.CONST]
+    if len(ragged) > 1 or (ragged and len(ranges) > 1):
+        raise CompilerError("a reduce over several ranges of which one depends on data", stage="cpu.ragged", node=u)
+    if not ragged:
+        # one more axis in front for each range
+        n = len(ranges)
+        inner = {r: a.reshape((1,) * n + a.shape) for r, a in env.items()}
+        for i, r in enumerate(ranges):
+            inner[r] = _axis(i, n + rank, int(r.src[0].arg))
+        shape = tuple([int(r.src[0].arg) for r in ranges])
+        values = _value(body, inner, buffers)
+        if values.ndim < n + rank:
+            values = values.reshape((1,) * (n + rank - values.ndim) + values.shape)
+        values = np.broadcast_to(values, shape + values.shape[n:])
+        return np.asarray(f.reduce(values, tuple(range(n)), wide, initial=empty)).astype(out)
+    r = ragged[0]
+    counts = np.maximum(_value(r.src[0], env, buffers), 0)
+    counts = counts.reshape((1,) * (rank - counts.ndim) + counts.shape)
+    varying = [i for i in range(rank) if counts.shape[i] > 1]
+    flat = counts.reshape(-1).astype(np.int64)
+    total = int(flat.sum())
+    starts = np.cumsum(flat) - flat
+    segment = np.repeat(np.arange(flat.size), flat)
+    column = (total,) + (1,) * rank
+    places = np.unravel_index(segment, counts.shape)
+    inner = {}
+    for q, a in env.items():
+        along = [i for i in range(rank) if a.shape[i] > 1]
+        if along and all(i in varying for i in along):
+            at = tuple([places[i] if a.shape[i] > 1 else 0 for i in range(rank)])
+            inner[q] = a[at].reshape(column)
+        else:
+            inner[q] = a.reshape((1, *a.shape))
+    inner[r] = (np.arange(total) - starts[segment]).astype(np.int32).reshape(column)
+    values = _value(body, inner, buffers)
+    values = np.broadcast_to(values, (total, *values.shape[-rank:])) if rank else values
+    result = np.full((flat.size, *values.shape[1:]), empty, wide)
+    filled = flat > 0
+    if total:
+        result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=wide)
+    rest = values.shape[1:]
+    shape = tuple([counts.shape[i] if i in varying else rest[i] for i in range(rank)])
+    return result.reshape(math.prod(counts.shape), *rest).reshape(shape).astype(out)
