@@ -77,7 +77,14 @@ def _join_digits(terms: dict[UOp, int]) -> Form:
             if t.op is not Op.IDIV or t.src[1].op is not Op.CONST or terms[t] != k * c:
                 continue
             y, d = t.src[0], int(t.src[1].arg)
-            if not (y is x and d == c or x.op is Op.IDIV and x.src[0] is y and x.src[1].op is Op.CONST and d == int(x.src[1].arg) * c):
+            if not (
+                y is x
+                and d == c
+                or x.op is Op.IDIV
+                and x.src[0] is y
+                and x.src[1].op is Op.CONST
+                and d == int(x.src[1].arg) * c
+            ):
                 continue
             del terms[t], terms[digit]
             terms[x] = terms.get(x, 0) + k
@@ -145,7 +152,9 @@ def substitute(sink: UOp, table: Mapping[UOp, UOp], mask: int, serial: int = 0) 
         return new[sink]
 
     def untouched(u: UOp) -> bool:
-        return u in new or not u.ranges & mask and u.op is not Op.SINK and u.op is not Op.STORE and u.op is not Op.REDUCE
+        return (
+            u in new or not u.ranges & mask and u.op is not Op.SINK and u.op is not Op.STORE and u.op is not Op.REDUCE
+        )
 
     for u in toposort((sink,), until=untouched):
         src = tuple([new.get(s, s) for s in u.src])
@@ -221,7 +230,9 @@ def collapse(sink: UOp) -> UOp:
         n = extent[b]
         if a.arg[1] == "reduce" and not _always_adjacent(a, b, reduces, parent):
             continue
-        if all(f.get(a, 0) == n * f.get(b, 0) for f in users[a]) and all(f.get(a, 0) == n * f.get(b, 0) for f in users[b]):
+        if all(f.get(a, 0) == n * f.get(b, 0) for f in users[a]) and all(
+            f.get(a, 0) == n * f.get(b, 0) for f in users[b]
+        ):
             if not users[a]:
                 continue
             parent[a] = b

@@ -252,5 +252,3 @@ def _all(conjuncts: list[UOp]) -> tuple[UOp, ...]:
 def linearise(sink: UOp, launch: Launch) -> LinearProgram:
     """The statements of a lowered kernel."""
     return _Lineariser(sink).run(launch)
-
-

@@ -13,8 +13,9 @@ import math
 from dataclasses import dataclass
 
 from anneal.codegen.affine import rebuild
+from anneal.codegen.lowering_rules import LOWERING
 from anneal.errors import DTypeError
-from anneal.uop import ALU, COMPARE, DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["Launch", "Target", "legalise", "to_hardware"]
 
@@ -67,8 +68,7 @@ def legalise(sink: UOp, target: Target) -> UOp:
         elif op is Op.ARGSORT:
             new[u] = UOp(op, u.dtype, src, u.arg, u.tag)
         elif op in ALU:
-            legal = _legal(op, src)
-            new[u] = rebuild(u, src) if legal is None else legal
+            new[u] = _legal(rebuild(u, src))
         else:
             new[u] = rebuild(u, src)
     return new[sink]
@@ -111,29 +111,15 @@ def _in_f32(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.op in _EXACT_F16:
         return u.replace(src=src)
     wide = tuple([s.cast(_F32) if s.dtype is _F16 else s for s in src])
-    out = _legal(u.op, wide) or alu(u.op, wide)
+    out = _legal(alu(u.op, wide))
     return out.cast(_F16) if out.dtype is _F32 else out
 
 
-def _legal(op: Op, src: tuple[UOp, ...]) -> UOp | None:
-    """A node for `op` that WGSL can say, or None if it can say it as it stands."""
-    a = src[0]
-    if op in COMPARE and len(src) == 2 and src[1] is a and a.dtype.is_float:
-        # x != x asks for nan. A driver that assumes there is none would fold it; bits it cannot.
-        bits = UOp(Op.BITCAST, dtypes.uint32, (a,)) & 0x7FFFFFFF
-        nan = const(dtypes.uint32, 0x7F800000) < bits
-        return nan if op is Op.NE else nan.alu(Op.NOT) if op is Op.EQ else const(_BOOL, False)
-    if a.dtype is _BOOL and len(src) == 2:
-        b = src[1]
-        if op in (Op.ADD, Op.MAX):
-            return a | b
-        if op in (Op.MUL, Op.MIN):
-            return a & b
-        if op is Op.LT:
-            return a.alu(Op.NOT) & b
-        if op is Op.NE:
-            return a ^ b
-    return None
+def _legal(u: UOp) -> UOp:
+    """What the lowering rules make of one node."""
+    rule = LOWERING.get(u.op)
+    found = rule(u, None) if rule is not None else None
+    return u if found is None else found[0]
 
 
 # -- hardware ---------------------------------------------------------------------------------------------------------
@@ -227,5 +213,3 @@ def _write_out(sink: UOp, r: UOp, serial: int) -> UOp:
         else:
             stores.append(s)
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
-
-

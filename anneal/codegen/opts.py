@@ -231,5 +231,3 @@ def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun:
     if groups:
         value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
     return value
-
-

@@ -61,11 +61,8 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.NOT, "bool"): "(!{0})",
     (Op.NOT, "int"): "(~{0})",
     (Op.NOT, "uint"): "(~{0})",
-    (Op.NEG, "uint"): "(0u - {0})",
-    (Op.ABS, "uint"): "{0}",
     (Op.NEG, "bool"): "{0}",
     (Op.XOR, "bool"): "({0} != {1})",
-    (Op.SUB, "bool"): "({0} != {1})",
     (Op.ABS, "bool"): "{0}",
     (Op.SIGN, "bool"): "{0}",
     # An unordered "not equal": WGSL's != may be false for nan.
@@ -86,8 +83,6 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.SHR, "int"): "shr_i32({0}, {1})",
     (Op.SHR, "uint"): "shr_u32({0}, {1})",
 }
-for _op in (Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC):
-    _SPECIFIC |= {(_op, _kind): "{0}" for _kind in ("int", "uint")}
 # For operands whose bounds or constants make the general text needless.
 _NAN_FREE: dict[Op, str] = {
     # The second operand is a number: a nan in the first comes through.
@@ -418,14 +413,15 @@ class _Writer:
         helpers = [_HELPERS[h] for h in used]
         if "zero_bits" in body or any("zero_bits" in h for h in helpers):
             head.append("var<private> zero_bits: u32 = 0u;")
-        x, y, z = grid(p.launch.workgroups, self.target.max_workgroups)
-        where = "group_id.x" if y == 1 else f"group_id.x + group_id.y * {x}u"
-        if z > 1:
-            where += f" + group_id.z * {x * y}u"
+        nx, ny, nz = grid(p.launch.workgroups, self.target.max_workgroups)
+        where = "group_id.x" if ny == 1 else f"group_id.x + group_id.y * {nx}u"
+        if nz > 1:
+            where += f" + group_id.z * {nx * ny}u"
         start = []
-        if "wg" in self.text.values() or x * y * z != p.launch.workgroups:
+        spare = nx * ny * nz != p.launch.workgroups
+        if "wg" in self.text.values() or spare:
             start.append(f"  let wg = i32({where});")
-        if x * y * z != p.launch.workgroups:
+        if spare:
             start.append(f"  if (wg >= {p.launch.workgroups}i) {{ return; }}")
         if "lid" in self.text.values():
             start.append("  let lid = i32(local_id);")

@@ -254,9 +254,7 @@ class WebGpuDevice(Device):
         found = self._groups.get(key)
         if found is not None:
             return found
-        entries = [
-            {"binding": slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for slot, b in used
-        ]
+        entries = [{"binding": slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for slot, b in used]
         with _translated(lambda: f"while binding kernel {program.name}"):
             found = self.gpu.create_bind_group(layout=program.layout, entries=entries)
         self._groups[key] = found
@@ -294,7 +292,9 @@ class WebGpuDevice(Device):
             "trusted_shaders": self.trusted,
             "features": list(self.features),
             "limits": {
-                k: v for k, v in self.gpu_limits.items() if "compute" in k or "storage-buffer" in k or k == "max-buffer-size"
+                k: v
+                for k, v in self.gpu_limits.items()
+                if "compute" in k or "storage-buffer" in k or k == "max-buffer-size"
             },
             "wgpu": wgpu.__version__,
         }
@@ -383,5 +383,3 @@ def open_device(adapter: str | None = None, allow_software: bool = False) -> Web
     except Exception as e:  # a missing or broken loader surfaces as any of several types
         raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
     return WebGpuDevice(choose_adapter(found, adapter, allow_software))
-
-

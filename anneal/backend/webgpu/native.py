@@ -110,5 +110,3 @@ def timestamp_period(device: Any) -> float:
     with contextlib.suppress(Exception):
         return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
     return 1.0
-
-

@@ -19,4 +19,3 @@ def device() -> Iterator[WebGpuDevice]:
         if settings.current().require_webgpu:
             raise
         pytest.skip(f"no WebGPU adapter: {str(e).splitlines()[0]}")
-

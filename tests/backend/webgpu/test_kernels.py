@@ -84,7 +84,14 @@ def test_a_reduce_that_needs_another(device: WebGpuDevice) -> None:
 
 
 def test_matrix_products(device: WebGpuDevice) -> None:
-    for m, n, k, batch in ((1, 1, 1, 1), (8, 8, 8, 1), (33, 65, 17, 1), (64, 64, 32, 1), (16, 24, 128, 3), (9, 70, 200, 2)):
+    for m, n, k, batch in (
+        (1, 1, 1, 1),
+        (8, 8, 8, 1),
+        (33, 65, 17, 1),
+        (64, 64, 32, 1),
+        (16, 24, 128, 3),
+        (9, 70, 200, 2),
+    ):
         a, b = normal(batch, m, k) * 0.2, normal(batch, k, n) * 0.2
         out = run(device, K.matmul(m, n, k, batch), {1: a, 2: b})[0]
         np.testing.assert_allclose(out.reshape(batch, m, n), np.tanh(a.astype(np.float64) @ b), atol=2e-6)
@@ -99,7 +106,12 @@ def test_every_opt_alone_and_with_others_keeps_the_values(device: WebGpuDevice) 
         Opt("UNROLL", 2, 5),
     ]  # fmt: skip
     chosen = [list(c) for size in (0, 1, 6) for c in itertools.combinations(pieces, size)]
-    chosen += [[Opt("FLAT", 0, 16)], [Opt("FLAT", 0, 16), Opt("GROUP", 2, 8)], [Opt("UPCAST", 1, 4), Opt("FLAT", 0, 16)], pieces[::-1]]
+    chosen += [
+        [Opt("FLAT", 0, 16)],
+        [Opt("FLAT", 0, 16), Opt("GROUP", 2, 8)],
+        [Opt("UPCAST", 1, 4), Opt("FLAT", 0, 16)],
+        pieces[::-1],
+    ]
     chosen += [[Opt("UPCAST", 1, 4), Opt("LOCAL", 1, 4)], [Opt("UNROLL", 2, 21), Opt("LOCAL", 0, 3)]]
     for opts in chosen:
         out = run(device, K.matmul(m, n, k), {1: a, 2: b}, opts)[0]
@@ -121,7 +133,8 @@ def test_two_reduces_over_one_range_stored_apart(device: WebGpuDevice) -> None:
     j, k = K.loop(columns, 0), K.over(rows, 1)
     x, g = (K.load(K.param(s, rows * columns), k * columns + j) for s in (2, 3))
     graph = K.sink(
-        K.store(K.param(0, columns), j, K.reduce(Op.ADD, x * g, k)), K.store(K.param(1, columns), j, K.reduce(Op.ADD, g, k))
+        K.store(K.param(0, columns), j, K.reduce(Op.ADD, x * g, k)),
+        K.store(K.param(1, columns), j, K.reduce(Op.ADD, g, k)),
     )
     a, b = normal(rows, columns), normal(rows, columns)
     out = run(device, graph, {2: a, 3: b})
@@ -138,7 +151,9 @@ def test_gather_reads_zero_out_of_range(device: WebGpuDevice) -> None:
 
 def test_gated_loads_pad_with_zero(device: WebGpuDevice) -> None:
     x, w = normal(37), normal(5)
-    np.testing.assert_allclose(run(device, K.padded_conv(37, 5), {1: x, 2: w})[0], np.convolve(x, w[::-1], "same"), atol=1e-5)
+    np.testing.assert_allclose(
+        run(device, K.padded_conv(37, 5), {1: x, 2: w})[0], np.convolve(x, w[::-1], "same"), atol=1e-5
+    )
 
 
 def test_gated_stores_leave_memory_alone(device: WebGpuDevice) -> None:

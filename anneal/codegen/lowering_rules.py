@@ -1,0 +1,180 @@
+"""Generated from anneal/codegen/lowering.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType, dtypes
+from anneal.uop.node import UOp, alu, const
+from anneal.uop.ops import Op
+from anneal.codegen.exact import by_inverse
+
+_CONST = Op.CONST
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('lowering', 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)', 'NE', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 8),
+    ('lowering', 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))', 'EQ', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 9),
+    ('lowering', 'x:bool + y -> x | y', 'ADD', 'Arithmetic on bools is logic.', 12),
+    ('lowering', 'x:bool * y -> x & y', 'MUL', 'Arithmetic on bools is logic.', 13),
+    ('lowering', 'x:bool - y -> x ^ y', 'SUB', 'Arithmetic on bools is logic.', 14),
+    ('lowering', 'max(x:bool, y) -> x | y', 'MAX', 'Arithmetic on bools is logic.', 15),
+    ('lowering', 'min(x:bool, y) -> x & y', 'MIN', 'Arithmetic on bools is logic.', 16),
+    ('lowering', 'x:bool < y -> (not x) & y', 'LT', 'Arithmetic on bools is logic.', 17),
+    ('lowering', 'x:bool != y -> x ^ y', 'NE', 'Arithmetic on bools is logic.', 18),
+    ('lowering', 'floor(x:int) -> x', 'FLOOR', 'Integers are whole, and unsigned ones have no sign.', 21),
+    ('lowering', 'ceil(x:int) -> x', 'CEIL', 'Integers are whole, and unsigned ones have no sign.', 22),
+    ('lowering', 'round(x:int) -> x', 'ROUND', 'Integers are whole, and unsigned ones have no sign.', 23),
+    ('lowering', 'trunc(x:int) -> x', 'TRUNC', 'Integers are whole, and unsigned ones have no sign.', 24),
+    ('lowering', 'abs(x:uint) -> x', 'ABS', 'Integers are whole, and unsigned ones have no sign.', 25),
+    ('lowering', '-x:uint -> 0 - x', 'NEG', 'Integers are whole, and unsigned ones have no sign.', 26),
+    ('lowering', 'x:float / c -> by_inverse(x, c)', 'DIV', 'Dividing by a power of two is exact either way, and a product is many times faster.', 29),
+)
+
+def _lowering_ne(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_float and s1 is s0:
+        # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)
+        return (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)')
+    if s1 is s0 and s1.dtype.is_float:
+        # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)
+        return (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)')
+    if s0.dtype is dtypes.bool_:
+        # x:bool != y -> x ^ y
+        return (alu(Op.XOR, (s0, s1)), 'x:bool != y -> x ^ y')
+    if s1.dtype is dtypes.bool_:
+        # x:bool != y -> x ^ y
+        return (alu(Op.XOR, (s1, s0)), 'x:bool != y -> x ^ y')
+    return None
+
+
+def _lowering_eq(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype.is_float and s1 is s0:
+        # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))
+        return (alu(Op.NOT, (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))')
+    if s1 is s0 and s1.dtype.is_float:
+        # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))
+        return (alu(Op.NOT, (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))')
+    return None
+
+
+def _lowering_add(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool + y -> x | y
+        return (alu(Op.OR, (s0, s1)), 'x:bool + y -> x | y')
+    if s1.dtype is dtypes.bool_:
+        # x:bool + y -> x | y
+        return (alu(Op.OR, (s1, s0)), 'x:bool + y -> x | y')
+    return None
+
+
+def _lowering_mul(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool * y -> x & y
+        return (alu(Op.AND, (s0, s1)), 'x:bool * y -> x & y')
+    if s1.dtype is dtypes.bool_:
+        # x:bool * y -> x & y
+        return (alu(Op.AND, (s1, s0)), 'x:bool * y -> x & y')
+    return None
+
+
+def _lowering_sub(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool - y -> x ^ y
+        return (alu(Op.XOR, (s0, s1)), 'x:bool - y -> x ^ y')
+    return None
+
+
+def _lowering_max(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # max(x:bool, y) -> x | y
+        return (alu(Op.OR, (s0, s1)), 'max(x:bool, y) -> x | y')
+    if s1.dtype is dtypes.bool_:
+        # max(x:bool, y) -> x | y
+        return (alu(Op.OR, (s1, s0)), 'max(x:bool, y) -> x | y')
+    return None
+
+
+def _lowering_min(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # min(x:bool, y) -> x & y
+        return (alu(Op.AND, (s0, s1)), 'min(x:bool, y) -> x & y')
+    if s1.dtype is dtypes.bool_:
+        # min(x:bool, y) -> x & y
+        return (alu(Op.AND, (s1, s0)), 'min(x:bool, y) -> x & y')
+    return None
+
+
+def _lowering_lt(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s0.dtype is dtypes.bool_:
+        # x:bool < y -> (not x) & y
+        return (alu(Op.AND, (alu(Op.NOT, (s0,)), s1)), 'x:bool < y -> (not x) & y')
+    return None
+
+
+def _lowering_floor(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_int:
+        # floor(x:int) -> x
+        return (s0, 'floor(x:int) -> x')
+    return None
+
+
+def _lowering_ceil(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_int:
+        # ceil(x:int) -> x
+        return (s0, 'ceil(x:int) -> x')
+    return None
+
+
+def _lowering_round(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_int:
+        # round(x:int) -> x
+        return (s0, 'round(x:int) -> x')
+    return None
+
+
+def _lowering_trunc(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_int:
+        # trunc(x:int) -> x
+        return (s0, 'trunc(x:int) -> x')
+    return None
+
+
+def _lowering_abs(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.kind == 'uint':
+        # abs(x:uint) -> x
+        return (s0, 'abs(x:uint) -> x')
+    return None
+
+
+def _lowering_neg(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.kind == 'uint':
+        # -x:uint -> 0 - x
+        return (alu(Op.SUB, (const(s0.dtype, 0), s0)), '-x:uint -> 0 - x')
+    return None
+
+
+def _lowering_div(u: Any, ctx: Any) -> Any:
+    s0, s1 = u.src
+    if s1.op is _CONST and s0.dtype.is_float:
+        # x:float / c -> by_inverse(x, c)
+        r = by_inverse(s0, s1)
+        if r is not None:
+            return (r, 'x:float / c -> by_inverse(x, c)')
+    return None
+
+
+LOWERING: dict[Op, Callable[[Any, Any], Any]] = {Op.NE: _lowering_ne, Op.EQ: _lowering_eq, Op.ADD: _lowering_add, Op.MUL: _lowering_mul, Op.SUB: _lowering_sub, Op.MAX: _lowering_max, Op.MIN: _lowering_min, Op.LT: _lowering_lt, Op.FLOOR: _lowering_floor, Op.CEIL: _lowering_ceil, Op.ROUND: _lowering_round, Op.TRUNC: _lowering_trunc, Op.ABS: _lowering_abs, Op.NEG: _lowering_neg, Op.DIV: _lowering_div}
