@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _BOOL = dtypes.bool_
+_ADD, _MUL, _CONST = Op.ADD, Op.MUL, Op.CONST
+_SUMS_LIMIT = 20_000
 
 
 def linear(u: UOp) -> bool:
@@ -39,6 +41,10 @@ def linear(u: UOp) -> bool:
 
 def _not_linear(u: UOp) -> bool:
     return not linear(u)
+
+
+def _wrapped(dtype: DType, k: int) -> int:
+    return k if dtype.min <= k <= dtype.max else int(normalise_const(dtype, k))
 
 
 class Sum:
@@ -64,10 +70,46 @@ class Sum:
 
     @classmethod
     def of(cls, u: UOp) -> Sum:
-        """The sum that `u` is: linear in the size of the graph, however its parts are shared."""
-        if not linear(u):
-            return cls(u.dtype, {}, int(u.arg)) if u.op is Op.CONST else cls(u.dtype, {u: 1}, 0)
-        return cls.combine(u.dtype, ((u, 1),))
+        """The sum that `u` is. Linear in the size of the graph, however its parts are shared; do not change it."""
+        found = _SUMS.get(u)
+        if found is None:
+            if len(_SUMS) > _SUMS_LIMIT:
+                _SUMS.clear()
+            found = _SUMS[u] = cls._small(u) or cls.combine(u.dtype, ((u, 1),))
+        return found
+
+    @classmethod
+    def _small(cls, u: UOp) -> Sum | None:
+        """`of` for a short expression, walked as a tree; None when it is not short."""
+        dtype = u.dtype
+        terms: dict[UOp, int] = {}
+        constant = 0
+        stack = [(u, 1)]
+        budget = 64
+        while stack:
+            n, k = stack.pop()
+            op = n.op
+            if op is _CONST:
+                constant += k * int(n.arg)
+            elif op is _ADD and dtype.is_int:
+                budget -= 1
+                stack.append((n.src[1], k))
+                stack.append((n.src[0], k))
+            elif op is _MUL and n.src[1].op is _CONST and dtype.is_int:
+                budget -= 1
+                stack.append((n.src[0], k * int(n.src[1].arg)))
+            elif op is Op.SUB and dtype.is_int:
+                budget -= 1
+                stack.append((n.src[1], -k))
+                stack.append((n.src[0], k))
+            elif op is Op.NEG and dtype.is_int:
+                budget -= 1
+                stack.append((n.src[0], -k))
+            else:
+                terms[n] = terms.get(n, 0) + k
+            if budget < 0:
+                return None
+        return cls(dtype, {t: _wrapped(dtype, k) for t, k in terms.items()}, _wrapped(dtype, constant))
 
     @classmethod
     def combine(cls, dtype: DType, parts: Iterable[tuple[UOp, int]], constant: int = 0) -> Sum:
@@ -101,13 +143,17 @@ class Sum:
             else:
                 give(u.src[0], k)
                 give(u.src[1], k if u.op is Op.ADD else -k)
-        wrapped = {t: int(normalise_const(dtype, k)) for t, k in terms.items()}
-        return cls(dtype, wrapped, int(normalise_const(dtype, constant)))
+        return cls(dtype, {t: _wrapped(dtype, k) for t, k in terms.items()}, _wrapped(dtype, constant))
 
     @property
     def fits(self) -> bool:
         """Whether no value of the sum leaves the dtype: it is the integer that it reads as."""
         return bool(self.dtype.min <= self.lo and self.hi <= self.dtype.max)
+
+    @property
+    def negative(self) -> bool:
+        """Whether every coefficient is below zero."""
+        return all(k < 0 for k in self.terms.values())
 
     def node(self) -> UOp:
         """The sum as a node: largest coefficients first, the constant last, whatever order built it."""
@@ -149,6 +195,9 @@ class Sum:
     def steps(self, divisor: int) -> list[int]:
         """Divisors of `divisor` by which terms may group, largest first."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
+
+
+_SUMS: dict[UOp, Sum] = {}
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -213,6 +262,11 @@ def divided(x: UOp, c: UOp) -> UOp | None:
         a, b = rest.split(g)
         if b.lo >= 0 and b.hi < g and a.fits:
             return alu(Op.ADD, (alu(Op.IDIV, (a.node(), const(x.dtype, d // g))), whole.node()))
+    if rest.negative:
+        # (r - A) // c -> -((A + c - 1 - r) // c)
+        flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
+        if flipped.fits:
+            return alu(Op.ADD, (alu(Op.IDIV, (flipped.node(), c)) * -1, whole.node()))
     g = gcd(d, *rest.terms.values())
     if g > 1:
         a, _ = rest.split(g)
@@ -238,6 +292,11 @@ def remainder(x: UOp, c: UOp) -> UOp | None:
         a, b = rest.split(g)
         if b.lo >= 0 and b.hi < g and a.fits:
             return alu(Op.ADD, (alu(Op.MOD, (a.node(), const(x.dtype, d // g))) * g, b.node()))
+    if rest.negative:
+        # (r - A) % c -> c - 1 - (A + c - 1 - r) % c
+        flipped = rest.with_terms({t: -k for t, k in rest.terms.items()}, d - 1 - rest.constant)
+        if flipped.fits:
+            return alu(Op.ADD, (alu(Op.MOD, (flipped.node(), c)) * -1, const(x.dtype, d - 1)))
     g = gcd(d, *rest.terms.values())
     if g > 1:
         a, b = rest.split(g)
