@@ -1,0 +1,878 @@
+"""The functions of neural networks, under torch's names and with torch's meaning: layers, attention, losses.
+
+Each is a composition of movement, elementwise ops and reductions (a convolution is a sum of products over a view of the
+windows), so gradients and fusion need nothing of their own here.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor._base import broadcast, common_dtype, no_grad
+from anneal.tensor._movement import expand, pad, permute, reduce_axis, reshape, shrink
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor._tensor import Tensor
+
+__all__ = [
+    "avg_pool2d",
+    "batch_norm",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "conv1d",
+    "conv2d",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "group_norm",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "linear",
+    "max_pool2d",
+    "mse_loss",
+    "nll_loss",
+    "rms_norm",
+    "scaled_dot_product_attention",
+    "smooth_l1_loss",
+    "take_running_updates",
+]
+
+Pair = int | Sequence[int]
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+
+
+def _need_float(name: str, what: str, x: Tensor) -> None:
+    if not x.uop.dtype.is_float:
+        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.uop.dtype.name}; use .float()")
+
+
+def _same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
+    for o in others:
+        if o is not None and o.device != x.device:
+            x._mixed(name, o)
+
+
+def _result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:
+    """The tensor of `u`, made from `x` and those of `others` that are there."""
+    return x._new(u, *[o for o in others if o is not None])
+
+
+def _node(x: Tensor | None) -> UOp | None:
+    return None if x is None else x.uop
+
+
+# -- linear maps ------------------------------------------------------------------------------------------------------
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
+
+    Raises ShapeError if the sizes do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
+    Tensor([[11.5, 17. ]], dtype=float32)
+    """
+    _same_device("linear", x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(ws) != 2 or not xs or xs[-1] != ws[1]:
+        raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
+    if bias is not None and bias.uop.shape != (ws[0],):
+        raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
+    a, b = common_dtype(x.uop, weight.uop)
+    u = _rows_times_rows(a, b)
+    if bias is not None:
+        u, c = common_dtype(u, bias.uop)
+        u = u + broadcast(c, u.shape)
+    return _result(u, x, weight, bias)
+
+
+def _rows_times_rows(x: UOp, w: UOp) -> UOp:
+    """(..., k) and (n, k) to (..., n): the sum over k of the products."""
+    *lead, k = x.shape
+    n = w.shape[0]
+    full = (*lead, n, k)
+    product = expand(reshape(x, (*lead, 1, k)), full) * expand(reshape(w, (1,) * len(lead) + (n, k)), full)
+    return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
+
+
+def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
+
+    The row `padding_idx` gets no gradient. An index outside 0..count-1 reads zeros.
+
+    >>> from anneal.tensor import Tensor
+    >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([[3., 4.],
+            [1., 2.],
+            [3., 4.]], dtype=float32)
+    """
+    _same_device("embedding", weight, index)
+    i, w = index.uop, weight.uop
+    if not i.dtype.is_int:
+        raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
+    if len(w.shape) != 2:
+        raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    n, d = i.size, w.shape[1]
+    column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
+    rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
+    if padding_idx is not None:
+        skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
+        rows = alu(Op.WHERE, (skip, UOp(Op.DETACH, rows.dtype, (rows,)), rows))
+    return _result(rows, weight)
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+def _pair(name: str, what: str, value: Pair, least: int = 1) -> tuple[int, int]:
+    p = (value, value) if isinstance(value, int) else tuple(value)
+    if len(p) == 1:
+        p = (p[0], p[0])
+    if len(p) != 2 or not all(isinstance(v, int) and v >= least for v in p):
+        raise ShapeError(f"{name}: {what} is an int or two ints of at least {least}, not {value!r}")
+    return p[0], p[1]
+
+
+def _windows(
+    name: str, x: UOp, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], ceil: bool = False
+) -> UOp:
+    """(..., h, w) to (..., kh, oh, kw, ow): what each position of the kernel sees, as a view."""
+    lead = x.shape[:-2]
+    sizes = x.shape[-2:]
+    out = []
+    for axis, (n, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
+        reach = d * (k - 1) + 1
+        if n < reach:
+            raise ShapeError(
+                f"{name}: a kernel of {kernel} with dilation {dilation} does not fit the (padded) input of {sizes} "
+                f"along axis {axis - 2}; add padding or use a smaller kernel"
+            )
+        out.append((n - reach) // s + 1)
+    whole = tuple([(0, n) for n in lead])
+    if all(k == s and d == 1 for k, s, d in zip(kernel, stride, dilation, strict=True)):
+        # Windows that do not overlap are rows and columns of blocks.
+        (oh, ow), (kh, kw) = out, kernel
+        x = shrink(x, (*whole, (0, oh * kh), (0, ow * kw)))
+        x = reshape(x, (*lead, oh, kh, ow, kw))
+        m = len(lead)
+        return permute(x, (*range(m), m + 1, m, m + 3, m + 2))
+    # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further on.
+    lengths = []
+    for i, (s, d) in enumerate(zip(stride, dilation, strict=True)):
+        lengths.append(max(sizes[i] + d, out[i] * s))
+        # A longer row than n + d needs a longer input; what is added is never looked at.
+        if lengths[i] > sizes[i] + d:
+            extra = lengths[i] - sizes[i] - d
+            x = pad(x, (*[(0, 0)] * len(lead), *[(0, extra if j == i else 0) for j in range(2)]))
+    sizes = x.shape[-2:]
+    copies = [-(-k * n // m) for k, n, m in zip(kernel, lengths, sizes, strict=True)]
+    x = expand(reshape(x, (*lead, 1, sizes[0], 1, sizes[1])), (*lead, copies[0], sizes[0], copies[1], sizes[1]))
+    x = reshape(x, (*lead, copies[0] * sizes[0], copies[1] * sizes[1]))
+    x = shrink(x, (*whole, (0, kernel[0] * lengths[0]), (0, kernel[1] * lengths[1])))
+    x = reshape(x, (*lead, kernel[0], lengths[0], kernel[1], lengths[1]))
+    spans = [o * s for o, s in zip(out, stride, strict=True)]
+    x = shrink(x, (*whole, (0, kernel[0]), (0, spans[0]), (0, kernel[1]), (0, spans[1])))
+    if stride != (1, 1):
+        x = reshape(x, (*lead, kernel[0], out[0], stride[0], kernel[1], out[1], stride[1]))
+        x = shrink(x, (*whole, (0, kernel[0]), (0, out[0]), (0, 1), (0, kernel[1]), (0, out[1]), (0, 1)))
+        x = reshape(x, (*lead, kernel[0], out[0], kernel[1], out[1]))
+    return x
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """2-D convolution (cross-correlation, as everywhere in deep learning).
+
+    Args:
+        x: (batch, in, h, w) or (in, h, w).
+        weight: (out, in/groups, kh, kw).
+        bias: (out,) or None.
+        padding: zeros on each side, or "same" (stride 1) or "valid".
+
+    Returns:
+        (batch, out, oh, ow) with `oh = (h + 2*padding - dilation*(kh-1) - 1)//stride + 1`, without batch if x has none.
+
+    Raises ShapeError for sizes that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> conv2d(Tensor.arange(9).float().reshape(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
+    Tensor([[[[ 8., 12.],
+              [20., 24.]]]], dtype=float32)
+    """
+    _same_device("conv2d", x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(xs) == 3:
+        return conv2d(x.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    if len(xs) != 4 or len(ws) != 4:
+        raise ShapeError(f"conv2d: x is (batch, in, h, w) and weight (out, in/groups, kh, kw), not {xs} and {ws}")
+    n, channels, _, _ = xs
+    outs, inner, kh, kw = ws
+    if groups < 1 or channels % groups or outs % groups or inner != channels // groups:
+        raise ShapeError(
+            f"conv2d: x of shape {xs} has {channels} channels in {groups} groups, so the weight must have shape "
+            f"(multiple of {groups}, {channels}/{groups}, kh, kw), not {ws}"
+        )
+    if bias is not None and bias.uop.shape != (outs,):
+        raise ShapeError(f"conv2d: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
+    st, di = _pair("conv2d", "stride", stride), _pair("conv2d", "dilation", dilation)
+    a, b = common_dtype(x.uop, weight.uop)
+    a = pad(a, ((0, 0), (0, 0), *_conv_padding(padding, (kh, kw), st, di)))
+    u = _windows("conv2d", a, (kh, kw), st, di)
+    oh, ow = u.shape[3], u.shape[5]
+    g, co = groups, outs // groups
+    # (n, g, 1, oh, ow, ci, kh, kw) times (1, g, co, 1, 1, ci, kh, kw), summed over the last three
+    u = permute(u, (0, 3, 5, 1, 2, 4)) if g == 1 else u
+    if g == 1:
+        full: tuple[int, ...] = (n, co, oh, ow, inner, kh, kw)
+        left = reshape(u, (n, 1, oh, ow, inner, kh, kw))
+        right = reshape(b, (1, co, 1, 1, inner, kh, kw))
+    else:
+        full = (n, g, co, oh, ow, inner, kh, kw)
+        u = permute(reshape(u, (n, g, inner, kh, oh, kw, ow)), (0, 1, 4, 6, 2, 3, 5))
+        left = reshape(u, (n, g, 1, oh, ow, inner, kh, kw))
+        right = reshape(b, (1, g, co, 1, 1, inner, kh, kw))
+    m = len(full)
+    out = reduce_axis(expand(left, full) * expand(right, full), Op.ADD, (m - 3, m - 2, m - 1))
+    out = reshape(out, (n, outs, oh, ow))
+    if bias is not None:
+        out, c = common_dtype(out, bias.uop)
+        out = out + broadcast(reshape(c, (1, outs, 1, 1)), out.shape)
+    return _result(out, x, weight, bias)
+
+
+def _conv_padding(
+    padding: Pair | str, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    if not isinstance(padding, str):
+        p, q = _pair("conv2d", "padding", padding, 0)
+        return (p, p), (q, q)
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    if padding != "same":
+        raise ShapeError(f'conv2d: padding is an int, two ints, "same" or "valid", not {padding!r}')
+    if stride != (1, 1):
+        raise ShapeError(f'conv2d: padding="same" needs stride 1, not {stride}')
+    sides = [(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)]
+    return sides[0], sides[1]
+
+
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: int | str = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Tensor:
+    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
+    if x.ndim not in (2, 3) or weight.ndim != 3:
+        raise ShapeError(
+            f"conv1d: x is (batch, in, n) and weight (out, in/groups, k), not {x.shape} and {weight.shape}"
+        )
+    side: Pair | str = padding if isinstance(padding, str) else (0, padding)
+    out = conv2d(x.unsqueeze(-2), weight.unsqueeze(-2), bias, (1, stride), side, (1, dilation), groups)
+    return out.squeeze(-2)
+
+
+def _pool_args(
+    name: str, x: Tensor, kernel: Pair, stride: Pair | None, padding: Pair, ceil_mode: bool, dilation: Pair = 1
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int], tuple[tuple[int, int], ...]]:
+    """Kernel, stride, padding, dilation as pairs, and the padding with what ceil_mode adds at the end."""
+    if x.ndim not in (3, 4):
+        raise ShapeError(f"{name}: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
+    k, d, p = _pair(name, "kernel_size", kernel), _pair(name, "dilation", dilation), _pair(name, "padding", padding, 0)
+    s = k if stride is None else _pair(name, "stride", stride)
+    if any(2 * b > a for a, b in zip(k, p, strict=True)):
+        raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
+    sides = []
+    for n, a, st, b, e in zip(x.shape[-2:], k, s, p, d, strict=True):
+        extra = 0
+        room = n + 2 * b - e * (a - 1) - 1
+        # A last window may hang over the end, but not start in the padding.
+        if ceil_mode and room >= 0 and room % st and (room // st + 1) * st < n + b:
+            extra = st - room % st
+        sides.append((b, b + extra))
+    return k, s, p, d, tuple(sides)
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest value of each window of the last two axes; stride defaults to the kernel. Padding never wins.
+
+    Equal largest values in a window share the gradient evenly.
+
+    >>> from anneal.tensor import Tensor
+    >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
+    Tensor([[[ 5,  7],
+             [13, 15]]], dtype=int32)
+    """
+    k, s, _, d, sides = _pool_args("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation)
+    u = x.uop
+    if sides != ((0, 0), (0, 0)):
+        pairs = (*[(0, 0)] * (x.ndim - 2), *sides)
+        inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
+        u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
+    return x._new(_reduce_windows(_windows("max_pool2d", u, k, s, d), Op.MAX))
+
+
+def _reduce_windows(u: UOp, op: Op) -> UOp:
+    """(..., kh, oh, kw, ow) to (..., oh, ow)."""
+    n = len(u.shape)
+    return reshape(reduce_axis(u, op, (n - 4, n - 2)), (*u.shape[: n - 4], u.shape[n - 3], u.shape[n - 1]))
+
+
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window of the last two axes; stride defaults to the kernel.
+
+    With count_include_pad the zeros of the padding count; `divisor_override` replaces the count.
+
+    >>> from anneal.tensor import Tensor
+    >>> avg_pool2d(Tensor.arange(16).float().reshape(1, 4, 4), 2)
+    Tensor([[[ 2.5,  4.5],
+             [10.5, 12.5]]], dtype=float32)
+    """
+    _need_float("avg_pool2d", "x", x)
+    k, s, p, d, sides = _pool_args("avg_pool2d", x, kernel_size, stride, padding, ceil_mode)
+    lead = x.ndim - 2
+    pairs = (*[(0, 0)] * lead, *sides)
+    u = x.uop
+    total = _reduce_windows(_windows("avg_pool2d", pad(u, pairs), k, s, d), Op.ADD)
+    hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
+    if divisor_override is not None or not (hangs or (any(p) and not count_include_pad)):
+        count = divisor_override if divisor_override is not None else k[0] * k[1]
+        return x._new(total * (1.0 / count))
+    # What ceil_mode adds beyond the padding never counts.
+    counted = (
+        u.shape[-2:] if not count_include_pad else tuple([n + 2 * b for n, b in zip(u.shape[-2:], p, strict=True)])
+    )
+    border = sides if not count_include_pad else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
+    ones = pad(broadcast(const(u.dtype, 1), counted), border)
+    counts = _reduce_windows(_windows("avg_pool2d", ones, k, s, d), Op.ADD)
+    return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
+
+
+# -- normalisation ----------------------------------------------------------------------------------------------------
+
+
+def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+    """`(u - mean) / sqrt(variance + eps)` along `axes`, with mean and variance (their axes kept)."""
+    share = 1.0 / math.prod([u.shape[a] for a in axes])
+    mean = reduce_axis(u, Op.ADD, axes) * share
+    centred = u - expand(mean, u.shape)
+    variance = reduce_axis(centred * centred, Op.ADD, axes) * share
+    return centred * expand(alu(Op.RSQRT, (variance + eps,)), u.shape), mean, variance
+
+
+def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:
+    if weight is not None:
+        u = u * broadcast(weight.cast(u.dtype), u.shape)
+    return u if bias is None else u + broadcast(bias.cast(u.dtype), u.shape)
+
+
+def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor | None) -> tuple[int, ...]:
+    """The axes that `shape` names at the end of x's; raises ShapeError if it does not match."""
+    tail = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not tail or x.shape[-len(tail) :] != tail:
+        raise ShapeError(f"{name}: normalized_shape {tail} must be the last axes of x, whose shape is {x.shape}")
+    for p in params:
+        if p is not None and p.shape != tail:
+            raise ShapeError(f"{name}: weight and bias must have normalized_shape {tail}, not {p.shape}")
+    return tuple(range(x.ndim - len(tail), x.ndim))
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 (biased, plus eps) over the last axes, then times weight plus bias.
+
+    >>> from anneal.tensor import Tensor
+    >>> layer_norm(Tensor([[1.0, 2.0, 3.0]]), 3).numpy().round(4)
+    array([[-1.2247,  0.    ,  1.2247]], dtype=float32)
+    """
+    _need_float("layer_norm", "x", x)
+    _same_device("layer_norm", x, weight, bias)
+    axes = _trailing("layer_norm", x, normalized_shape, weight, bias)
+    u, _, _ = _centre_and_scale(x.uop, axes, eps)
+    return _result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
+
+
+def rms_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """`x / sqrt(mean(x*x) + eps)` over the last axes, times weight; eps defaults to the dtype's precision.
+
+    >>> from anneal.tensor import Tensor
+    >>> rms_norm(Tensor([3.0, 4.0]), 2).numpy().round(4)
+    array([0.8485, 1.1314], dtype=float32)
+    """
+    _need_float("rms_norm", "x", x)
+    _same_device("rms_norm", x, weight)
+    axes = _trailing("rms_norm", x, normalized_shape, weight)
+    u = x.uop
+    share = 1.0 / math.prod([u.shape[a] for a in axes])
+    square = reduce_axis(u * u, Op.ADD, axes) * share + (_EPSILON[u.dtype] if eps is None else eps)
+    return _result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
+
+
+_EPSILON: dict[DType, float] = {dtypes.float16: 2.0**-10, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}
+
+
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias (channels,)."""
+    _need_float("group_norm", "x", x)
+    _same_device("group_norm", x, weight, bias)
+    s = x.shape
+    if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
+        raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
+    grouped = (s[0], num_groups, x.numel() // (s[0] * num_groups))
+    u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
+    view = (1, s[1]) + (1,) * (len(s) - 2)
+    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
+    return _result(_affine(reshape(u, s), w, b), x, weight, bias)
+
+
+# Running statistics that were assigned and not computed yet; an optimiser's step computes them along with the rest.
+_RUNNING: weakref.WeakSet[Tensor] = weakref.WeakSet()
+
+
+def take_running_updates() -> list[Tensor]:
+    """The running statistics that still have a lazy update, which is then no longer remembered here."""
+    out = sorted(_RUNNING, key=id)
+    _RUNNING.clear()
+    return out
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 per channel (axis 1), then times weight plus bias, each of shape (channels,).
+
+    Training uses the batch's own statistics and moves the running ones towards them by `momentum` (with the unbiased
+    variance), by assignment. Otherwise the running statistics are used.
+
+    Raises ShapeError for shapes that do not fit, or a single value per channel in training.
+    """
+    _need_float("batch_norm", "x", x)
+    _same_device("batch_norm", x, running_mean, running_var, weight, bias)
+    s = x.shape
+    if len(s) < 2:
+        raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
+    for name, p in (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)):
+        if p is not None and p.shape != (s[1],):
+            raise ShapeError(f"batch_norm: {name} has shape {p.shape}, but x of shape {s} has {s[1]} channels (axis 1)")
+    view = (1, s[1]) + (1,) * (len(s) - 2)
+    w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ShapeError("batch_norm: without running statistics it must be training=True")
+        mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
+        u = (x.uop - broadcast(mean, s)) * broadcast(alu(Op.RSQRT, (var + eps,)), s)
+        return _result(_affine(u, w, b), x, weight, bias)
+    count = x.numel() // s[1]
+    if count < 2:
+        raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
+    u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
+    with no_grad():
+        for running, value in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
+            if running is not None:
+                old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
+                moved = UOp(Op.DETACH, new.dtype, (old * (1 - momentum) + new * momentum,))
+                running.assign(running._new_plain(moved))
+                _RUNNING.add(running)
+    return _result(_affine(u, w, b), x, weight, bias)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+
+    Raises ShapeError if p is not in [0, 1].
+
+    >>> from anneal.tensor import Tensor
+    >>> dropout(Tensor([1.0, 2.0]), 0.5, training=False)
+    Tensor([1., 2.], dtype=float32)
+    """
+    from anneal.tensor.random import random_bits
+
+    if not 0 <= p <= 1:
+        raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
+    if not training or p == 0:
+        return x
+    _need_float("dropout", "x", x)
+    u = x.uop
+    if p == 1:
+        return x._new(u * 0.0)
+    keep = random_bits(*u.shape, device=x.device).uop < round((1 - p) * 2**32)
+    return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query @ key.T * scale + mask) @ value over the last two axes.
+
+    Args:
+        query: (..., l, e); key: (..., s, e); value: (..., s, v).
+        attn_mask: broadcastable to (..., l, s): a bool mask (True takes part), or a float added to the scores.
+        is_causal: position i sees positions 0..i only.
+        scale: 1/sqrt(e) by default.
+        enable_gqa: repeat the heads (axis -3) of key and value to those of query.
+
+    Returns:
+        (..., l, v). A row whose every position is masked gives the mean of the values.
+
+    Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
+    """
+    name = "scaled_dot_product_attention"
+    _need_float(name, "query", query)
+    _same_device(name, query, key, value, attn_mask)
+    if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        if query.shape[-3] % key.shape[-3]:
+            raise ShapeError(f"{name}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
+        times = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
+    q, k, v = query.uop, key.uop, value.uop
+    if len(q.shape) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+        raise ShapeError(
+            f"{name}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
+            f"{query.shape}, {key.shape}, {value.shape}"
+        )
+    *lead, rows, e = q.shape
+    columns, n = k.shape[-2], len(lead)
+    full = (*lead, rows, columns, e)
+    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
+    scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
+    scores = scores * (1 / math.sqrt(e) if scale is None else scale)
+    low = const(scores.dtype, -1e30 if scores.dtype.bits > 16 else -6e4)
+    if is_causal:
+        if attn_mask is not None:
+            raise ShapeError(f"{name}: give attn_mask or is_causal=True, not both")
+        ones = (1,) * n
+        row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
+        column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
+        later = alu(Op.LT, (expand(row, scores.shape), expand(column, scores.shape)))
+        scores = alu(Op.WHERE, (later, low, scores))
+    elif attn_mask is not None:
+        mask = attn_mask.uop
+        padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
+        if any(m not in (1, s) for m, s in zip(padded, scores.shape, strict=False)) or len(padded) > len(scores.shape):
+            raise ShapeError(f"{name}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
+        mask = broadcast(mask, scores.shape)
+        if mask.dtype is _BOOL:
+            scores = alu(Op.WHERE, (mask, scores, low))
+        else:
+            scores = scores + mask.cast(scores.dtype)
+    # Values are weighted by the exponentials; one division per output replaces one per weight.
+    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
+    weights = alu(Op.EXP, (scores - expand(top, scores.shape),))
+    weights = weights / expand(reduce_axis(weights, Op.ADD, (n + 1,)), scores.shape)
+    if dropout_p:
+        weights = dropout(_result(weights, query, key, attn_mask), dropout_p).uop
+    d = v.shape[-1]
+    full = (*lead, rows, d, columns)
+    left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
+    right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
+    out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
+    return _result(out, query, key, value, attn_mask)
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+
+def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return x.mean()
+    if reduction == "sum":
+        return x.sum()
+    if reduction == "none":
+        return x
+    raise ShapeError(f'{name}: reduction is "mean", "sum" or "none", not {reduction!r}')
+
+
+def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
+    _need_float(name, "the input", x)
+    _same_device(name, x, target)
+    if x.shape != target.shape:
+        raise ShapeError(f"{name}: input and target must have one shape, not {x.shape} and {target.shape}")
+
+
+def _class_axis(name: str, x: Tensor) -> int:
+    if x.ndim == 0:
+        raise ShapeError(f"{name}: the input has shape (classes,) or (batch, classes, ...), not ()")
+    return 0 if x.ndim == 1 else 1
+
+
+def _target_shape(name: str, x: Tensor, target: Tensor, axis: int) -> None:
+    expected = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if target.shape != expected:
+        raise ShapeError(
+            f"{name}: for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
+            f"not {target.shape}"
+        )
+    if not target.uop.dtype.is_int:
+        raise DTypeError(f"{name}: class targets are integers, not {target.uop.dtype.name}")
+
+
+def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+    """Where the position along `axis` is the target's: a mask, so the gradient is elementwise and exact."""
+    index = reshape(target.cast(_INT32), (*shape[:axis], 1, *shape[axis + 1 :]))
+    classes = reshape(
+        UOp(Op.IOTA, _INT32, (), (shape[axis],)), tuple([n if i == axis else 1 for i, n in enumerate(shape)])
+    )
+    return alu(Op.EQ, (expand(classes, shape), expand(index, shape)))
+
+
+def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
+    """The one element along `axis` where `hits` holds (axis kept); 0 if there is none."""
+    return reduce_axis(alu(Op.WHERE, (hits, x, const(x.dtype, 0))), Op.ADD, (axis,))
+
+
+def _weighted(
+    name: str, losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
+) -> tuple[UOp, UOp | None]:
+    """Losses (class axis kept) times their class's weight, ignored ones zero; and what a mean divides by, if not a count."""
+    shape = hits.shape
+    share: UOp | None = None
+    if weight is not None:
+        if weight.shape != (shape[axis],):
+            raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {shape[axis]} classes")
+        w = reshape(weight.uop.cast(losses.dtype), tuple([n if i == axis else 1 for i, n in enumerate(shape)]))
+        share = _pick(expand(w, shape), hits, axis)
+        losses = losses * share
+    # An unsigned target cannot hold a negative ignore_index.
+    low, high = target.vmin, target.vmax
+    if ignore_index is not None and low is not None and high is not None and low <= ignore_index <= high:
+        kept = reshape(target.ne(ignore_index), losses.shape)
+        zero = const(losses.dtype, 0)
+        losses = alu(Op.WHERE, (kept, losses, zero))
+        share = kept.cast(losses.dtype) if share is None else alu(Op.WHERE, (kept, share, zero))
+    return losses, share
+
+
+def _class_loss(
+    name: str, x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any
+) -> Tensor:
+    flat = reshape(losses, (*losses.shape[:axis], *losses.shape[axis + 1 :]))
+    out = _result(flat, x, *others)
+    if reduction == "mean" and share is not None:
+        return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
+    return _reduce_loss(name, out, reduction)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Minus the log-probability that softmax(input) gives to the target.
+
+    Args:
+        input: logits, (classes,), (batch, classes) or (batch, classes, ...).
+        target: integer classes of input's shape without the class axis, or probabilities of input's shape.
+        weight: (classes,), a factor per class; a mean divides by the sum of the factors.
+        ignore_index: targets of this class count for nothing. None saves the test.
+        label_smoothing: mix the target with the uniform distribution.
+
+    Raises ShapeError or DTypeError if the target does not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> round(cross_entropy(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
+    0.417
+    """
+    name = "cross_entropy"
+    _need_float(name, "the input", input)
+    _same_device(name, input, target, weight)
+    if not 0 <= label_smoothing <= 1:
+        raise ShapeError(f"{name}: label_smoothing is between 0 and 1, not {label_smoothing}")
+    axis = _class_axis(name, input)
+    x, t = input.uop, target.uop
+    classes = x.shape[axis]
+    top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
+    z = x - expand(top, x.shape)
+    normaliser = alu(Op.LOG, (reduce_axis(alu(Op.EXP, (z,)), Op.ADD, (axis,)),))
+    if t.dtype.is_float:
+        if target.shape != input.shape:
+            raise ShapeError(f"{name}: probabilities have the input's shape {input.shape}, not {target.shape}")
+        t = t.cast(x.dtype)
+        if label_smoothing:
+            t = t * (1 - label_smoothing) + label_smoothing / classes
+        if weight is not None:
+            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+            t = t * broadcast(reshape(weight.uop.cast(x.dtype), view), x.shape)
+        losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
+        out = _class_loss(name, input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
+        return out.sum() / max(1, out.numel()) if reduction == "mean" else out
+    _target_shape(name, input, target, axis)
+    hits = _hits(t, x.shape, axis)
+    losses = normaliser - _pick(z, hits, axis)
+    losses, share = _weighted(name, losses, hits, t, weight, ignore_index, axis)
+    if label_smoothing:
+        spread = expand(normaliser, x.shape) - z
+        if weight is not None:
+            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+            spread = spread * expand(reshape(weight.uop.cast(x.dtype), view), x.shape)
+        smooth = reduce_axis(spread, Op.ADD, (axis,)) * (1.0 / classes)
+        smooth, _ = _weighted(name, smooth, hits, t, None, ignore_index, axis)
+        losses = losses * (1 - label_smoothing) + smooth * label_smoothing
+    return _class_loss(name, input, losses, share, axis, reduction, weight)
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
+    name = "nll_loss"
+    _need_float(name, "the input", input)
+    _same_device(name, input, target, weight)
+    axis = _class_axis(name, input)
+    _target_shape(name, input, target, axis)
+    hits = _hits(target.uop, input.uop.shape, axis)
+    losses = alu(Op.NEG, (_pick(input.uop, hits, axis),))
+    losses, share = _weighted(name, losses, hits, target.uop, weight, ignore_index, axis)
+    return _class_loss(name, input, losses, share, axis, reduction, weight)
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The squared difference.
+
+    >>> from anneal.tensor import Tensor
+    >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
+    2.0
+    """
+    _same_shape("mse_loss", input, target)
+    d = input - target
+    return _reduce_loss("mse_loss", d * d, reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The absolute difference."""
+    _same_shape("l1_loss", input, target)
+    return _reduce_loss("l1_loss", (input - target).abs(), reduction)
+
+
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
+    _same_shape("huber_loss", input, target)
+    if delta <= 0:
+        raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
+    d = (input - target).abs()
+    return _reduce_loss("huber_loss", (d < delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
+
+
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    _same_shape("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
+    d = (input - target).abs()
+    return _reduce_loss("smooth_l1_loss", (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch."""
+    _same_shape("binary_cross_entropy", input, target)
+    yes, no = input.log().maximum(-100.0), (1.0 - input).log().maximum(-100.0)
+    losses = -(target * yes + (1.0 - target) * no)
+    return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy(sigmoid(input), target)` without overflow; `pos_weight` multiplies the positive term.
+
+    >>> from anneal.tensor import Tensor
+    >>> round(binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0])).item(), 4)
+    0.6931
+    """
+    name = "binary_cross_entropy_with_logits"
+    _same_shape(name, input, target)
+    # log(1 + exp(-x)) = max(-x, 0) + log(1 + exp(-|x|))
+    away = (-(input.abs())).exp().log1p() + (-input).maximum(0.0)
+    factor = 1.0 if pos_weight is None else target * (pos_weight - 1.0) + 1.0
+    losses = (1.0 - target) * input + away * factor
+    return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
+
+    With log_target the target is given as log-probabilities too. A target of 0 contributes 0.
+    """
+    _same_shape("kl_div", input, target)
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        zero = target == 0.0
+        losses = target * (zero.where(1.0, target).log() - input)
+    if reduction == "batchmean":
+        return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
+    return _reduce_loss("kl_div", losses, reduction)

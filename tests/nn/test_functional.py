@@ -1,0 +1,291 @@
+"""The functions of neural networks against torch: values and gradients, over a table of cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.backend.cpu.reference import evaluate
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+torch = pytest.importorskip("torch")
+TF = torch.nn.functional
+rng = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return rng.standard_normal(shape)
+
+
+def positive(*shape: int) -> np.ndarray[Any, Any]:
+    return rng.uniform(0.1, 0.9, shape)
+
+
+def classes(n: int, *shape: int) -> np.ndarray[Any, Any]:
+    return rng.integers(0, n, shape)
+
+
+def chances(*shape: int) -> np.ndarray[Any, Any]:
+    x = rng.uniform(0.1, 1, shape)
+    return x / x.sum(1, keepdims=True)
+
+
+def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> None:
+    """Values and all gradients of float64 arguments agree with torch's."""
+    a = [Tensor(x.astype(np.int32) if x.dtype == np.int64 else x, requires_grad=x.dtype == np.float64) for x in arrays]
+    t = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in arrays]
+    y, z = ours(*a), theirs(*t)
+    assert y.shape == tuple(z.shape)
+    weight = rng.standard_normal(y.shape)
+    y.backward(Tensor(weight, dtype="float64"))
+    z.backward(torch.tensor(weight).reshape(z.shape))
+    wanting = [(i, x) for i, x in enumerate(a) if x.grad is not None]
+    got = evaluate([y.uop, *[x.grad.uop for _, x in wanting]])
+    np.testing.assert_allclose(got[0], z.detach().numpy(), rtol=1e-9, atol=1e-11)
+    assert [i for i, x in enumerate(t) if x.grad is not None] == [i for i, _ in wanting]
+    for (i, _), g in zip(wanting, got[1:], strict=True):
+        np.testing.assert_allclose(g, t[i].grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=f"gradient of argument {i}")
+
+
+CONVOLUTIONS = [
+    ((2, 3, 5, 6), (4, 3, 3, 3), {}),
+    ((2, 3, 5, 6), (4, 3, 3, 2), {"stride": 2}),
+    ((1, 4, 7, 7), (6, 2, 3, 3), {"stride": (2, 3), "padding": (1, 2), "groups": 2}),
+    ((2, 2, 8, 7), (2, 2, 3, 2), {"dilation": (2, 3)}),
+    ((2, 4, 6, 6), (4, 1, 3, 3), {"groups": 4, "padding": "same"}),
+    ((1, 1, 9, 9), (1, 1, 2, 2), {"stride": 5}),
+    ((2, 3, 4, 4), (5, 3, 1, 1), {}),
+    ((2, 3, 4, 4), (5, 3, 1, 1), {"stride": 2}),
+    ((2, 3, 4, 4), (5, 3, 2, 2), {"stride": 2}),
+    ((3, 4, 4), (2, 3, 3, 3), {"padding": 1}),
+]
+
+
+@pytest.mark.parametrize(("x", "w", "options"), CONVOLUTIONS, ids=str)
+def test_conv2d(x: tuple[int, ...], w: tuple[int, ...], options: dict[str, Any]) -> None:
+    check(
+        lambda a, b, c: F.conv2d(a, b, c, **options),
+        lambda a, b, c: TF.conv2d(a, b, c, **options),
+        normal(*x),
+        normal(*w),
+        normal(w[0]),
+    )
+
+
+def test_conv1d() -> None:
+    options: dict[str, Any] = {"stride": 2, "padding": 1, "dilation": 2}
+    check(
+        lambda a, b: F.conv1d(a, b, **options),
+        lambda a, b: TF.conv1d(a, b, **options),
+        normal(2, 3, 9),
+        normal(4, 3, 3),
+    )
+
+
+POOLS = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 2},
+    {"kernel_size": 3, "stride": 1, "padding": 1},
+    {"kernel_size": (2, 3), "stride": (3, 2), "padding": (1, 0)},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": 2, "ceil_mode": True},
+]
+
+
+@pytest.mark.parametrize("options", POOLS, ids=str)
+def test_pooling(options: dict[str, Any]) -> None:
+    x = normal(2, 3, 7, 8)
+    check(lambda a: F.max_pool2d(a, **options), lambda a: TF.max_pool2d(a, **options), x)
+    check(lambda a: F.avg_pool2d(a, **options), lambda a: TF.avg_pool2d(a, **options), x)
+    check(
+        lambda a: F.avg_pool2d(a, **options, count_include_pad=False),
+        lambda a: TF.avg_pool2d(a, **options, count_include_pad=False),
+        x,
+    )
+
+
+def test_max_pool_with_dilation() -> None:
+    check(lambda a: F.max_pool2d(a, 2, 1, dilation=2), lambda a: TF.max_pool2d(a, 2, 1, dilation=2), normal(1, 2, 6, 6))
+
+
+def test_a_pool_of_ints_and_without_batch() -> None:
+    x = rng.integers(-9, 9, (2, 4, 4)).astype(np.int32)
+    assert evaluate([F.max_pool2d(Tensor(x), 3, 1, 1).uop])[0].dtype == np.int32
+
+
+def test_normalisation() -> None:
+    x, w, b = normal(4, 3, 5), normal(3, 5), normal(3, 5)
+    check(lambda a, c, d: F.layer_norm(a, (3, 5), c, d), lambda a, c, d: TF.layer_norm(a, (3, 5), c, d), x, w, b)
+    check(lambda a, c: F.rms_norm(a, 5, c, 1e-6), lambda a, c: TF.rms_norm(a, (5,), c, 1e-6), x, normal(5))
+    check(lambda a: F.rms_norm(a, 5), lambda a: TF.rms_norm(a, (5,)), x)
+    check(
+        lambda a, c, d: F.group_norm(a, 2, c, d),
+        lambda a, c, d: TF.group_norm(a, 2, c, d),
+        normal(2, 4, 3, 3),
+        normal(4),
+        normal(4),
+    )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm(training: bool) -> None:
+    x, w, b, m, v = normal(4, 3, 2, 2), normal(3), normal(3), normal(3), positive(3)
+    ours, theirs = [Tensor(m), Tensor(v)], [torch.tensor(m), torch.tensor(v)]
+    check(
+        lambda a, c, d: F.batch_norm(a, ours[0], ours[1], c, d, training),
+        lambda a, c, d: TF.batch_norm(a, theirs[0], theirs[1], c, d, training),
+        x,
+        w,
+        b,
+    )
+    for o, t in zip(evaluate([o.uop for o in ours]), theirs, strict=True):
+        np.testing.assert_allclose(o, t.numpy(), rtol=1e-9)
+
+
+def test_linear_and_embedding() -> None:
+    check(F.linear, TF.linear, normal(2, 3, 4), normal(5, 4), normal(5))
+    check(F.linear, TF.linear, normal(4), normal(5, 4))
+    check(F.embedding, TF.embedding, classes(7, 2, 5), normal(7, 3))
+    check(lambda i, w: F.embedding(i, w, 2), lambda i, w: TF.embedding(i, w, 2), classes(4, 9), normal(4, 3))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention(causal: bool) -> None:
+    q, k, v = normal(2, 3, 5, 4), normal(2, 3, 6, 4), normal(2, 3, 6, 2)
+    options: dict[str, Any] = {"is_causal": causal}
+    ours, theirs = F.scaled_dot_product_attention, TF.scaled_dot_product_attention
+    check(lambda *a: ours(*a, **options), lambda *a: theirs(*a, **options), q, k, v)
+    check(lambda *a: ours(*a, scale=0.3, **options), lambda *a: theirs(*a, scale=0.3, **options), q, k, v)
+
+
+def test_attention_masks_and_shared_heads() -> None:
+    ours, theirs = F.scaled_dot_product_attention, TF.scaled_dot_product_attention
+    q, k, v = normal(2, 4, 5, 4), normal(2, 4, 6, 4), normal(2, 4, 6, 2)
+    mask = rng.random((5, 6)) < 0.7
+    mask[:, 0] = True
+    check(lambda *a: ours(*a, attn_mask=Tensor(mask)), lambda *a: theirs(*a, attn_mask=torch.tensor(mask)), q, k, v)
+    check(lambda a, b, c, m: ours(a, b, c, m), lambda a, b, c, m: theirs(a, b, c, m), q, k, v, normal(2, 1, 5, 6))
+    check(
+        lambda *a: ours(*a, enable_gqa=True),
+        lambda *a: theirs(*a, enable_gqa=True),
+        q,
+        normal(2, 2, 6, 4),
+        normal(2, 2, 6, 2),
+    )
+
+
+CLASS_LOSSES = [{}, {"reduction": "sum"}, {"reduction": "none"}, {"ignore_index": 2}, {"label_smoothing": 0.1}]
+
+
+@pytest.mark.parametrize("options", CLASS_LOSSES, ids=str)
+@pytest.mark.parametrize("shape", [(6, 5), (2, 5, 3), (5,)], ids=str)
+def test_cross_entropy(options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    target = classes(5, *[n for i, n in enumerate(shape) if i != min(1, len(shape) - 1)])
+    if len(shape) > 1:
+        target.flat[0] = 2
+        target.flat[1] = 1
+    elif "ignore_index" in options:
+        target = np.array(1)
+    check(
+        lambda a, t: F.cross_entropy(a, t, **options),
+        lambda a, t: TF.cross_entropy(a, t, **options),
+        normal(*shape),
+        target,
+    )
+    if "label_smoothing" not in options:
+        check(
+            lambda a, t: F.nll_loss(a, t, **options), lambda a, t: TF.nll_loss(a, t, **options), normal(*shape), target
+        )
+
+
+@pytest.mark.parametrize("options", CLASS_LOSSES, ids=str)
+def test_cross_entropy_with_class_weights(options: dict[str, Any]) -> None:
+    x, target, w = normal(6, 5), np.array([0, 1, 2, 3, 4, 2]), positive(5)
+    ours, theirs = Tensor(w), torch.tensor(w)
+    check(
+        lambda a, t: F.cross_entropy(a, t, weight=ours, **options),
+        lambda a, t: TF.cross_entropy(a, t, weight=theirs, **options),
+        x,
+        target,
+    )
+
+
+def test_cross_entropy_with_probabilities() -> None:
+    for options in ({}, {"reduction": "none"}, {"label_smoothing": 0.2}):
+        check(
+            lambda a, t, o=options: F.cross_entropy(a, t, **o),  # type: ignore[misc]
+            lambda a, t, o=options: TF.cross_entropy(a, t, **o),  # type: ignore[misc]
+            normal(4, 5, 2),
+            chances(4, 5, 2),
+        )
+
+
+def test_cross_entropy_is_stable() -> None:
+    x = np.array([[1e4, 0.0, -1e4]])
+    loss = F.cross_entropy(Tensor(x), Tensor([1]))
+    assert evaluate([loss.uop])[0] == pytest.approx(1e4)
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_other_losses(reduction: str) -> None:
+    x, y = normal(4, 3), normal(4, 3)
+    for name in ("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits"):
+        check(
+            lambda a, b, n=name: getattr(F, n)(a, b, reduction=reduction),  # type: ignore[misc]
+            lambda a, b, n=name: getattr(TF, n)(a, b, reduction=reduction),  # type: ignore[misc]
+            x,
+            y,
+        )
+    t = positive(4, 3)
+    check(
+        lambda a: F.binary_cross_entropy(a, Tensor(t), reduction=reduction),
+        lambda a: TF.binary_cross_entropy(a, torch.tensor(t), reduction=reduction),
+        positive(4, 3),
+    )
+    check(
+        lambda a, b: F.kl_div(a, b, reduction=reduction),
+        lambda a, b: TF.kl_div(a, b, reduction=reduction),
+        x,
+        positive(4, 3),
+    )
+    check(
+        lambda a, b: F.kl_div(a, b, reduction=reduction, log_target=True),
+        lambda a, b: TF.kl_div(a, b, reduction=reduction, log_target=True),
+        x,
+        y,
+    )
+
+
+def test_dropout() -> None:
+    x = Tensor(np.ones((1000,), np.float32))
+    got = evaluate([F.dropout(x, 0.25).uop])[0]
+    assert set(np.unique(got)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert 0.70 < (got > 0).mean() < 0.80
+    assert F.dropout(x, 0.25, training=False) is x
+    assert not evaluate([F.dropout(x, 1.0).uop])[0].any()
+
+
+def test_errors_name_the_shapes() -> None:
+    x = Tensor.zeros(2, 3, 4, 4)
+    with pytest.raises(ShapeError, match=r"3 channels in 1 groups"):
+        F.conv2d(x, Tensor.zeros(4, 2, 3, 3))
+    with pytest.raises(ShapeError, match="does not fit"):
+        F.conv2d(x, Tensor.zeros(4, 3, 5, 5))
+    with pytest.raises(ShapeError, match="half the kernel"):
+        F.max_pool2d(x, 2, padding=2)
+    with pytest.raises(ShapeError, match="normalized_shape"):
+        F.layer_norm(x, 5)
+    with pytest.raises(ShapeError, match=r"class targets have shape \(2,\)"):
+        F.cross_entropy(Tensor.zeros(2, 3), Tensor([1, 2, 3]))
+    with pytest.raises(DTypeError, match="float"):
+        F.cross_entropy(Tensor([[1, 2]]), Tensor([1]))
+    with pytest.raises(ShapeError, match="reduction"):
+        F.mse_loss(Tensor([1.0]), Tensor([1.0]), reduction="median")
+    with pytest.raises(ShapeError, match="one shape"):
+        F.mse_loss(Tensor([1.0]), Tensor([1.0, 2.0]))
