@@ -23,7 +23,7 @@ import functools
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 
@@ -34,7 +34,7 @@ from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.tensor._movement import expand, reshape
-from anneal.uop import DType, Op, UOp, alu, by_name, const, dtypes, promote, toposort
+from anneal.uop import DType, Op, UOp, alu, by_name, const, dtypes, promote
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -45,7 +45,6 @@ __all__ = [
     "as_dtype",
     "broadcast_shapes",
     "default_device",
-    "differentiable",
     "grad_enabled",
     "leaf_nodes",
     "leaves",
@@ -199,7 +198,7 @@ def _ragged(data: Any) -> str | None:
     """Where a nested list stops being a box, in words; None if it is one."""
     level: list[tuple[str, Any]] = [("", data)]
     while level and any(isinstance(x, (list, tuple)) for _, x in level):
-        sizes = {}
+        sizes: dict[int | None, str] = {}
         for where, x in level:
             sizes.setdefault(len(x) if isinstance(x, (list, tuple)) else None, where)
         if len(sizes) > 1:
@@ -255,35 +254,6 @@ def storage_of(u: UOp) -> Storage | None:
         return None
     storage: Storage = u.arg
     return storage
-
-
-def differentiable(root: UOp, stops: Iterable[UOp] = ()) -> UOp:
-    """`root` with every buffer that was computed from something wanting a gradient replaced by that computation.
-
-    What is already in memory is a dead end for the gradient; its `origin` is where the way goes on. Nodes in `stops`
-    (the leaves) stay as they are, with all below them.
-    """
-    done = {u: u for u in stops}
-    pending = [root]
-    while pending:
-        waiting = []
-        for u in toposort((pending[-1],), until=done.__contains__):
-            if u.op is Op.BUFFER:
-                origin = u.arg.origin
-                if origin is None:
-                    done[u] = u
-                elif origin in done:
-                    done[u] = reshape(done[origin], u.shape)
-                else:
-                    waiting.append(origin)
-            elif all(s in done for s in u.src):
-                src = tuple([done[s] for s in u.src])
-                done[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
-        if waiting:
-            pending.extend(waiting)
-        else:
-            pending.pop()
-    return done[root]
 
 
 def wrap_array(array: Array, device: str) -> UOp:

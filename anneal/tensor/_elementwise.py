@@ -249,7 +249,8 @@ class Elementwise(TensorBase):
         >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
         Tensor([2.5], dtype=float32)
         """
-        return self + (self._lift("lerp", end) - self) * weight
+        apart = self._lift("lerp", end) - self
+        return self + apart * weight
 
     def __add__(self, other: Operand) -> Self:
         return self._binary("add", Op.ADD, other)
@@ -663,7 +664,7 @@ class Elementwise(TensorBase):
         """
         o = self._lift("logaddexp", other)
         top = self.maximum(o).detach()
-        safe = (top.abs() == math.inf)._choose(0.0, top)
+        safe = top.isinf()._choose(0.0, top)
         return ((self - safe).exp() + (o - safe).exp()).log() + safe
 
     # -- activations ----------------------------------------------------------------------------------------------

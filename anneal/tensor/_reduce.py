@@ -284,7 +284,7 @@ class Reduce(Views):
         x = self._new(self._real())
         self._check("logsumexp", axis)
         top = self._top(x, axis)
-        top = (top.abs() == math.inf)._choose(0.0, top)
+        top = top.isinf()._choose(0.0, top)
         total = (x - top).exp().sum(axis, True).log() + top
         return total if keepdim else self._drop(total, axis)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
@@ -21,6 +21,9 @@ from anneal.tensor._base import (
 )
 from anneal.tensor._elementwise import Elementwise
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
+
+if TYPE_CHECKING:
+    from anneal.tensor._tensor import Tensor
 
 __all__ = ["Views"]
 
@@ -376,7 +379,9 @@ class Views(Elementwise):
         if isinstance(padding, int):
             return ((padding, padding),) * n
         if any(isinstance(p, (tuple, list)) for p in padding):
-            given = [int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding]
+            given: list[tuple[int, ...]] = [
+                int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
+            ]
             if len(given) != n or any(len(p) != 2 for p in given):
                 raise ShapeError(f"pad: shape {self.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
             return tuple([(p[0], p[1]) for p in given])
@@ -472,7 +477,7 @@ class Views(Elementwise):
             begin += n
         return self._new(parts[0].uop.cast(dtype) if out is None else out, *parts)
 
-    def cat(self: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Self:
+    def cat(self: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
         """Tensors one after the other along an axis (0 if none is named); other sizes must agree.
 
         Called on a list, `Tensor.cat([a, b], dim=1)`, or on a tensor, `a.cat(b, dim=1)`.
@@ -497,7 +502,7 @@ class Views(Elementwise):
     concat = cat
     concatenate = cat
 
-    def stack(self: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Self:
+    def stack(self: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
         """Tensors of one shape along a new axis (0 if none is named).
 
         >>> from anneal.tensor import Tensor

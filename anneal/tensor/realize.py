@@ -120,7 +120,7 @@ def realize(tensors: Sequence[Tensor]) -> None:
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
         for t, u in zip(group, realize_uops([t.uop for t in group], name), strict=True):
-            t.uop = u
+            t._settle(u)
             own(t)
             for watch in realized_watch:
                 watch.append(weakref.ref(t))
