@@ -172,7 +172,7 @@ def _lowering_div(u: Any, ctx: Any) -> Any:
     if s1.op is _CONST and s0.dtype.is_float:
         # x:float / c -> by_inverse(x, c)
         r = by_inverse(s0, s1)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:float / c -> by_inverse(x, c)')
     return None
 

@@ -126,18 +126,14 @@ def _top_down(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder:
                     break
             head[u] = n
         pending = [s for s in n.src if s not in done]
-        if pending:
-            if not again and any(s in head for s in pending):
-                # the result holds the very node it replaces, which this pass leaves as it is
-                for s in pending:
-                    if s in head:
-                        done[s] = s
-                continue
-            if any(s in head for s in pending):
-                raise _loop("(see the node)", u)
-            stack.extend(reversed(pending))
+        opened = [s for s in pending if s in head]
+        if opened and again:
+            raise _loop("(see the node)", u)
+        if len(pending) > len(opened):
+            stack.extend(reversed([s for s in pending if s not in head]))
             continue
-        done[u] = n.replace(src=tuple([done[s] for s in n.src])) if n.src else n
+        # a result that holds the very node it replaces keeps it as it is
+        done[u] = n.replace(src=tuple([done.get(s, s) for s in n.src])) if n.src else n
         stack.pop()
     return done[sink]
 

@@ -387,19 +387,22 @@ class _Writer:
         e = _expr(self.rule.result, self.where)
         if self.table.kind == "gradient":
             if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
-                return self._maybe(self._python(e.elts[0].value), "{}")
+                return self._maybe(self._python(e.elts[0].value), "r")
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
             return [f"return ({', '.join(code)}{',' if len(code) == 1 else ''})"]
-        form = "{}" if self.table.kind == "fold" else f"({{}}, {self.rule.text!r})"
         if isinstance(e, ast.Set):
-            return self._maybe(self._python(e.elts[0]), form.format(f"const({self.dtype}, {{}})"))
+            return self._maybe(self._python(e.elts[0]), self._named(f"const({self.dtype}, r)"))
         if isinstance(e, ast.Call) and _call_parts(e)[0] is None:
-            return self._maybe(self._build(e, self.dtype), form)
-        return [f"return {form.format(self._build(e, self.dtype))}"]
+            test = "r is not None and r is not u" if self.table.kind == "rewrite" else "r is not None"
+            return self._maybe(self._build(e, self.dtype), self._named("r"), test)
+        return [f"return {self._named(self._build(e, self.dtype))}"]
 
-    def _maybe(self, value: str, form: str) -> list[str]:
-        return [f"r = {value}", "if r is not None:", f"    return {form.format('r')}"]
+    def _named(self, result: str) -> str:
+        return result if self.table.kind == "fold" else f"({result}, {self.rule.text!r})"
+
+    def _maybe(self, value: str, result: str, test: str = "r is not None") -> list[str]:
+        return [f"r = {value}", f"if {test}:", f"    return {result}"]
 
     def _python(self, e: ast.expr) -> str:
         """Guards and `{...}`: Python as written, with bound names and v(), lo(), hi() put in place."""

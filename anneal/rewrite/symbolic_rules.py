@@ -34,12 +34,12 @@ def _symbolic_add(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # x:int + y -> ordered(u)
         r = ordered(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int + y -> ordered(u)')
     if s1.dtype.is_int:
         # x:int + y -> ordered(u)
         r = ordered(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int + y -> ordered(u)')
     return None
 
@@ -49,7 +49,7 @@ def _symbolic_sub(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # x:int - y -> ordered(u)
         r = ordered(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int - y -> ordered(u)')
     return None
 
@@ -59,7 +59,7 @@ def _symbolic_mul(u: Any, ctx: Any) -> Any:
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int * c -> ordered(u)
         r = ordered(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int * c -> ordered(u)')
     return None
 
@@ -69,7 +69,7 @@ def _symbolic_neg(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # -x:int -> ordered(u)
         r = ordered(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, '-x:int -> ordered(u)')
     return None
 
@@ -80,7 +80,7 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
         if s0.dtype.is_int:
             # x:int // c -> divided(x, c)
             r = divided(s0, s1)
-            if r is not None:
+            if r is not None and r is not u:
                 return (r, 'x:int // c -> divided(x, c)')
         if s0.op is Op.MOD:
             s0_0, s0_1 = s0.src
@@ -95,7 +95,7 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
     if s1.op is _CONST and s0.dtype.is_int:
         # x:int % c -> remainder(x, c)
         r = remainder(s0, s1)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int % c -> remainder(x, c)')
     return None
 
@@ -105,7 +105,7 @@ def _symbolic_lt(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # x:int < y -> compared(x, y)
         r = compared(s0, s1)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int < y -> compared(x, y)')
     return None
 
@@ -115,12 +115,12 @@ def _symbolic_eq(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # x:int == y -> equated(x, y)
         r = equated(s0, s1)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int == y -> equated(x, y)')
     if s1.dtype.is_int:
         # x:int == y -> equated(x, y)
         r = equated(s1, s0)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int == y -> equated(x, y)')
     return None
 
@@ -130,12 +130,12 @@ def _symbolic_ne(u: Any, ctx: Any) -> Any:
     if s0.dtype.is_int:
         # x:int != y -> unequal(x, y)
         r = unequal(s0, s1)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int != y -> unequal(x, y)')
     if s1.dtype.is_int:
         # x:int != y -> unequal(x, y)
         r = unequal(s1, s0)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:int != y -> unequal(x, y)')
     return None
 
@@ -145,12 +145,12 @@ def _symbolic_and(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool & y -> conjunction(u)
         r = conjunction(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:bool & y -> conjunction(u)')
     if s1.dtype is dtypes.bool_:
         # x:bool & y -> conjunction(u)
         r = conjunction(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:bool & y -> conjunction(u)')
     return None
 
@@ -160,12 +160,12 @@ def _symbolic_or(u: Any, ctx: Any) -> Any:
     if s0.dtype is dtypes.bool_:
         # x:bool | y -> disjunction(u)
         r = disjunction(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:bool | y -> disjunction(u)')
     if s1.dtype is dtypes.bool_:
         # x:bool | y -> disjunction(u)
         r = disjunction(u)
-        if r is not None:
+        if r is not None and r is not u:
             return (r, 'x:bool | y -> disjunction(u)')
     return None
 

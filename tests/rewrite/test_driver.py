@@ -1,0 +1,120 @@
+"""The driver: order, recording, loops, depth."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from anneal.errors import CompilerError
+from anneal.rewrite import graph_rewrite, simplify, substitute
+from anneal.uop import Op, UOp, const, dtypes, toposort
+
+F32, I32 = dtypes.float32, dtypes.int32
+X, Y = UOp(Op.PARAM, F32, (), (0, ())), UOp(Op.PARAM, F32, (), (1, ()))
+
+
+def chain(depth: int, op: Op = Op.SIN) -> UOp:
+    u = X
+    for _ in range(depth):
+        u = UOp(op, F32, (u,))
+    return u
+
+
+def test_sources_are_rewritten_before_the_nodes_that_use_them() -> None:
+    seen: list[UOp] = []
+    table = {Op.SIN: lambda u, ctx: seen.append(u)}
+    root = UOp(Op.ADD, F32, (chain(2), X.alu(Op.COS)))
+    assert graph_rewrite(root, table) is root
+    assert [u.src[0].op for u in seen] == [Op.PARAM, Op.SIN]
+
+
+def test_a_result_is_visited_in_its_turn_unless_told_not_to() -> None:
+    table = {Op.SIN: lambda u, ctx: (u.src[0].alu(Op.COS), "sin"), Op.COS: lambda u, ctx: (u.src[0].alu(Op.TAN), "cos")}
+    assert graph_rewrite(X.alu(Op.SIN), table) is X.alu(Op.TAN)
+    assert graph_rewrite(X.alu(Op.SIN), table, again=False) is X.alu(Op.COS)
+    assert graph_rewrite(X.alu(Op.SIN), table, bottom_up=False) is X.alu(Op.TAN)
+    assert graph_rewrite(X.alu(Op.SIN), table, bottom_up=False, again=False) is X.alu(Op.COS)
+
+
+def test_top_down_sees_the_node_before_its_sources() -> None:
+    table = {Op.SIN: lambda u, ctx: (u.src[0], "drop")}
+    seen: list[str] = []
+    graph_rewrite(chain(3), table, recorder=lambda a, b, rule: seen.append(rule), bottom_up=False)
+    assert seen == ["drop"] * 3
+
+
+def test_the_first_table_wins() -> None:
+    one: dict[Op, Any] = {Op.SIN: lambda u, ctx: (X, "one")}
+    two: dict[Op, Any] = {Op.SIN: lambda u, ctx: (Y, "two"), Op.COS: lambda u, ctx: (Y, "two")}
+    assert graph_rewrite(Y.alu(Op.SIN), (one, two)) is X
+    assert graph_rewrite(X.alu(Op.COS), (one, two)) is Y
+
+
+def test_the_recorder_hears_before_after_and_the_rule() -> None:
+    told: list[tuple[UOp, UOp, str]] = []
+    table = {Op.SIN: lambda u, ctx: (u.src[0], "sin(x) -> x")}
+    graph_rewrite(chain(2), table, recorder=lambda *event: told.append(event))
+    assert told == [(X.alu(Op.SIN), X, "sin(x) -> x")]  # the outer sine became the inner one, which was done
+
+
+def test_the_symbolic_recorder_hears_the_rule_as_the_file_writes_it() -> None:
+    told: list[str] = []
+    i = UOp(Op.RANGE, I32, (const(I32, 48),), (0, "loop"))
+    raw = UOp(Op.IDIV, I32, (UOp(Op.ADD, I32, (i * 6, const(I32, 2))), const(I32, 3)))
+    assert simplify(raw, recorder=lambda a, b, rule: told.append(rule)) is i * 2
+    assert told == ["x:int // c -> divided(x, c)"]
+
+
+def test_ctx_is_handed_to_rules() -> None:
+    assert graph_rewrite(X.alu(Op.SIN), {Op.SIN: lambda u, ctx: (ctx[u.src[0]], "ctx")}, ctx={X: Y}) is Y
+
+
+@pytest.mark.parametrize("bottom_up", [True, False])
+def test_rules_that_chase_each_other_are_an_error(bottom_up: bool) -> None:
+    table = {Op.SIN: lambda u, ctx: (u.src[0].alu(Op.COS), "a"), Op.COS: lambda u, ctx: (u.src[0].alu(Op.SIN), "b")}
+    with pytest.raises(CompilerError, match="leads back"):
+        graph_rewrite(X.alu(Op.SIN), table, bottom_up=bottom_up)
+
+
+@pytest.mark.parametrize("bottom_up", [True, False])
+def test_a_result_that_holds_its_own_node_is_an_error_or_stays(bottom_up: bool) -> None:
+    table = {Op.SIN: lambda u, ctx: (u.alu(Op.COS), "wrap")}
+    with pytest.raises(CompilerError, match="leads back"):
+        graph_rewrite(X.alu(Op.SIN), table, bottom_up=bottom_up)
+    wrapped = graph_rewrite(X.alu(Op.SIN), table, bottom_up=bottom_up, again=False)
+    assert wrapped is X.alu(Op.SIN).alu(Op.COS)
+
+
+@pytest.mark.parametrize("bottom_up", [True, False])
+def test_depth_20000_is_rewritten_without_recursion(bottom_up: bool) -> None:
+    new = graph_rewrite(chain(20_000), {Op.SIN: lambda u, ctx: (u.src[0].alu(Op.COS), "cos")}, bottom_up=bottom_up)
+    assert len(toposort((new,))) == 20_001
+    assert new.op is Op.COS
+
+
+def test_time_grows_with_the_graph_and_no_faster() -> None:
+    def graph(n: int) -> UOp:
+        u = X
+        for i in range(n // 2):
+            u = UOp(Op.ADD, F32, (UOp(Op.SIN, F32, (u,)), u if i % 2 else X))
+        return u
+
+    def seconds(n: int) -> float:
+        root = graph(n)
+        start = time.perf_counter()
+        graph_rewrite(root, {Op.SIN: lambda u, ctx: (u.src[0].alu(Op.COS), "cos")})
+        return time.perf_counter() - start
+
+    small = min(seconds(10_000) for _ in range(3))
+    assert seconds(100_000) < 30 * small
+
+
+def test_substitute_replaces_nodes_and_folds() -> None:
+    i, j = (UOp(Op.VARIABLE, I32, (), (n, 0, 9)) for n in "ij")
+    assert substitute(i * 4 + j, {j: const(I32, 0)}) is i * 4
+    assert substitute((i + 1, j), {i: j}) == (j + 1, j)
+    assert substitute(i + j, {i: j, j: i}) is j + i
+    deep = substitute(chain(20_000), {X: Y})
+    assert toposort((deep,))[0] is Y
