@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Any
 from unittest import mock
@@ -46,12 +47,12 @@ class Step:
 
     def __init__(self, config: Config, device: str) -> None:
         from anneal.backend import get_device
-        from anneal.tensor import Tensor, jit, set_default_device
+        from anneal.tensor import jit, realize, set_default_device
 
         set_default_device(device)
         self.device = get_device(device)
         self.model, self.optimiser, self.x, self.y = prepare(config)
-        Tensor.realize(self.x, self.y)
+        realize([self.x, self.y])
         self.step = jit(lambda x, y: update(self.model, self.optimiser, x, y))
 
     @property
@@ -88,10 +89,10 @@ def compile_once(config: Config) -> dict[str, Any]:
     """
     from anneal.codegen import generate
     from anneal.schedule import Plan
-    from anneal.tensor import Tensor
-    from anneal.tensor import realize as module
+    from anneal.tensor import realize
     from anneal.uop import arena, toposort
 
+    module = importlib.import_module("anneal.tensor.realize")
     plans: list[Plan] = []
     scheduling = [0.0]
     plan_for = module.plan_for
@@ -109,17 +110,17 @@ def compile_once(config: Config) -> dict[str, Any]:
     nothing = _NoDevice()
     with (
         mock.patch.object(module, "execute", execute),
-        mock.patch.object(module, "get_device", lambda _: nothing),
+        mock.patch.object(module, "get_device", return_value=nothing),
         mock.patch.object(module, "plan_for", timed_plan),
     ):
         model, optimiser, x, y = prepare(config)
-        Tensor.realize(*model.parameters(), x, y)
+        realize([*model.parameters(), x, y])
         plans.clear()
         scheduling[0] = 0.0
         before = len(arena())
         start = time.perf_counter()
         loss = update(model, optimiser, x, y)
-        Tensor.realize(loss, *model.parameters())
+        realize([loss, *model.parameters()])
         scheduled = time.perf_counter()
         kernels = list(dict.fromkeys(k for plan in plans for k in plan.kernels))
         sources = [generate(k.sink).source for k in kernels]

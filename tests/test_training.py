@@ -11,7 +11,7 @@ from anneal import nn, settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.schedule import clear_cache
-from anneal.tensor import Tensor, jit, manual_seed, set_default_device
+from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
 from anneal.tensor.realize import cache_statistics
 from benchmarks import compile_time, memory, ours
 from benchmarks._harness import CONFIGS, Config, cold
@@ -75,7 +75,7 @@ def test_a_baby_step_is_at_most_260_kernels_and_layers_share_them() -> None:
 def test_the_second_step_finds_the_plan_of_the_first() -> None:
     clear_cache()
     model, optimiser, x, y = ours.prepare(TINY)
-    Tensor.realize(*model.parameters(), x, y)
+    realize([*model.parameters(), x, y])
     ours.update(model, optimiser, x, y).item()
     hits, misses = cache_statistics()
     ours.update(model, optimiser, x, y).item()

@@ -73,13 +73,13 @@ class Program:
                 f"# program {self.seed}",
                 "import numpy as np",
                 "from anneal.backend.cpu.reference import evaluate",
-                "from anneal.tensor import Tensor, functional as F, set_default_device",
+                "from anneal.tensor import Tensor, functional as F, realize, set_default_device",
                 "",
                 f"set_default_device({device!r})",
                 self.source(),
                 f"outputs = [{', '.join(self.outputs)}]",
                 "expected = evaluate([t.uop for t in outputs])",
-                "Tensor.realize(*outputs)",
+                "realize(outputs)",
                 "for name, t, e in zip(" + repr(self.outputs) + ", outputs, expected):",
                 "    print(name, np.array_equal(t.numpy(), e), t.numpy(), e, sep='\\n')",
             ]
@@ -251,9 +251,9 @@ def unary_float(b: Builder) -> None:
         (f"({n}.abs() + 0.5).log()", max(1.0, math.log(t + 1))),
         (f"({n}.abs() + 0.75).reciprocal()", 1.5),
         (f"{n}.gelu()", t),
-        (f"F.gelu({n}, approximate='tanh')", t),
+        (f"{n}.gelu(approximate='tanh')", t),
         (f"{n}.silu()", t),
-        (f"F.softplus({n})", t + 1),
+        (f"{n}.softplus()", t + 1),
         (f"({n}.abs() + 0.5) ** 1.5", (t + 1) ** 1.5),
     ]
     if t <= 6:
@@ -523,7 +523,7 @@ def pad(b: Builder) -> None:
     flat = [n for p in reversed(pairs) for n in p]
     value = ", value=2" if v.kind in "fi" and b.random.random() < 0.3 else ""
     if 0 < math.prod(shape) <= MAX_SIZE:
-        b.emit(f"F.pad({v.name}, {tuple(flat)}{value})", shape, v.kind, max(v.top, 2), v.bits, v.exact)
+        b.emit(f"{v.name}.pad({tuple(flat)}{value})", shape, v.kind, max(v.top, 2), v.bits, v.exact)
 
 
 def flip(b: Builder) -> None:
@@ -630,7 +630,7 @@ def one_hot(b: Builder) -> None:
     v = b.leaf(b.shape(b.random.randint(1, 2)), "i")
     n = b.random.randint(2, 9)
     if v.size * n <= MAX_SIZE:
-        b.emit(f"F.one_hot({v.name} % {n}, {n}).cast('int32')", (*v.shape, n), "i", 1)
+        b.emit(f"({v.name} % {n}).one_hot({n}).cast('int32')", (*v.shape, n), "i", 1)
 
 
 def matmul(b: Builder) -> None:

@@ -83,10 +83,10 @@ def expected(p: Program) -> tuple[Arrays, Arrays]:
 
 def actual(programs: Sequence[Program], device: str) -> list[Arrays]:
     """What `device` computes, all programs realized together."""
-    from anneal.tensor import Tensor
+    from anneal.tensor import realize
 
     built = [build(p, device) for p in programs]
-    Tensor.realize(*[t for outputs in built for t in outputs.values()])
+    realize([t for outputs in built for t in outputs.values()])
     return [{n: t.numpy() for n, t in outputs.items()} for outputs in built]
 
 
@@ -128,7 +128,7 @@ def check(programs: Sequence[Program], devices: Sequence[str]) -> list[Failure]:
             results: list[Arrays | str] = list(actual(sound, device))
         except Exception:
             results = [_alone(p, device) for p in sound]
-            if not any(isinstance(r, str) for r in results):
+            if sound and not any(isinstance(r, str) for r in results):
                 failures.append(Failure(sound[0], device, "fails in a batch only: " + traceback.format_exc(limit=-4)))
         for p, (wide, narrow), got in zip(sound, values, results):
             message = got if isinstance(got, str) else difference(device, wide, narrow, got)
@@ -163,12 +163,15 @@ def shrink(failure: Failure, seconds: float = 20.0) -> Failure:
     for name in failure.program.outputs:
         if attempt(replace(failure.program, outputs=[name])):
             break
+    else:
+        for name in failure.program.outputs:
+            attempt(replace(best.program, outputs=[n for n in best.program.outputs if n != name]))
     progress = True
     while progress and time.monotonic() < end:
         progress = False
         # the last lines that only feed something unused go first, then lines become leaves, the latest first
         for i in reversed(range(len(best.program.lines))):
-            for candidate in (_without(best.program, i), _as_leaf(best.program, i)):
+            for candidate in (_without(best.program, i), _as_leaf(best.program, i), *_fewer_terms(best.program, i)):
                 if candidate is not None and attempt(candidate):
                     progress = True
                     break
@@ -194,10 +197,17 @@ def _without(p: Program, i: int) -> Program | None:
     return replace(p, lines=rest)
 
 
+def _fewer_terms(p: Program, i: int) -> list[Program]:
+    """The program with one term less in its loss, each in turn."""
+    terms = p.lines[i].removesuffix(".backward()")[1:-1].split(" + ") if p.lines[i].endswith(".backward()") else []
+    lost = [f"({' + '.join(terms[:k] + terms[k + 1 :])}).backward()" for k in range(len(terms)) if len(terms) > 1]
+    return [replace(p, lines=[*p.lines[:i], line, *p.lines[i + 1 :]]) for line in lost]
+
+
 def _as_leaf(p: Program, i: int) -> Program | None:
     """The program with line `i` replaced by what the interpreter says it computes."""
     name, _, expression = p.lines[i].partition(" = ")
-    if name in p.outputs or "backward" in "".join(p.lines) or "assign" in expression:
+    if name in p.outputs or not expression or expression.endswith(".grad") or "assign" in expression:
         return None
     try:
         value = expected(replace(p, lines=p.lines[: i + 1], outputs=[name]))[1][name]

@@ -44,7 +44,7 @@ def test_programs_use_the_whole_language() -> None:
     for word in (
         "reshape",
         "permute",
-        "F.pad",
+        ".pad(",
         "flip",
         "expand",
         "sum(",
