@@ -1,0 +1,31 @@
+"""Fixtures that every part shares: the devices there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from anneal import settings
+from anneal.backend import get_device
+from anneal.errors import DeviceError
+from anneal.tensor import set_default_device
+
+
+@pytest.fixture(params=["cpu", "webgpu"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each device in turn, as the default one; skips webgpu where there is no adapter, unless one is required."""
+    name: str = request.param
+    must = settings.current().require_webgpu
+    with settings.override(require_webgpu=True):
+        try:
+            get_device(name)
+        except DeviceError as e:
+            if must:
+                raise
+            pytest.skip(f"no WebGPU adapter: {e}")
+        set_default_device(name)
+        try:
+            yield name
+        finally:
+            set_default_device(None)

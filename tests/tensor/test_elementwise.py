@@ -1,0 +1,343 @@
+"""Arithmetic, comparison, logic, bits and unary maths against NumPy in float64 (and torch, where the meaning is its)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import Tensor
+from tests.helpers import check_values
+
+pytestmark = pytest.mark.usefixtures("device")
+rng = np.random.default_rng(0)
+
+SHAPES = [((3, 4), (3, 4)), ((3, 1), (4,)), ((2, 1, 3), (1, 4, 1)), ((), (5,)), ((5,), ()), ((1,), (1, 1))]
+
+FLOAT_BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floor_divide": np.floor_divide,
+    "remainder": np.mod,
+    "fmod": np.fmod,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "pow": lambda a, b: np.power(np.abs(a) + 0.1, b),
+    "logaddexp": np.logaddexp,
+}
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("name", FLOAT_BINARY)
+def test_floats_broadcast(name: str, shapes: tuple[Any, Any]) -> None:
+    a, b = (rng.uniform(0.5, 3.0, s).astype(np.float32) * np.float32(1 + i) for i, s in enumerate(shapes))
+    x = Tensor(a).abs() + 0.1 if name == "pow" else Tensor(a)
+    expected = FLOAT_BINARY[name](a.astype(np.float64), b.astype(np.float64))
+    check_values(getattr(x, name)(Tensor(b)), expected, rtol=1e-4, atol=1e-4, dtype="float32")
+
+
+INT_BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floor_divide": np.floor_divide,
+    "remainder": np.mod,
+    "fmod": np.fmod,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+
+
+@pytest.mark.parametrize("name", INT_BINARY)
+def test_integers_with_negatives(name: str) -> None:
+    a = np.arange(-12, 12, dtype=np.int32).reshape(-1, 1)
+    b = np.array([-7, -3, -1, 1, 2, 5], np.int32)
+    check_values(getattr(Tensor(a), name)(Tensor(b)), INT_BINARY[name](a, b))
+
+
+@pytest.mark.parametrize("by", [-5, -1, 3, 4, 8])
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod"])
+def test_integers_by_a_constant(name: str, by: int) -> None:
+    a = np.arange(-20, 20, dtype=np.int32)
+    check_values(getattr(Tensor(a), name)(by), INT_BINARY[name](a, np.int32(by)), dtype="int32")
+
+
+def test_division_of_integers_by_zero_gives_zero() -> None:
+    x = Tensor([5, -5, 0])
+    check_values(x // Tensor([0, 0, 0]), [0, 0, 0])
+    check_values(x % Tensor([0, 0, 0]), [0, 0, 0])
+
+
+def test_integers_wrap() -> None:
+    top = Tensor([2**31 - 1])
+    check_values(top + 1, [-(2**31)])
+    check_values(Tensor([2**30]) * 4, [0])
+
+
+def test_truncated_division() -> None:
+    a = np.arange(-9, 10, dtype=np.int32)
+    for by in (-4, 3):
+        check_values(Tensor(a).div(by, rounding_mode="trunc"), np.trunc(a / by).astype(np.int32), dtype="int32")
+        check_values(Tensor(a).div(by, rounding_mode="floor"), a // by, dtype="int32")
+    check_values(Tensor([7.0, -7.0]).div(2, rounding_mode="trunc"), [3.0, -3.0])
+
+
+def test_true_division_of_integers_is_float32() -> None:
+    check_values(Tensor([7, -7]) / 2, [3.5, -3.5], dtype="float32")
+    check_values(1 / Tensor([4]), [0.25], dtype="float32")
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 2.0, 1.7])
+def test_float_powers(exponent: float) -> None:
+    a = rng.uniform(0.3, 2.0, 7).astype(np.float32)
+    check_values(Tensor(a) ** exponent, a.astype(np.float64) ** exponent, rtol=1e-4, dtype="float32")
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 7])
+def test_integer_powers_are_exact(exponent: int) -> None:
+    a = np.arange(-5, 6, dtype=np.int32)
+    check_values(Tensor(a) ** exponent, a**exponent, dtype="int32")
+    check_values(Tensor(a) ** Tensor([exponent]), a**exponent, dtype="int32")
+    check_values(2 ** Tensor([exponent]), [2**exponent], dtype="int32")
+
+
+def test_integer_to_a_negative_power_truncates() -> None:
+    check_values(Tensor([1, -1, -1, 2, 0]) ** Tensor([-3, -3, -2, -1, -1]), [1, -1, 1, 0, 0])
+
+
+UNARY: dict[str, tuple[Any, float, float]] = {
+    "exp": (np.exp, -3, 3),
+    "exp2": (np.exp2, -3, 3),
+    "expm1": (np.expm1, -3, 3),
+    "log": (np.log, 0.1, 9),
+    "log2": (np.log2, 0.1, 9),
+    "log10": (np.log10, 0.1, 9),
+    "log1p": (np.log1p, -0.9, 9),
+    "sqrt": (np.sqrt, 0, 9),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 0.1, 9),
+    "reciprocal": (lambda x: 1 / x, 0.2, 5),
+    "sin": (np.sin, -6, 6),
+    "cos": (np.cos, -6, 6),
+    "tan": (np.tan, -1.3, 1.3),
+    "tanh": (np.tanh, -4, 4),
+    "sinh": (np.sinh, -3, 3),
+    "cosh": (np.cosh, -3, 3),
+    "erf": (np.vectorize(math.erf), -3, 3),
+    "abs": (np.abs, -3, 3),
+    "sign": (np.sign, -3, 3),
+    "neg": (np.negative, -3, 3),
+    "floor": (np.floor, -3, 3),
+    "ceil": (np.ceil, -3, 3),
+    "round": (np.rint, -3, 3),
+    "trunc": (np.trunc, -3, 3),
+    "frac": (lambda x: x - np.trunc(x), -3, 3),
+    "square": (np.square, -3, 3),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -6, 6),
+    "logsigmoid": (lambda x: -np.log1p(np.exp(-x)), -6, 6),
+    "relu": (lambda x: np.maximum(x, 0), -3, 3),
+    "relu6": (lambda x: np.clip(x, 0, 6), -3, 9),
+    "leaky_relu": (lambda x: np.where(x > 0, x, 0.01 * x), -3, 3),
+    "elu": (lambda x: np.where(x > 0, x, np.expm1(x)), -3, 3),
+    "celu": (lambda x: np.where(x > 0, x, np.expm1(x)), -3, 3),
+    "silu": (lambda x: x / (1 + np.exp(-x)), -6, 6),
+    "swish": (lambda x: x / (1 + np.exp(-x)), -6, 6),
+    "gelu": (lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))), -4, 4),
+    "softplus": (lambda x: np.log1p(np.exp(x)), -6, 30),
+    "softsign": (lambda x: x / (1 + np.abs(x)), -3, 3),
+    "mish": (lambda x: x * np.tanh(np.log1p(np.exp(x))), -4, 4),
+    "hardtanh": (lambda x: np.clip(x, -1, 1), -3, 3),
+    "hardsigmoid": (lambda x: np.clip(x + 3, 0, 6) / 6, -5, 5),
+    "hardswish": (lambda x: x * np.clip(x + 3, 0, 6) / 6, -5, 5),
+    "isnan": (np.isnan, -1, 1),
+    "isinf": (np.isinf, -1, 1),
+    "isfinite": (np.isfinite, -1, 1),
+    "logical_not": (np.logical_not, -1, 1),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name: str) -> None:
+    f, low, high = UNARY[name]
+    x = np.linspace(low, high, 41).astype(np.float32).reshape(1, 41)
+    check_values(getattr(Tensor(x), name)(), f(x.astype(np.float64)), rtol=3e-5, atol=3e-6)
+
+
+def test_gelu_of_tanh() -> None:
+    x = np.linspace(-4, 4, 33).astype(np.float32)
+    w = x.astype(np.float64)
+    inner = math.sqrt(2 / math.pi) * (w + 0.044715 * w**3)
+    check_values(Tensor(x).gelu("tanh"), 0.5 * w * (1 + np.tanh(inner)), rtol=3e-5, atol=3e-6)
+
+
+def test_small_arguments_keep_their_digits() -> None:
+    x = np.array([1e-7, -1e-7, 1e-4, -1e-4, 0.0], np.float32)
+    check_values(Tensor(x).log1p(), np.log1p(x.astype(np.float64)), rtol=1e-6, atol=0)
+    check_values(Tensor(x).expm1(), np.expm1(x.astype(np.float64)), rtol=1e-6, atol=0)
+
+
+def test_functions_of_real_numbers_take_integers() -> None:
+    check_values(Tensor([0, 1]).exp(), np.exp([0.0, 1.0]), dtype="float32")
+    check_values(Tensor([True, False]).sqrt(), [1.0, 0.0], dtype="float32")
+    check_values(Tensor([3, -3]).floor(), [3, -3], dtype="int32")
+    check_values(Tensor([3, -3]).relu(), [3, 0], dtype="int32")
+
+
+def test_rounding_is_half_to_even() -> None:
+    check_values(Tensor([0.5, 1.5, 2.5, -0.5, -1.5]).round(), [0.0, 2.0, 2.0, -0.0, -2.0])
+    check_values(Tensor([1.234, -5.678]).round(2), [1.23, -5.68], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [((-1, 2), [-1, -1, 0, 2, 2]), ((None, 1), [-5, -1, 0, 1, 1]), ((0, None), [0, 0, 0, 2, 7])],
+)
+def test_clamp(bounds: tuple[Any, Any], expected: list[int]) -> None:
+    x = Tensor([-5, -1, 0, 2, 7])
+    check_values(x.clamp(*bounds), expected, dtype="int32")
+    check_values(x.float().clip(*bounds), expected, dtype="float32")
+
+
+def test_clamp_takes_tensors() -> None:
+    check_values(Tensor([1.0, 5.0]).clamp(Tensor([2.0, 0.0]), Tensor([3.0, 4.0])), [2.0, 4.0])
+
+
+def test_lerp_and_scaled_addition() -> None:
+    a, b = Tensor([0.0, 4.0]), Tensor([10.0, 8.0])
+    check_values(a.lerp(b, 0.5), [5.0, 6.0])
+    check_values(a.add(b, alpha=2), [20.0, 20.0])
+    check_values(a.sub(b, alpha=0.5), [-5.0, 0.0])
+
+
+def test_where_in_its_three_forms() -> None:
+    x = Tensor([-1.0, 2.0, -3.0])
+    check_values(Tensor.where(x > 0, x, 0), [0.0, 2.0, 0.0], dtype="float32")
+    check_values((x > 0).where(1, 0), [0, 1, 0], dtype="int32")
+    check_values(x.where(x > 0, Tensor([[9.0], [8.0]])), [[9.0, 2.0, 9.0], [8.0, 2.0, 8.0]])
+    check_values((x > 0).where(x, Tensor([1, 2, 3])), [1.0, 2.0, 3.0], dtype="float32")
+
+
+# -- not numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_comparisons_with_nan_are_false() -> None:
+    x = Tensor([math.nan, 1.0])
+    for name, other in (("lt", [False, False]), ("le", [False, True]), ("ge", [False, True]), ("eq", [False, True])):
+        check_values(getattr(x, name)(1.0), other)
+    check_values(x.ne(x), [True, False])
+    check_values(x.isnan(), [True, False])
+
+
+def test_infinities_are_seen() -> None:
+    x = Tensor([math.inf, -math.inf, 0.0, math.nan])
+    check_values(x.isinf(), [True, True, False, False])
+    check_values(x.isfinite(), [False, False, True, False])
+    check_values(x.nan_to_num(posinf=5.0, neginf=-5.0), [5.0, -5.0, 0.0, 0.0])
+
+
+# -- bools and bits ---------------------------------------------------------------------------------------------------
+
+
+def test_bools_have_logic_for_arithmetic() -> None:
+    a, b = Tensor([True, True, False]), Tensor([True, False, False])
+    check_values(a + b, [True, True, False], dtype="bool")
+    check_values(a * b, [True, False, False], dtype="bool")
+    check_values(a & b, [True, False, False])
+    check_values(a ^ b, [False, True, False])
+    check_values(~a, [False, False, True])
+    check_values(a > b, [False, True, False])
+    check_values(a + 1, [2, 2, 1], dtype="int32")
+
+
+def test_shifts() -> None:
+    check_values(Tensor([1, -8, 5]) << 3, [8, -64, 40])
+    check_values(Tensor([1, -8, 5]) >> 1, [0, -4, 2])
+    check_values(Tensor([1, 2]) << Tensor([4, 0]), [16, 2])
+    check_values(Tensor([0x80000000], dtype="uint32") >> 31, [1], dtype="uint32")
+
+
+def test_unsigned_words_wrap() -> None:
+    x = Tensor([0xFFFFFFFF], dtype="uint32")
+    check_values(x + 1, np.array([0], np.uint32))
+    check_values(x * x, np.array([1], np.uint32))
+    check_values(~x, np.array([0], np.uint32))
+
+
+def test_bitcast() -> None:
+    x = np.array([1.0, -2.5, 0.0], np.float32)
+    check_values(Tensor(x).bitcast("int32"), x.view(np.int32))
+    check_values(Tensor(x).bitcast("uint32").view("float32"), x)
+
+
+def test_casts() -> None:
+    check_values(Tensor([1.9, -1.9, 0.5]).int(), [1, -1, 0], dtype="int32")
+    check_values(Tensor([0.0, -0.5, 2.0]).bool(), [False, True, True], dtype="bool")
+    check_values(Tensor([True, False]).float(), [1.0, 0.0], dtype="float32")
+    check_values(Tensor([-1, 5]).cast("uint32"), np.array([0xFFFFFFFF, 5], np.uint32))
+
+
+def test_casts_stop_at_the_ends_of_the_range() -> None:
+    check_values(Tensor([3e9, -3e9, math.inf, -math.inf]).int(), [2**31 - 1, -(2**31)] * 2)
+
+
+# -- promotion --------------------------------------------------------------------------------------------------------
+
+
+def test_python_numbers_are_weak() -> None:
+    assert (Tensor([1]) + 1).dtype.name == "int32"
+    assert (Tensor([1]) + 1.5).dtype.name == "float32"
+    assert (Tensor([True]) + True).dtype.name == "bool"
+    assert (Tensor([1.0]) * 2).dtype.name == "float32"
+    assert (Tensor([1], dtype="uint32") + 1).dtype.name == "uint32"
+    check_values(Tensor([1, 2]) * 0.5, [0.5, 1.0])
+    check_values(3 - Tensor([1, 2]), [2, 1])
+    check_values(np.float64(2.0) * Tensor([1.0]), [2.0], dtype="float32")
+
+
+def test_arrays_join_in() -> None:
+    check_values(np.array([1.0, 2.0], np.float32) + Tensor([1, 2]), [2.0, 4.0], dtype="float32")
+    check_values(Tensor([1, 2]) + np.array([1, 2], np.int32), [2, 4], dtype="int32")
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
+    "shapes": (lambda: Tensor.zeros(2, 3) + Tensor.zeros(2, 4), ShapeError, r"add: shapes \(2, 3\) and \(2, 4\).*axis -1 is 3"),
+    "difference of bools": (lambda: Tensor([True]) - True, DTypeError, "sub: bools"),
+    "negative bool": (lambda: -Tensor([True]), DTypeError, "neg: a bool"),
+    "bits of floats": (lambda: Tensor([1.0]) & 1, DTypeError, "bitwise_and: takes integers or bools, not float32"),
+    "shift too far": (lambda: Tensor([1]) << 32, DTypeError, "0 to 31 places, not 32"),
+    "shift of floats": (lambda: Tensor([1.0]) << 1, DTypeError, "bitwise_left_shift: takes integers"),
+    "a string": (lambda: Tensor([1.0]) + "1", DTypeError, "add: takes a tensor, an array or a number, not str"),
+    "too large a number": (lambda: Tensor([1]) + 2**40, DTypeError, "does not fit int32"),
+    "negative unsigned": (lambda: Tensor([1], dtype="uint32") + -1, DTypeError, "-1 does not fit uint32"),
+    "negative power": (lambda: Tensor([2]) ** -1, DTypeError, "pow: an integer to the power -1"),
+    "clamp of nothing": (lambda: Tensor([2]).clamp(), DTypeError, "clamp: give min, max"),
+    "gelu": (lambda: Tensor([2.0]).gelu("fast"), DTypeError, "gelu: approximate is"),
+    "rounding mode": (lambda: Tensor([2.0]).div(1, rounding_mode="up"), DTypeError, "rounding_mode is None"),
+    "bitcast width": (lambda: Tensor([2.0]).bitcast("float16"), DTypeError, "bitcast: float32 and float16"),
+    "no condition": (lambda: Tensor([1.0]).where(Tensor([2.0]), 0), DTypeError, "where: a condition is bool"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named_at_the_call(name: str) -> None:
+    call, kind, message = MISTAKES[name]
+    with pytest.raises(kind, match=message):
+        call()
