@@ -134,8 +134,11 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
         left = _rebuild(sorted(rest.items(), key=key), constant % c)
         if u.op is Op.MOD:
             return left % c if _bounded(left) else u
+        inner = left // c
+        if inner.op is not Op.CONST:
+            whole[inner] = 1
         outer = _rebuild(sorted(whole.items(), key=key), constant // c)
-        return outer + left // c if _bounded(left) and _bounded(outer) else u
+        return outer if _bounded(left) and _bounded(outer) else u
     if not _is_linear(u):
         return u
     terms, constant = form(u)

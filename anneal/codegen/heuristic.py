@@ -62,7 +62,7 @@ def _short_reduces(facts: _Facts, nodes: int) -> list[Opt]:
     """Write out reduces of a few elements: a loop costs more than its body, and indices become constants."""
     opts = []
     for i, a in enumerate(facts.axes):
-        if not a.is_loop and a.extent is not None and a.extent <= 5 and nodes * a.extent <= 512:
+        if not a.is_loop and a.extent and a.extent <= 5 and nodes * a.extent <= 512:
             opts.append(Opt("UNROLL", i, a.extent))
             nodes *= a.extent
     return opts

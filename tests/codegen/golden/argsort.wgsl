@@ -1,0 +1,48 @@
+@group(0) @binding(0) var<storage, read_write> p0: array<i32>;
+@group(0) @binding(1) var<storage, read> p1: array<i32>;
+var<workgroup> part0: array<i32, 128>;
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  let wg = i32(group_id.x);
+  let lid = i32(local_id);
+  var acc0: i32 = 0i;
+  let x0 = p1[wg];
+  for (var k0 = 0i; k0 < 6i; k0 += 1i) {
+    let i0 = k0 * 128i;
+    let x1 = p1[lid + i0];
+    acc0 += i32((x1 < x0) | ((x1 == x0) & ((i0 + lid) < wg)));
+  }
+  part0[local_id] = acc0;
+  workgroupBarrier();
+  let lane0 = local_id;
+  if (lane0 < 64u) {
+    part0[local_id] += part0[local_id + 64u];
+  }
+  workgroupBarrier();
+  if (lane0 < 32u) {
+    part0[local_id] += part0[local_id + 32u];
+  }
+  workgroupBarrier();
+  if (lane0 < 16u) {
+    part0[local_id] += part0[local_id + 16u];
+  }
+  workgroupBarrier();
+  if (lane0 < 8u) {
+    part0[local_id] += part0[local_id + 8u];
+  }
+  workgroupBarrier();
+  if (lane0 < 4u) {
+    part0[local_id] += part0[local_id + 4u];
+  }
+  workgroupBarrier();
+  if (lane0 < 2u) {
+    part0[local_id] += part0[local_id + 2u];
+  }
+  workgroupBarrier();
+  if (lane0 < 1u) {
+    part0[local_id] += part0[local_id + 1u];
+  }
+  workgroupBarrier();
+  let total0 = part0[local_id - lane0];
+  if (lid == 0i) { p0[total0] = wg; }
+}

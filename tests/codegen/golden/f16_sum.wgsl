@@ -1,0 +1,37 @@
+enable f16;
+@group(0) @binding(0) var<storage, read_write> p0: array<f16>;
+@group(0) @binding(1) var<storage, read> p1: array<f16>;
+var<workgroup> part0: array<f32, 64>;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  let lid = i32(local_id);
+  let i0 = lid >> 4u;
+  var acc0: f32 = 0.0f;
+  let i1 = lid & 15i;
+  let i2 = (i0 * 64i) + i1;
+  for (var k0 = 0i; k0 < 4i; k0 += 1i) {
+    let x0 = p1[i2 + (k0 * 16i)];
+    acc0 += f32(x0);
+  }
+  part0[local_id] = acc0;
+  workgroupBarrier();
+  let lane0 = local_id % 16u;
+  if (lane0 < 8u) {
+    part0[local_id] += part0[local_id + 8u];
+  }
+  workgroupBarrier();
+  if (lane0 < 4u) {
+    part0[local_id] += part0[local_id + 4u];
+  }
+  workgroupBarrier();
+  if (lane0 < 2u) {
+    part0[local_id] += part0[local_id + 2u];
+  }
+  workgroupBarrier();
+  if (lane0 < 1u) {
+    part0[local_id] += part0[local_id + 1u];
+  }
+  workgroupBarrier();
+  let total0 = part0[local_id - lane0];
+  if (i1 == 0i) { p0[i0] = f16(total0); }
+}

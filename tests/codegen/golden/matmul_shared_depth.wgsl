@@ -1,0 +1,70 @@
+@group(0) @binding(0) var<storage, read_write> p0: array<f32>;
+@group(0) @binding(1) var<storage, read> p1: array<f32>;
+@group(0) @binding(2) var<storage, read> p2: array<f32>;
+var<workgroup> part0: array<f32, 256>;
+var<workgroup> part1: array<f32, 256>;
+var<workgroup> part2: array<f32, 256>;
+var<workgroup> part3: array<f32, 256>;
+fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn tanh_f32(x: f32) -> f32 {
+  // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
+  return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
+}
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  let wg = i32(group_id.x);
+  let lid = i32(local_id);
+  let i0 = wg >> 1u;
+  let i1 = (lid >> 3u) & 7i;
+  let i2 = (wg & 1i) * 16i;
+  let i3 = lid & 7i;
+  let i4 = (((i0 * 512i) + (i1 * 32i)) + i2) + i3;
+  var acc0: f32 = 0.0f;
+  var acc1: f32 = 0.0f;
+  var acc2: f32 = 0.0f;
+  var acc3: f32 = 0.0f;
+  let i5 = lid >> 6u;
+  let i6 = ((i0 * 8192i) + (i1 * 512i)) + i5;
+  let i7 = ((i5 * 32i) + i2) + i3;
+  for (var k0 = 0i; k0 < 128i; k0 += 1i) {
+    let i8 = i6 + (k0 * 4i);
+    let x0 = p1[i8];
+    let i9 = i7 + (k0 * 128i);
+    let x1 = p2[i9];
+    let x2 = p1[i8 + 4096i];
+    let x3 = p2[i9 + 8i];
+    acc0 += x0 * x1;
+    acc1 += x2 * x1;
+    acc2 += x0 * x3;
+    acc3 += x2 * x3;
+  }
+  part0[local_id] = acc0;
+  part1[local_id] = acc1;
+  part2[local_id] = acc2;
+  part3[local_id] = acc3;
+  workgroupBarrier();
+  let lane0 = local_id / 64u;
+  if (lane0 < 2u) {
+    part0[local_id] += part0[local_id + 128u];
+    part1[local_id] += part1[local_id + 128u];
+    part2[local_id] += part2[local_id + 128u];
+    part3[local_id] += part3[local_id + 128u];
+  }
+  workgroupBarrier();
+  if (lane0 < 1u) {
+    part0[local_id] += part0[local_id + 64u];
+    part1[local_id] += part1[local_id + 64u];
+    part2[local_id] += part2[local_id + 64u];
+    part3[local_id] += part3[local_id + 64u];
+  }
+  workgroupBarrier();
+  let total0 = part0[local_id - lane0 * 64u];
+  let total1 = part1[local_id - lane0 * 64u];
+  let total2 = part2[local_id - lane0 * 64u];
+  let total3 = part3[local_id - lane0 * 64u];
+  let c0 = i5 == 0i;
+  if (c0) { p0[i4] = tanh_f32(total0); }
+  if (c0) { p0[i4 + 256i] = tanh_f32(total1); }
+  if (c0) { p0[i4 + 8i] = tanh_f32(total2); }
+  if (c0) { p0[i4 + 264i] = tanh_f32(total3); }
+}

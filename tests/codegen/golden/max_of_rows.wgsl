@@ -1,0 +1,41 @@
+@group(0) @binding(0) var<storage, read_write> p0: array<f32>;
+@group(0) @binding(1) var<storage, read> p1: array<f32>;
+var<workgroup> part0: array<f32, 64>;
+var<private> zero_bits: u32 = 0u;
+fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  let wg = i32(group_id.x);
+  let lid = i32(local_id);
+  let i0 = lid >> 4u;
+  var acc0: f32 = bitcast<f32>(0xff800000u | zero_bits);
+  let i1 = lid & 15i;
+  let i2 = (wg * 260i) + (i0 * 65i);
+  for (var k0 = 0i; k0 < 5i; k0 += 1i) {
+    let i3 = (k0 * 16i) + i1;
+    let x0 = p1[i2 + min(i3, 64i)];
+    acc0 = max_f32(acc0, select(bitcast<f32>(0xff800000u | zero_bits), x0, i3 < 65i));
+  }
+  part0[local_id] = acc0;
+  workgroupBarrier();
+  let lane0 = local_id % 16u;
+  if (lane0 < 8u) {
+    part0[local_id] = max_f32(part0[local_id], part0[local_id + 8u]);
+  }
+  workgroupBarrier();
+  if (lane0 < 4u) {
+    part0[local_id] = max_f32(part0[local_id], part0[local_id + 4u]);
+  }
+  workgroupBarrier();
+  if (lane0 < 2u) {
+    part0[local_id] = max_f32(part0[local_id], part0[local_id + 2u]);
+  }
+  workgroupBarrier();
+  if (lane0 < 1u) {
+    part0[local_id] = max_f32(part0[local_id], part0[local_id + 1u]);
+  }
+  workgroupBarrier();
+  let total0 = part0[local_id - lane0];
+  if (i1 == 0i) { p0[(wg * 4i) + i0] = total0; }
+}
