@@ -17,7 +17,8 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import BLOCK, Instr, Loop, Pad, Plan, Product, Value, make_plan, regroup
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
-from anneal.uop import DType, Op, UOp, dtypes
+from anneal.schedule import name_of
+from anneal.uop import DType, UOp, dtypes
 
 __all__ = ["CpuDevice", "CpuProgram"]
 
@@ -219,7 +220,8 @@ class _Binder:
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
         if kind == "bits":
-            return self._array(v.ref, block).view(v.dtype)
+            bits: Array = self._array(v.ref, block).view(v.dtype)
+            return bits
         extent, unit = self.plan.extent, v.dtype.itemsize
         if kind == "fixed":
             fixed: Array = v.ref
@@ -237,7 +239,8 @@ class _Binder:
                     shape.append(extent[s] if lo_hi is None else lo_hi[1] - lo_hi[0])
                 else:
                     shape.append(1)
-            return np.ndarray(shape, v.dtype, self.arena, v.register)
+            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register)
+            return temp
         if kind == "param":
             if -1 in steps:
                 return self.buffers[v.ref]
@@ -353,7 +356,8 @@ class _Binder:
         a3 = regroup(a, [*groups, inner_m, k])
         b3 = regroup(b, [*groups, k, inner_n])
         c3 = regroup(c, [*groups, inner_m, inner_n])
-        assert a3 is not None and b3 is not None
+        assert a3 is not None
+        assert b3 is not None
         if c3 is None or not _matrix(c3):
             target = self.device.workspace(2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
             outer_m, inner_m = _together(m, a, target)
@@ -362,7 +366,9 @@ class _Binder:
             a3 = regroup(a, [*groups, inner_m, k])
             b3 = regroup(b, [*groups, k, inner_n])
             c3 = regroup(target, [*groups, inner_m, inner_n])
-            assert a3 is not None and b3 is not None and c3 is not None
+            assert a3 is not None
+            assert b3 is not None
+            assert c3 is not None
         a3, b3, c3 = _compact(a3, b3, c3)
         self.steps.append((np.matmul, (a3, b3, c3)))
         if target is not c:
@@ -534,7 +540,7 @@ class CpuDevice(Device):
     def compile(self, sink: UOp) -> CpuProgram:
         found = self._programs.get(sink)
         if found is None:
-            found = self._programs[sink] = CpuProgram(sink, _name(sink))
+            found = self._programs[sink] = CpuProgram(sink, name_of(sink))
         return found
 
     def prepare(self, calls: Sequence[Call]) -> CpuBatch:
@@ -570,14 +576,3 @@ class CpuDevice(Device):
 
 
 _DTYPES: dict[np.dtype[Any], DType] = {numpy_dtype(d): d for d in vars(dtypes).values() if isinstance(d, DType)}
-
-
-def _name(sink: UOp) -> str:
-    kind = "r" if any(u.op is Op.REDUCE for u in _below(sink)) else "e"
-    return f"{kind}_{sink.key.hex()[:8]}"
-
-
-def _below(sink: UOp) -> list[UOp]:
-    from anneal.uop import toposort
-
-    return toposort((sink,))

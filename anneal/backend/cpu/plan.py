@@ -27,7 +27,6 @@ import numpy as np
 from anneal.backend.cpu.index import Bounds, Linear, NeedsSplit, NotLinear, Slots, box_of, linear
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.device import numpy_dtype
-from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, const, toposort
 
 __all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "identity", "make_plan"]
@@ -185,7 +184,12 @@ def share_ranges(sink: UOp) -> UOp:
     if not reduces:
         return sink
     together: dict[int, int] = {u.arg[0]: 0 for u in ranges}
-    for m in {u.ranges for u in order}:
+    sights = {u.ranges for u in order}
+    for u in order:
+        if u.op is Op.REDUCE:
+            # also a range that the body does not depend on must not become one that it does
+            sights.add(u.src[0].ranges | _mask_of(r.arg[0] for r in u.src[1:]))
+    for m in sights:
         for i in _bits(m):
             together[i] |= m
     renamed: dict[UOp, UOp] = {}
@@ -284,7 +288,7 @@ class _Planner:
             box = box_of(gate, self.slots)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box, None)
-        if form.nodes or (0 <= self._low(form) and self._high(form) < u.src[0].arg[1][0]):
+        if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
             return _Load(form, None, gate)
         # The index may leave the buffer where the gate is false: look elements up one by one, clipped.
         return _Load(Linear(0, {}, {u.src[1]: 1}), None, gate)
@@ -392,7 +396,7 @@ class _Planner:
         for u, load in self.loads.items():
             if u not in direct:
                 self._vote(votes, load.form, math.prod(extent[s] for s in _bits(load.mask)))
-        for u, form in self.store_forms.items():
+        for form in self.store_forms.values():
             if form is not None:
                 self._vote(votes, form, 4 * math.prod(extent[s] for s in form.slots))
         used = 0
@@ -874,7 +878,7 @@ class _LoopBuilder(Emitter[Value]):
         return v
 
     def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:
-        p, extent = self.p, self.p.slots.extent
+        extent = self.p.slots.extent
         size = u.src[0].arg[1][0]
         flat = Value("param", dtype, 0, u.src[0].arg[0])
         flat.strides = {-1: 1}
@@ -916,7 +920,7 @@ class _LoopBuilder(Emitter[Value]):
                 return None
             step *= p.slots.extent[s]
         first = p.rank[inner[0]]
-        if step != width or size % width or any(p.rank[s] > first for s in _bits(p.mask[node])):
+        if step != width or size % width or any(p.rank[s] >= first for s in _bits(p.mask[node])):
             return None
         return node, width
 
@@ -1049,7 +1053,7 @@ def _copy_cast(ins: Sequence[Array], out: Array) -> list[Any]:
 
 def _take(ins: Sequence[Array], out: Array) -> list[Any]:
     flat, index = ins
-    return [(flat.take, (index, None, out, "clip"))]
+    return [(flat.take, (index.reshape(out.shape), None, out, "clip"))]
 
 
 def _take_rows_apart(table: Array, index: Array, out: Array) -> None:
@@ -1106,7 +1110,7 @@ def _ones(dtype: np.dtype[Any], n: int) -> Array:
 
 def _reduce(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
     x = ins[0]
-    f = _FOLD[op]
+    f: Any = _FOLD[op]
     if op is Op.ADD and x.dtype in _BLAS:
         # BLAS sums several times faster than np.add.reduce: a product with ones, over rows or over columns
         others = [i for i in range(x.ndim) if i not in axes]

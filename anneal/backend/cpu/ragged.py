@@ -39,7 +39,7 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
     shape = tuple([a.size for a in env.values()])
     if 0 in shape:
         return
-    results = []
+    results: list[tuple[UOp, Array]] = []
     for s in sink.src:
         value = s.src[2]
         if value.op is Op.ARGSORT:
@@ -47,12 +47,12 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
             results.append((s, np.argsort(keys[: shape[0]], kind="stable")))
             continue
         results.append((s, np.broadcast_to(_value(value, env, buffers), shape)))
-    for s, value in results:
+    for s, result in results:
         index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
         if len(s.src) > 3:
             gate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
-            index, value = index[gate], value[gate]
-        buffers[s.src[0].arg[0]][index] = value
+            index, result = index[gate], result[gate]
+        buffers[s.src[0].arg[0]][index] = result
 
 
 def _axis(i: int, n: int, extent: int) -> Array:
@@ -93,13 +93,14 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
 
 def _load(u: UOp, memo: dict[UOp, Array], env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     memory = buffers[u.src[0].arg[0]]
-    rows = _rows(u, env) if len(u.src) == 2 else None
-    if rows is not None:
-        node, width, axis = rows
+    by_row = _rows(u, env) if len(u.src) == 2 else None
+    if by_row is not None:
+        node, width, axis = by_row
         index = _value(node, env, buffers)
         if index.shape[axis] == 1 and axis == index.ndim - 1:
-            return memory.reshape(-1, width).take(index[..., 0], 0, None, "clip")
-    out = memory.take(memo[u.src[1]], None, None, "clip")
+            rows: Array = memory.reshape(-1, width).take(index[..., 0], 0, None, "clip")
+            return rows
+    out: Array = memory.take(memo[u.src[1]], None, None, "clip")
     if len(u.src) > 2:
         out = np.where(memo[u.src[2]], out, out.dtype.type(0))
     return out
