@@ -20,7 +20,7 @@ from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe
 from anneal.codegen import Kernel, Target, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
-from anneal.uop import DType, UOp
+from anneal.uop import DType, UOp, dtypes
 
 __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
 
@@ -129,7 +129,6 @@ class WebGpuDevice(Device):
             except wgpu.GPUOutOfMemoryError:
                 # What the pool holds may be what is missing.
                 self.pool.clear()
-                self.synchronize()
                 gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
         return Buffer(gpu, nbytes)
 
@@ -180,8 +179,10 @@ class WebGpuDevice(Device):
 
     def synchronize(self) -> None:
         """Wait until the queue is empty."""
-        with _translated(lambda: "while waiting for the queue"):
-            self.gpu.queue.on_submitted_work_done_sync()
+        # Reading one word back: wgpu-py's own wait is broken in some versions, and this is as fast.
+        word = self.alloc(1, dtypes.uint32)
+        self.download(word, 1, dtypes.uint32)
+        self.free(word)
 
     # -- kernels
 
