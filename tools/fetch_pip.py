@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def main() -> int:
     with urllib.request.urlopen(INDEX, timeout=60) as reply:
         files = json.load(reply)["urls"]
     wheel = next(f for f in files if f["packagetype"] == "bdist_wheel")
-    with urllib.request.urlopen(wheel["url"], timeout=60) as reply:
+    with urllib.request.urlopen(urllib.parse.urljoin(INDEX, wheel["url"]), timeout=60) as reply:
         data = reply.read()
     if hashlib.sha256(data).hexdigest() != wheel["digests"]["sha256"]:
         print("the pip wheel from PyPI does not match its checksum", file=sys.stderr)
