@@ -1,0 +1,125 @@
+"""graph, kernels, explain, --version and --help: data on stdout, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import anneal
+from anneal.uop.ops import ALL
+from tests.cli.helpers import run, run_process
+
+MODELS = ["mlp", "conv", "nanogpt"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_graph(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    outcome = run(capsys, "graph", model)
+    assert outcome.code == 0
+    assert outcome.out.startswith("%0 = ")
+    assert "more nodes; --limit 0 prints them all" in outcome.out
+    total = outcome.out.splitlines()[-1].split()
+    report = json.loads(run(capsys, "graph", model, "--json").out)
+    assert total == ["total", str(report["uops_forward"]), str(report["uops_backward"])]
+    assert len(report["nodes"]) == report["uops_forward"] + report["uops_backward"]
+    assert sum(n for by_phase in report["counts"].values() for n in by_phase.values()) == len(report["nodes"])
+    for node in report["nodes"]:
+        assert node["op"] in ALL
+        assert all(s < node["id"] for s in node["src"]), "sources come first"
+
+
+def test_graph_names_the_line_of_the_example(capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(run(capsys, "graph", "mlp", "--json").out)
+    assert any(n["source"].startswith("mlp.py:") for n in report["nodes"])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    forward = json.loads(run(capsys, "kernels", model, "--json").out)["kernels"]
+    step = json.loads(run(capsys, "kernels", model, "--step", "--json").out)["kernels"]
+    assert 0 < len(forward) < len(step)
+    assert {k["phase"] for k in forward} == {"forward"}
+    assert {k["phase"] for k in step} == {"forward", "backward"}
+    for k in step:
+        assert set(k) >= {"name", "reads", "writes", "flops", "bytes", "phase", "wgsl"}
+        assert "@compute" in k["wgsl"]
+        assert k["writes"]
+        assert k["bytes"] > 0
+    assert any("matmul" in k["fused"] and len(k["fused"]) > 1 for k in step), "nothing joined a matmul"
+
+
+def test_kernels_in_text(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "kernels", "mlp", "--step").out
+    assert "// ==== kernel 0/" in text
+    assert "boundary: from kernel" in text
+    assert "boundary: for a later kernel" in text
+    assert "(backward)" in text
+    assert text.splitlines()[-1].endswith(" bytes")
+
+
+def test_kernels_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
+    here = run(capsys, "kernels", "mlp", "--step", "--json").out
+    assert run_process("kernels", "mlp", "--step", "--json", PYTHONHASHSEED="7").out == here
+
+
+@pytest.mark.parametrize(("op", "parts"), [
+    ("mul", ["MUL", "x:int * 1 -> x", "a * b -> g * b, g * a", "anneal/tensor/gradient.upat:", "anneal/uop/fold.upat:"]),
+    ("GATHER", ["gather[axis](x, i) ->"]),
+    ("gelu", ["Tensor.gelu builds:", "ERF", "erf(x) -> g * exp"]),
+    ("softmax", ["EXP", "exp(x) -> g * y"]),
+    ("matmul", ["REDUCE_AXIS", "MUL"]),
+])  # fmt: skip
+def test_explain(capsys: pytest.CaptureFixture[str], op: str, parts: list[str]) -> None:
+    outcome = run(capsys, "explain", op)
+    assert outcome.code == 0
+    for part in parts:
+        assert part in outcome.out
+    report = json.loads(run(capsys, "explain", op, "--json").out)
+    assert any(report["ops"].values())
+
+
+@pytest.mark.parametrize("op", sorted(ALL))
+def test_every_op_has_an_explanation(capsys: pytest.CaptureFixture[str], op: str) -> None:
+    outcome = run(capsys, "explain", op)
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"{op}: ")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run(capsys, "--version")
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"anneal {anneal.__version__} (Python ")
+
+
+def test_help_is_instant_and_imports_no_array_library() -> None:
+    code = (
+        "import sys\n"
+        "from anneal.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'wgpu', 'rich', 'anneal.tensor'} & set(sys.modules)))"
+    )
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - begin)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert min(times) < 1.0, "0.4 s on an idle machine"
+
+
+def test_importing_tensor_opens_nothing() -> None:
+    code = "import sys, anneal.tensor; print(sorted({'wgpu', 'rich', 'typer', 'torch', 'jax'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -c 'from anneal.cli import main; main()' kernels mlp --step | head -n 2"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
