@@ -1,0 +1,66 @@
+"""The stages' tables: what passes, and what is refused with its reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from anneal.errors import CompilerError
+from anneal.rewrite import STAGES, check
+from anneal.uop import Op, UOp, const, dtypes
+
+F32, I32, BOOL = dtypes.float32, dtypes.int32, dtypes.bool_
+I = UOp(Op.RANGE, I32, (const(I32, 4),), (0, "loop"))
+K = UOp(Op.RANGE, I32, (const(I32, 8),), (1, "reduce"))
+OUT, IN = UOp(Op.PARAM, F32, (), (0, (4,))), UOp(Op.PARAM, F32, (), (1, (32,)))
+VALUE = UOp(Op.LOAD, F32, (IN, I * 8 + K))
+SUM = UOp(Op.REDUCE, F32, (VALUE, K), Op.ADD)
+KERNEL = UOp(Op.SINK, F32, (UOp(Op.STORE, F32, (OUT, I, SUM)),))
+WIDE = UOp(Op.PARAM, F32, (), (0, (4, 8)))
+ROWS = UOp(Op.REDUCE_AXIS, F32, (WIDE,), (Op.ADD, (1,)))
+
+
+def store(value: UOp) -> UOp:
+    return UOp(Op.SINK, F32, (UOp(Op.STORE, F32, (OUT, I, value)),))
+
+
+def test_what_the_stages_are_made_of_passes() -> None:
+    check(KERNEL, "kernel")
+    check(KERNEL, "linear")
+    check(ROWS, "tensor")
+    check(store(UOp(Op.LOAD, F32, (IN, I, I < 3))), "kernel")
+
+
+BAD = [
+    (KERNEL, "tensor", "RANGE may not exist here"),
+    (ROWS, "kernel", "REDUCE_AXIS may not exist here"),
+    (store(VALUE), "kernel", "a reduce range is used outside its REDUCE"),
+    (store(UOp(Op.EXP, F32, (UOp(Op.ADD, F32, (VALUE, I)),))), "kernel", "ADD takes sources of one dtype"),
+    (store(I), "kernel", "STORE moves float32, not int32"),
+    (store(UOp(Op.LOAD, F32, (IN, I.cast(F32)))), "kernel", "LOAD has an int32 index, not float32"),
+    (store(UOp(Op.LOAD, F32, (IN, I, I))), "kernel", "LOAD has a bool gate"),
+    (store(UOp(Op.LOAD, I32, (IN, I)).cast(F32)), "kernel", "LOAD moves float32, not int32"),
+    (store(UOp(Op.REDUCE, F32, (VALUE, K), Op.SUB)), "kernel", "REDUCE reduces by ADD"),
+    (UOp(Op.SINK, F32, (SUM,)), "kernel", "SINK ends a kernel"),
+    (UOp(Op.WHERE, F32, (ROWS, ROWS, ROWS)), "tensor", "WHERE chooses by a bool"),
+    (UOp(Op.SQRT, I32, (UOp(Op.IOTA, I32, (), (4,)),)), "tensor", "SQRT is for floats"),
+    (UOp(Op.AND, F32, (ROWS, ROWS)), "tensor", "AND is not for floats"),
+    (UOp(Op.ADD, F32, (ROWS, ROWS, ROWS)), "tensor", "ADD takes 2 sources, not 3"),
+    (UOp(Op.LT, F32, (ROWS, ROWS)), "tensor", "LT gives bool"),
+    (UOp(Op.REDUCE_AXIS, F32, (WIDE,), (Op.ADD, (1, 0))), "tensor", "sorted axes"),
+    (UOp(Op.BITCAST, dtypes.float16, (ROWS,)), "tensor", "keeps the number of bits"),
+    (KERNEL, "attic", "unknown stage 'attic'; known: tensor, kernel, linear"),
+]
+
+
+@pytest.mark.parametrize(("sink", "stage", "message"), BAD, ids=[f"{b[1]}: {b[2]}" for b in BAD])
+def test_what_is_refused_says_why(sink: UOp, stage: str, message: str) -> None:
+    with pytest.raises(CompilerError) as e:
+        check(sink, stage)
+    assert message in str(e.value)
+
+
+def test_every_op_but_the_reserved_ones_belongs_to_a_stage() -> None:
+    from anneal.uop.ops import ALL
+
+    placed = {op for table in STAGES.values() for op in table}
+    assert set(ALL.values()) - placed == {Op.BUFFERIZE}
