@@ -40,9 +40,13 @@ def early_rewrites(sink: UOp) -> UOp:
         elif op in MOVEMENT:
             out = _movement(u, src[0])
         elif op is Op.CONTIGUOUS:
-            out = src[0] if _is_view(src[0]) else UOp(op, u.dtype, src)
+            out = src[0] if _is_view(src[0]) and u.tag is None else UOp(op, u.dtype, src, None, u.tag)
         elif op is Op.SCATTER_ADD:
-            out = _scatter(u, src[0], src[1])
+            out = _scatter(u, _materialised(src[0]), src[1])
+        elif op is Op.ARGSORT:
+            out = UOp(op, u.dtype, (_materialised(src[0]),))
+        elif op is Op.SINK:
+            out = _distinct_outputs(u, src)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             scalar = reduce_identity(u.arg[0], src[0])
             out = UOp(Op.EXPAND, u.dtype, (UOp(Op.RESHAPE, u.dtype, (scalar,), (1,) * len(u.shape)),), u.shape)
@@ -64,6 +68,21 @@ def _is_view(u: UOp) -> bool:
     while u.op is Op.RESHAPE:
         u = u.src[0]
     return u.op is Op.BUFFER or u.op is Op.PARAM or u.op is Op.CONTIGUOUS
+
+
+def _materialised(u: UOp) -> UOp:
+    """`u` as an opaque kernel reads it: flat, in order, in memory."""
+    return u if _is_view(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,))
+
+
+def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Every output is computed into memory of its own, also one that is a leaf or that another output equals."""
+    out: dict[UOp, None] = {}
+    for n, s in enumerate(src):
+        if s in out or s.op in (Op.CONST, Op.IOTA, Op.PARAM, Op.BUFFER):
+            s = UOp(Op.CONTIGUOUS, s.dtype, (s,), tag=n)
+        out[s] = None
+    return UOp(Op.SINK, sink.dtype, tuple(out))
 
 
 def _movement(u: UOp, s: UOp) -> UOp:

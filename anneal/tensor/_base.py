@@ -43,6 +43,7 @@ __all__ = [
     "Number",
     "TensorBase",
     "as_dtype",
+    "assignment_epoch",
     "broadcast_shapes",
     "default_device",
     "grad_enabled",
@@ -67,10 +68,11 @@ _INT32 = dtypes.int32
 
 
 class _Mode:
-    __slots__ = ("device", "grad")
+    __slots__ = ("device", "epoch", "grad")
 
     def __init__(self) -> None:
         self.grad = True
+        self.epoch = 0  # counts assignments to tensors that were not in memory: a jit could not follow them
         self.device: str | None = None
 
 
@@ -115,6 +117,11 @@ class no_grad:
 def grad_enabled() -> bool:
     """False inside `no_grad`."""
     return _MODE.grad
+
+
+def assignment_epoch() -> int:
+    """How many times a tensor that was not in memory has been assigned; a jit capture is good within one epoch."""
+    return _MODE.epoch
 
 
 def leaves() -> list[Tensor]:
@@ -712,6 +719,8 @@ class TensorBase:
         u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
         if other.requires_grad:
             u = UOp(_DETACH, u.dtype, (u,))
+        if storage_of(self.uop) is None:
+            _MODE.epoch += 1
         if self.requires_grad and storage_of(u) is None:
             # Folding must not look through a leaf.
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))

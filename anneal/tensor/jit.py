@@ -9,12 +9,14 @@
 
 The first call with given shapes runs as it stands (and lets optimisers make their state); the second is captured; later
 ones copy the arguments into the captured inputs and relaunch the captured kernels. Tensors that the function reads and
-assigns (parameters, moments) are updated in place, so the second capture is also the last. Nothing stale is replayed:
+assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 
 - another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor, is
   captured on its own;
 - a tensor that the function reads and somebody reassigned meanwhile is read anew;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
+- a tensor that was lazy when the function read it and was assigned since makes it capture again;
+- gradients taken inside stay inside: `.grad` is None afterwards, and adding to one from outside is an error;
 - a tensor made from host data, a random number without a device counter, or a read-back inside the function is an
   error: its value would be frozen.
 """
@@ -25,13 +27,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from anneal.backend import Device, Storage, get_device
 from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import realize as _realize
+from anneal.tensor._base import assignment_epoch, leaves
 from anneal.uop import DType, Op, UOp, arena, const, dtypes
 
 if TYPE_CHECKING:
@@ -127,19 +130,39 @@ def _rebuild(value: Any, fresh: Iterator[Tensor]) -> Any:
 class _Held:
     """A tensor outside the function whose memory the captured kernels read or write."""
 
-    __slots__ = ("counts", "leaf", "ref", "storage", "written")
+    __slots__ = ("leaf", "ref", "storage", "written")
 
     def __init__(self, tensor: Tensor, storage: Storage, written: bool) -> None:
         self.ref = weakref.ref(tensor)
         self.storage, self.written = storage, written
         self.leaf = tensor.uop
-        self.counts = (0, 0)
 
-    def count(self) -> tuple[int, int]:
-        flat = self.leaf
-        while flat.op is Op.RESHAPE:
-            flat = flat.src[0]
-        return sys.getrefcount(self.leaf), sys.getrefcount(flat)
+
+def _users(leaf: UOp) -> tuple[int, int]:
+    flat = leaf
+    while flat.op is Op.RESHAPE:
+        flat = flat.src[0]
+    return sys.getrefcount(leaf), sys.getrefcount(flat)
+
+
+@cache
+def _calibration() -> dict[bool, tuple[int, int]]:
+    """What `_users` says of a leaf that its arena and one other object hold; by whether it is reshaped."""
+    out = {}
+    for reshaped, shape in ((False, (1,)), (True, (1, 1))):
+        holder = [_realize.buffer_leaf(Storage(1, dtypes.float32, "cpu"), shape)]
+        out[reshaped] = _users(holder[0])
+    return out
+
+
+def _shared(leaf: UOp, holders: int) -> bool:
+    """Whether somebody beside `holders` known objects uses the leaf's node (a lazy graph, another tensor)."""
+    base = _calibration()[leaf.op is Op.RESHAPE]
+    counts = _users(leaf)
+    extra = holders - 1
+    if leaf.op is Op.RESHAPE:
+        return counts[0] > base[0] + extra or counts[1] > base[1]
+    return counts[0] > base[0] + extra
 
 
 def _copy_buffer(device: Device, storage: Storage) -> Any:
@@ -197,6 +220,7 @@ class _Captured:
             s = _realize.storage_of(t.uop)
             assert s is not None
             self.held.append(_Held(t, s, written=True))
+        self.epoch = assignment_epoch()
         self.arguments = arguments
         self.result = result
         self.result_tensors = [weakref.ref(r) for r in results]
@@ -230,7 +254,6 @@ class _Captured:
             (self.device.compile(_copy_kernel(to.size, to.dtype)), [to.ensure(), frm.ensure()]) for to, frm in self.copies
         ]
         self.copy_batch = self.device.prepare(copies) if copies else None
-        self.counted = False
 
     def replay(self, arguments: list[Storage]) -> Any:
         from anneal.tensor._tensor import Tensor
@@ -261,11 +284,6 @@ class _Captured:
 
     def _protect(self) -> None:
         """Read reassigned tensors anew; give lazy readers of what is about to be overwritten a copy of it."""
-        if not self.counted:
-            arena().sweep()
-            for h in self.held:
-                h.counts = h.count()
-            self.counted = True
         swept = False
         for h in self.held:
             t = h.ref()
@@ -281,13 +299,11 @@ class _Captured:
                     t.uop = h.leaf
             if not h.written:
                 continue
-            counts = h.count()
-            if counts[0] > h.counts[0] or counts[1] > h.counts[1]:
+            if _shared(h.leaf, 2):  # the tensor and `h` hold it
                 if not swept:
                     arena().sweep()
                     swept = True
-                    counts = h.count()
-                if counts[0] > h.counts[0] or counts[1] > h.counts[1]:
+                if _shared(h.leaf, 2):
                     self._detach(h, t)
 
     def _detach(self, h: _Held, t: Tensor) -> None:
@@ -298,17 +314,10 @@ class _Captured:
         h.storage = fresh
         h.leaf = t.uop = _realize.buffer_leaf(fresh, t.shape)
         fresh.owner = weakref.ref(t)
-        h.counts = h.count()
 
     def _keep_results(self) -> None:
         for k, ref in enumerate(self.result_tensors):
-            leaf = self.result_leaves[k]
-            flat = leaf
-            while flat.op is Op.RESHAPE:
-                flat = flat.src[0]
-            # arena, this list, `leaf` and getrefcount's argument; for the flat node its RESHAPE as well
-            used = sys.getrefcount(leaf) > (5 if flat is leaf else 4) or (flat is not leaf and sys.getrefcount(flat) > 4)
-            if ref() is None and not used:
+            if ref() is None and not _shared(self.result_leaves[k], 1):
                 continue
             old = self.result_storages[k]
             assert old is not None
@@ -361,8 +370,9 @@ class Jit(Generic[P, R]):
         storages = [s for t in tensors if (s := _realize.storage_of(t.uop)) is not None]
         key = (key, tuple([storages.index(s) for s in storages]))  # the same tensor passed twice is another program
         captured = self.captures.get(key)
-        if captured is not None:
+        if captured is not None and captured.epoch == assignment_epoch():
             return captured.replay(storages)  # type: ignore[no-any-return]
+        before = {id(t): t.grad for t in leaves()}
         with _recording() as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
@@ -371,6 +381,15 @@ class Jit(Generic[P, R]):
                 _realize.realize(results)
             if key in self.captures:
                 _settle(record)
+        for leaf in leaves():
+            old = before.get(id(leaf))
+            if leaf.grad is not None and leaf.grad is not old:
+                if old is not None:
+                    raise JitError(
+                        f"a jit function added to the gradient of a tensor of shape {leaf.shape} from outside; take the "
+                        "gradient and use it inside one function, and start with zero_grad()"
+                    )
+                leaf.grad = None  # it would not follow the replays
         if key not in self.captures:
             self.captures[key] = None
             return result

@@ -119,7 +119,12 @@ def realize(tensors: Sequence[Tensor]) -> None:
         if not is_realized(t.uop):
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
-        for t, u in zip(group, realize_uops([t.uop for t in group], name), strict=True):
+        wanted: dict[UOp, None] = {}
+        for n, t in enumerate(group):
+            # two tensors of one node get memory of their own: a jit may update one of them in place
+            u = t.uop if t.uop not in wanted else UOp(Op.CONTIGUOUS, t.dtype, (t.uop,), tag=n)
+            wanted[u] = None
+        for t, u in zip(group, realize_uops(list(wanted), name), strict=True):
             t._settle(u)
             own(t)
             for watch in realized_watch:
