@@ -45,7 +45,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         [u for u in order if u.op is Op.LOAD],
     )
     for rule in (_matmul, _shared_reduce):
-        opts = rule(facts, sink, target)
+        opts = rule(facts, target)
         if opts is not None:
             return opts
     return (*_short_reduces(facts, len(order)), *_flat(facts, target))
@@ -71,29 +71,32 @@ def _short_reduces(facts: _Facts, nodes: int) -> list[Opt]:
 # -- products of matrices ---------------------------------------------------------------------------------------------
 
 
-def _matmul(facts: _Facts, sink: UOp, target: Target) -> tuple[Opt, ...] | None:
-    """Sums of products whose factors run over different loop ranges: a tile of results in each thread's registers."""
-    if len(sink.src) != 1 or not facts.reduces:
+def _matmul(facts: _Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Reduces in which one load needs the column but not the row, another the row but not the column, as a matrix
+    product's do: a tile of results in each thread's registers uses every loaded number several times."""
+    if not facts.reduces or len({u.src[1:] for u in facts.reduces}) != 1:
         return None
     main = facts.reduces[0]
-    if len(facts.reduces) != 1 or main.arg is not Op.ADD:
+    inner = [a for a in facts.axes if a.range in main.src[1:]]
+    depth = math.prod(a.extent or 0 for a in inner)
+    bits = sum(1 << a.range.arg[0] for a in inner)
+    if depth < 8 or any(u.ranges & bits for u in facts.reduces):
         return None
-    depth = math.prod(a.extent or 0 for a in facts.axes if a.range in main.src[1:])
-    product = main.src[0]
-    while product.op is Op.CAST:
-        product = product.src[0]
-    if product.op is not Op.MUL or depth < 8:
-        return None
-    left, right = product.src[0].ranges, product.src[1].ranges
+    used = [u.ranges for u in facts.loads if u.ranges & bits]
     loops = [a for a in facts.axes if a.is_loop and (a.extent or 0) >= 8]
-    only_left = [a for a in loops if left >> a.range.arg[0] & 1 and not right >> a.range.arg[0] & 1]
-    only_right = [a for a in loops if right >> a.range.arg[0] & 1 and not left >> a.range.arg[0] & 1]
-    if not only_left or not only_right:
+    pairs = [
+        (m, n)
+        for n in reversed(loops)
+        for m in reversed(loops)
+        if m is not n
+        and any(u >> m.range.arg[0] & 1 and not u >> n.range.arg[0] & 1 for u in used)
+        and any(u >> n.range.arg[0] & 1 and not u >> m.range.arg[0] & 1 for u in used)
+    ]
+    if not pairs:
         return None
-    # Neighbouring threads should store neighbouring elements: n is the axis that varies fastest in memory.
-    m, n = (max(side, key=lambda a: (a.range.arg[0], a.extent)) for side in (only_left, only_right))
-    if m.range.arg[0] > n.range.arg[0]:
-        m, n = n, m
+    # The n that varies fastest in memory comes first; of the ms the longest.
+    n = pairs[0][1]
+    m = max((pair[0] for pair in pairs if pair[1] is n), key=lambda a: a.extent or 0)
     m_extent, n_extent = m.extent or 1, n.extent or 1
     batch = facts.outputs // (m_extent * n_extent)
 
@@ -105,8 +108,8 @@ def _matmul(facts: _Facts, sink: UOp, target: Target) -> tuple[Opt, ...] | None:
     i, j = facts.number(m.range), facts.number(n.range)
     opts = [Opt("LOCAL", j, tile[2]), Opt("LOCAL", i, tile[0]), Opt("UPCAST", j, tile[3]), Opt("UPCAST", i, tile[1])]
     share = 1
-    registers = tile[1] * tile[3]
-    longest = max((a for a in facts.axes if a.range in main.src[1:]), key=lambda a: a.extent or 0)
+    registers = tile[1] * tile[3] * len(facts.reduces)
+    longest = max(inner, key=lambda a: a.extent or 0)
     while (
         groups(tile) * share < _ENOUGH_GROUPS
         and (longest.extent or 0) >= share * 64
@@ -127,39 +130,46 @@ def _waste(m: int, n: int, tile: tuple[int, int, int, int]) -> float:
 # -- reduces that threads share ---------------------------------------------------------------------------------------
 
 
-def _shared_reduce(facts: _Facts, sink: UOp, target: Target) -> tuple[Opt, ...] | None:
+def _shared_reduce(facts: _Facts, target: Target) -> tuple[Opt, ...] | None:
     """Long reduces for few outputs, or along contiguous memory: threads of a workgroup take turns at the elements."""
     axes_by_range = {a.range: a for a in facts.axes}
-    longest: dict[UOp, Axis] = {}
+    tuples: dict[tuple[UOp, ...], int] = {}
     closed = 0
     for u in facts.reduces:
-        fixed = [axes_by_range[r] for r in u.src[1:] if axes_by_range[r].extent is not None]
-        if len(fixed) != len(u.src) - 1:
+        extents = [axes_by_range[r].extent for r in u.src[1:]]
+        if None in extents:
             return None
-        longest[u] = max(fixed, key=lambda a: (a.extent or 0, a.range.arg[0]))
+        tuples[u.src[1:]] = math.prod(e or 0 for e in extents)
         closed |= sum(1 << r.arg[0] for r in u.src[1:])
-    if not longest or any(u.ranges & closed for u in facts.reduces):
+    if not tuples or any(u.ranges & closed for u in facts.reduces):
         return None
-    main = max(longest.values(), key=lambda a: a.extent or 0)
-    extent = main.extent or 0
+    if len({r for t in tuples for r in t}) != sum(map(len, tuples)):
+        return None  # reduces that have some of their ranges in common
+    main = max(tuples, key=lambda t: tuples[t])
+    extent = tuples[main]
     if extent < 16:
         return None
-    contiguous = any(form(u.src[1])[0].get(main.range) == 1 for u in facts.loads if u.ranges >> main.range.arg[0] & 1)
-    most = min(256, target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces)))
+    contiguous = any(form(u.src[1])[0].get(main[-1]) == 1 for u in facts.loads)
+    most = min(
+        1024 if facts.outputs < 8 else 256, target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces))
+    )
     if contiguous:
         plan = _along_rows(facts, extent, most)
     else:
         plan = _along_columns(facts, extent, most)
     if plan is None:
         return None
-    group, local, first = plan
+    group, local, fastest = plan
     opts: list[Opt] = []
-    grouped = {a.range: a for a in longest.values() if (a.extent or 0) >= group}
-    if group > 1:
-        opts = [Opt("GROUP", facts.number(r), group) for r in grouped]
+    for ranges, total in tuples.items():
+        if group > 1 and total >= group:
+            first_axis = facts.number(ranges[0])
+            if len(ranges) > 1:
+                opts.append(Opt("MERGE", first_axis, len(ranges) - 1))
+            opts.append(Opt("GROUP", first_axis, group))
     if local > 1:
         axis = max((i for i, a in enumerate(facts.axes) if a.is_loop))
-        opts.insert(0 if first else len(opts), Opt("LOCAL", axis, local))
+        opts.insert(0 if fastest else len(opts), Opt("LOCAL", axis, local))
     return tuple(opts)
 
 

@@ -33,6 +33,7 @@ KINDS = {
     "FLAT": "all loop ranges become one, `amount` of its values to a workgroup",
     "LOCAL": "`amount` values of a loop range go to the threads of a workgroup",
     "UPCAST": "`amount` values of a loop range go to registers of one thread",
+    "MERGE": "a reduce range takes in the `amount` ranges after it in its reduce, as digits of one index",
     "GROUP": "`amount` threads share a reduce range",
     "UNROLL": "`amount` values of a reduce range are written out",
 }
@@ -83,12 +84,13 @@ def identity(op: Op, dtype: DType) -> UOp:
 class _Split:
     """An axis while opts are applied: what is left of it, and the pieces split off, outermost first."""
 
-    __slots__ = ("axis", "left", "pieces")
+    __slots__ = ("axis", "digits", "extent", "left", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
-        self.left = axis.extent or 0
+        self.extent = self.left = axis.extent or 0
         self.pieces: list[UOp] = []
+        self.digits: list[UOp] = []  # after MERGE: the ranges this one stands for, outermost first
 
     def take(self, amount: int, piece: UOp) -> None:
         self.left = -(-self.left // amount)
@@ -105,12 +107,16 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
     flat = 0
     group = 0
+    merged: set[UOp] = set()  # ranges that another took in
     for opt in opts:
         _check(opt, axes, group)
         if opt.kind == "FLAT":
             flat = opt.amount
             continue
         split = splits[opt.axis]
+        if opt.kind == "MERGE":
+            merged |= _merge(split, opt, axes, sink)
+            continue
         if opt.kind == "GROUP":
             group = opt.amount
         split.take(opt.amount, _range(fresh, opt.amount, opt.kind.lower()))
@@ -129,7 +135,7 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     serial: dict[UOp, list[UOp]] = {}
     for s in splits:
         r = s.axis.range
-        if s.axis.extent is None:
+        if s.axis.extent is None or r in merged:
             continue
         head = outer.get(r)
         if head is None:
@@ -139,17 +145,23 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
         value = head
         for p in s.pieces:
             value = value * int(p.src[0].arg) + p
-        inside = value < s.axis.extent
+        inside = value < s.extent
         if not s.axis.is_loop:
             serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
             if not inside.is_const:
                 overrun[r] = inside
-                value = value.alu(Op.MIN, const(_I32, s.axis.extent - 1))
+                value = value.alu(Op.MIN, const(_I32, s.extent - 1))
         elif not inside.is_const:
             gates.append(inside)
             if clamp:
-                value = value.alu(Op.MIN, const(_I32, s.axis.extent - 1))
-        table[r] = value
+                value = value.alu(Op.MIN, const(_I32, s.extent - 1))
+        stride = 1
+        for d in reversed(s.digits[1:]):
+            extent = int(d.src[0].arg)
+            table[d] = (value // stride) % extent
+            serial[d] = []
+            stride *= extent
+        table[r] = value // stride
     gate: UOp | None = None
     for g in gates:
         gate = g if gate is None else gate & g
@@ -178,6 +190,24 @@ def _check(opt: Opt, axes: list[Axis], group: int) -> None:
         raise CompilerError(f"{opt}: every GROUP of a kernel has the same amount, here {group}", stage="apply_opts")
     if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
         raise CompilerError(f"{opt}: the amount of a GROUP is a power of two", stage="apply_opts")
+
+
+def _merge(split: _Split, opt: Opt, axes: list[Axis], sink: UOp) -> set[UOp]:
+    """Let `split` stand for its range and the `amount` after it; returns those."""
+    first = split.axis.range
+    taken: list[UOp] = []
+    for u in toposort((sink,)):
+        if u.op is Op.REDUCE and first in u.src[1:]:
+            at = u.src.index(first, 1)
+            these = list(u.src[at : at + 1 + opt.amount])
+            if len(these) <= opt.amount or taken not in ([], these):
+                raise CompilerError(f"{opt}: the ranges do not stand side by side in every reduce", stage="apply_opts")
+            taken = these
+    if split.pieces or any(r.src[0].op is not Op.CONST for r in taken):
+        raise CompilerError(f"{opt} comes after a split, or a range's extent depends on data", stage="apply_opts")
+    split.digits = taken
+    split.extent = split.left = math.prod(int(r.src[0].arg) for r in taken)
+    return set(taken[1:])
 
 
 def _flatten(loops: list[_Split], amount: int, fresh: int, outer: dict[UOp, UOp], clamp: bool) -> UOp | None:

@@ -285,7 +285,7 @@ class _Writer:
             self.line(s.depth, "}")
         elif s.kind == "guard":
             test = " & ".join(self.operand(o) for o in s.src)
-            self.line(s.depth, f"if (!({test})) {{ return; }}")
+            self.line(s.depth, f"if (!({_bare(test)})) {{ return; }}")
         elif s.kind == "acc":
             assert u is not None
             self.text[s.number] = name = self.name("acc")
@@ -321,9 +321,9 @@ class _Writer:
             gate = self.operand(s.src[2])
             if not gate.isidentifier():
                 name = self.name("c")
-                self.line(s.depth, f"let {name} = {gate};")
+                self.line(s.depth, f"let {name} = {_bare(gate)};")
                 gate = name
-            index = f"select(0i, {index}, {gate})"
+            index = f"select(0i, {_bare(index)}, {gate})"
         value = f"{self.operand(param)}[{_bare(index)}]"
         if u.dtype.kind == "bool":
             value = f"({value} != 0u)"
@@ -394,6 +394,8 @@ class _Writer:
         template = _SPECIFIC.get((op, kind)) or _ANY.get(op)
         if template is None:
             raise CompilerError(f"no WGSL for {op.name} of {a.dtype.name}", stage="render", node=u)
+        if template.partition("(")[0].isidentifier() and "/" not in template:
+            args = [_bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)
 
     # -- the module

@@ -224,6 +224,17 @@ def test_two_reduces_in_turn_over_the_same_range(device: WebGpuDevice) -> None:
     np.testing.assert_allclose(out, data.var(1), rtol=1e-4)
 
 
+def test_reduces_over_several_ranges_shared_as_one(device: WebGpuDevice) -> None:
+    # sum over a, b of x[i, a, b] * w[a]: the ranges cannot merge of themselves.
+    i, a, b = K.loop(3, 0), K.over(7, 1), K.over(9, 2)
+    value = K.load(K.param(1, 189), i * 63 + a * 9 + b) * K.load(K.param(2, 7), a)
+    graph = K.sink(K.store(K.param(0, 3), i, K.reduce(Op.ADD, value, a, b)))
+    x, w = normal(3, 7, 9), normal(7)
+    for opts in (None, [Opt("MERGE", 1, 1), Opt("GROUP", 1, 16)], [Opt("MERGE", 1, 1)], [Opt("GROUP", 1, 4)]):
+        out = run(device, graph, {1: x, 2: w}, opts)[0]
+        np.testing.assert_allclose(out, np.einsum("iab,a->i", x, w), rtol=1e-4, atol=1e-5)
+
+
 def test_long_chains_need_no_recursion(device: WebGpuDevice) -> None:
     i = K.loop(4, 0)
     value: UOp = K.load(K.param(1, 4), i)

@@ -7,7 +7,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let i0 = (wg * 64i) + lid;
-  if (!((i0 < 1000i))) { return; }
+  if (!(i0 < 1000i)) { return; }
   let x0 = p0[i0];
   let x1 = p1[i0];
   let x2 = p3[i0];

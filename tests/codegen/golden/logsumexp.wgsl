@@ -46,7 +46,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc1: f32 = 0.0f;
   for (var k1 = 0i; k1 < 4i; k1 += 1i) {
     let x1 = p1[i0 + (k1 * 64i)];
-    acc1 += exp((x1 - total0));
+    acc1 += exp(x1 - total0);
   }
   part1[local_id] = acc1;
   workgroupBarrier();

@@ -20,9 +20,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc2: f32 = 0.0f;
   var acc3: f32 = 0.0f;
   let i5 = i1 * 30i;
-  let i6 = min((i0 + 8i), 64i);
+  let i6 = min(i0 + 8i, 64i);
   let i7 = i6 * 30i;
-  let i8 = min((i3 + 8i), 69i);
+  let i8 = min(i3 + 8i, 69i);
   for (var k0 = 0i; k0 < 30i; k0 += 1i) {
     let x0 = p1[i5 + k0];
     let i9 = k0 * 70i;
