@@ -7,7 +7,8 @@ rules of `gradient.upat`. Nothing is computed until a gradient is realised.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
@@ -19,9 +20,11 @@ from anneal.uop import Op, UOp, const, toposort
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["backward", "grad", "gradient", "value_and_grad", "vjp"]
+__all__ = ["backward", "grad", "gradient", "take_results", "value_and_grad", "vjp"]
 
 _NUMBERS = itertools.count()
+_RESULTS: list[weakref.ref[Tensor]] = []
+_KEPT = 64
 
 
 # -- the PyTorch-shaped door ------------------------------------------------------------------------------------------
@@ -83,7 +86,17 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was changed or freed since"
         )
-    result._spent = not retain_graph
+    if not retain_graph:
+        result._spent = True
+        _RESULTS.append(weakref.ref(result))
+        del _RESULTS[:-_KEPT]
+
+
+def take_results() -> list[Tensor]:
+    """The live tensors whose backward was taken since the last call: an optimiser computes them with its step."""
+    out = [t for r in _RESULTS if (t := r()) is not None]
+    _RESULTS.clear()
+    return out
 
 
 def _text(t: TensorBase) -> str:

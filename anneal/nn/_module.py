@@ -1,0 +1,203 @@
+"""Module: a tree of layers that finds its own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from anneal.errors import DataError
+from anneal.tensor import Tensor
+from anneal.tensor.execution import realize
+
+__all__ = ["Module"]
+
+
+class Module:
+    """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
+
+    A tensor attribute with `requires_grad` is a parameter, any other a buffer (saved, not trained); lists, tuples and
+    dicts of modules are walked too. Attributes whose name starts with an underscore are private: neither saved nor
+    found. Names are torch's: `"h.0.ln_1.weight"`.
+
+    >>> class Twice(Module):
+    ...     def __init__(self):
+    ...         self.scale = Tensor([2.0], requires_grad=True)
+    ...     def forward(self, x):
+    ...         return x * self.scale
+    >>> twice = Twice()
+    >>> twice(Tensor([3.0])), [name for name, _ in twice.named_parameters()]
+    (Tensor([6.], dtype=float32), ['scale'])
+    """
+
+    training: bool = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # -- the tree -------------------------------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below, with their names, in the order they were set."""
+        for name, value in vars(self).items():
+            if name.startswith("_"):
+                continue
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, (list, tuple)):
+                for i, v in enumerate(value):
+                    if isinstance(v, Module):
+                        yield f"{name}.{i}", v
+            elif isinstance(value, dict):
+                for k, v in value.items():
+                    if isinstance(v, Module):
+                        yield f"{name}.{k}", v
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module (with the name `prefix`) and every module below, parents first; a shared one once."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            below = [(f"{name}.{n}" if name else n, m) for n, m in module.named_children()]
+            stack.extend(reversed(below))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and every module below."""
+        for _, m in self.named_modules():
+            yield m
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor with its name; a shared one under each of its names."""
+        for prefix, module in self.named_modules():
+            for name, value in vars(module).items():
+                if isinstance(value, Tensor) and not name.startswith("_"):
+                    yield f"{prefix}.{name}" if prefix else name, value
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that train, with their names; a shared one once, under its first name."""
+        seen: set[int] = set()
+        for name, t in self._tensors():
+            if t.requires_grad and id(t) not in seen:
+                seen.add(id(t))
+                yield name, t
+
+    def parameters(self) -> list[Tensor]:
+        """The tensors that train, a shared one once."""
+        return [t for _, t in self.named_parameters()]
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that are saved and do not train, with their names."""
+        for name, t in self._tensors():
+            if not t.requires_grad:
+                yield name, t
+
+    def num_parameters(self) -> int:
+        """How many numbers train."""
+        return sum(t.numel() for t in self.parameters())
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every parameter and buffer by name, detached; a shared one under each of its names."""
+        return {name: t.detach() for name, t in self._tensors()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+        """Take the values of `state`: tensors or arrays by name, in torch's layout.
+
+        Args:
+            state: as `state_dict` or `safe_load` give it.
+            strict: every name must be there and no other.
+
+        Returns:
+            The missing and the unexpected names.
+
+        Raises DataError listing missing names, unexpected names and shapes that differ; nothing is loaded then.
+        """
+        mine = dict(self._tensors())
+        missing = [n for n in mine if n not in state]
+        unexpected = [n for n in state if n not in mine]
+        wrong = [
+            f"{n} has shape {tuple(state[n].shape)}, the model's is {t.shape}"
+            for n, t in mine.items()
+            if n in state and tuple(state[n].shape) != t.shape
+        ]
+        faults = []
+        if strict and missing:
+            faults.append(f"missing: {', '.join(missing)}")
+        if strict and unexpected:
+            faults.append(f"unexpected: {', '.join(unexpected)}")
+        if faults or wrong:
+            raise DataError(
+                f"load_state_dict: {type(self).__name__} does not fit the state: {'; '.join([*faults, *wrong])}"
+                + ("" if wrong or not faults else " (strict=False ignores missing and unexpected names)")
+            )
+        for name, t in mine.items():
+            if name in state:
+                _load(t, state[name])
+        return missing, unexpected
+
+    # -- modes ----------------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch this module and those below to training (dropout, batch statistics) or, with False, to evaluation."""
+        for m in self.modules():
+            m.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """`train(False)`."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Let every parameter train, or (False) freeze it: a frozen one is a buffer until it is let loose again by name."""
+        for t in self.parameters():
+            t.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget every parameter's gradient."""
+        for t in self.parameters():
+            t.grad = None
+
+    def to(self, device: str) -> Self:
+        """Move every tensor to `device`, in place: the tensors stay the same objects."""
+        for _, t in self._tensors():
+            if t.device != device:
+                moved = t.detach().to(device)
+                t.device = moved.device
+                t.assign(moved)
+                t.grad = None
+        return self
+
+    def realize(self) -> Self:
+        """Compute every tensor now, together."""
+        realize([t for _, t in self._tensors()])
+        return self
+
+    # -- printing -------------------------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """The arguments that a printed module shows."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}({self.extra_repr()}"]
+        children = list(self.named_children())
+        for name, child in children:
+            lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
+        return "\n".join([*lines, ")"]) if children else lines[0] + ")"
+
+
+def _load(t: Tensor, value: Any) -> None:
+    array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+    t.assign(Tensor(array, device=t.device).cast(t.dtype))

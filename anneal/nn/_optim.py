@@ -1,0 +1,357 @@
+"""Optimisers with torch's formulas, and gradient clipping.
+
+`step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters, moments.
+Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What changes from
+step to step (learning rates, the corrections for the first steps) is data, so every step runs the same kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import DataError, GradientError, SettingError
+from anneal.tensor import Tensor, no_grad
+from anneal.tensor._movement import pad, reshape, shrink
+from anneal.tensor.functional import take_running_updates
+from anneal.tensor.gradient import take_results
+from anneal.tensor.execution import realize
+from anneal.uop import Op, UOp, alu, arena, const, dtypes
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
+
+_F32 = dtypes.float32
+
+
+@contextmanager
+def _update_phase() -> Iterator[None]:
+    """Nodes made within the block belong to the optimiser."""
+    a = arena()
+    before, a.phase = a.phase, "update"
+    try:
+        yield
+    finally:
+        a.phase = before
+
+
+class ParameterGroup(dict[str, Any]):
+    """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
+
+    The other settings are constants of the compiled update: changing one compiles it anew.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], device: str) -> None:
+        super().__init__(settings)
+        self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        if key == "lr":
+            self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
+
+    @property
+    def rate_node(self) -> UOp:
+        """The learning rate as a node of shape ()."""
+        return reshape(self.rate.uop, ())
+
+
+class Optimizer:
+    """Base of the optimisers.
+
+    Args:
+        params: tensors that require gradients, or dicts `{"params": tensors, "lr": ..., ...}` with settings of their own.
+        defaults: the settings of parameters that set none.
+
+    Raises SettingError for no parameters, an unknown or wrong setting; GradientError for a tensor that is no leaf with
+    requires_grad or appears twice.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        given = list(params)
+        name = type(self).__name__
+        if not given:
+            raise SettingError(f"{name}: no parameters given")
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        seen: set[int] = set()
+        self.param_groups: list[ParameterGroup] = []
+        self.state: dict[int, dict[str, Tensor]] = {}
+        for g in groups:
+            unknown = [k for k in g if k != "params" and k not in defaults]
+            if unknown:
+                raise SettingError(f"{name}: unknown setting {unknown[0]!r}; known: {', '.join(defaults)}")
+            group = {**defaults, **g}
+            tensors = group["params"] = (
+                [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+            )
+            for t in tensors:
+                if not isinstance(t, Tensor) or not t.requires_grad or not t.is_leaf:
+                    raise GradientError(f"{name}: a parameter must be a tensor made with requires_grad=True, not {t!r}")
+                if id(t) in seen:
+                    raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
+                seen.add(id(t))
+            _check_settings(name, group)
+            if tensors:
+                self.param_groups.append(ParameterGroup(group, tensors[0].device))
+        self.params = [t for g in self.param_groups for t in g["params"]]
+        # A parameter that is still lazy is computed now: its first update must not depend on how it was made.
+        realize(self.params)
+
+    def zero_grad(self) -> None:
+        """Forget every gradient."""
+        for t in self.params:
+            t.grad = None
+
+    def step(self, *results: Tensor) -> None:
+        """Update every parameter that has a gradient, and compute.
+
+        Besides the parameters this computes `results`, the tensors whose backward() led here, and running statistics
+        of batch norm: one call for the whole step.
+        """
+        done: dict[Tensor, UOp] = {}
+        with _update_phase():
+            for group in self.param_groups:
+                active = [t for t in group["params"] if t.grad is not None]
+                if active:
+                    self._update(group, active, done)
+        for t, u in done.items():
+            t.uop = u
+            t._alias = None
+        # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
+        with no_grad():
+            realize([*results, *take_results(), *take_running_updates(), *done])
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        """Put the new nodes of parameters and state into `done`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _state(self, t: Tensor, name: str) -> Tensor:
+        """A state tensor like `t`, zero at first."""
+        mine = self.state.setdefault(id(t), {})
+        s = mine.get(name)
+        if s is None:
+            s = mine[name] = Tensor(np.zeros(t.shape or (1,), _state_dtype(t)), device=t.device)
+            if not t.shape:
+                s.uop = reshape(s.uop, ())
+        return s
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`."""
+        out = {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
+        for i, g in enumerate(self.param_groups):
+            out[f"group.{i}.lr"] = g.rate
+            out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
+        return out
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` of an optimiser over the same parameters gave.
+
+        Raises DataError for a name or shape that does not fit.
+        """
+        for key, value in state.items():
+            head, _, rest = key.partition(".")
+            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+            try:
+                if head == "group":
+                    number, _, name = rest.partition(".")
+                    group = self.param_groups[int(number)]
+                    if name == "lr":
+                        group["lr"] = float(array.reshape(-1)[0])
+                    else:
+                        self._group_state(group, name).assign(Tensor(array))
+                    continue
+                t = self.params[int(head)]
+            except (ValueError, IndexError):
+                raise DataError(
+                    f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}"
+                ) from None
+            if array.shape != t.shape:
+                raise DataError(f"load_state_dict: {key} has shape {array.shape}, the parameter's is {t.shape}")
+            self._state(t, rest).assign(Tensor(array, device=t.device))
+
+    def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
+        mine = self.state.setdefault(id(group), {})
+        if name not in mine:
+            mine[name] = Tensor(np.zeros(1, np.float32), device=group.rate.device)
+        return mine[name]
+
+
+def _check_settings(name: str, group: Mapping[str, Any]) -> None:
+    for key, value in group.items():
+        wrong = False
+        if key == "betas":
+            wrong = len(value) != 2 or not all(0 <= b < 1 for b in value)
+        elif key in ("lr", "eps", "weight_decay", "momentum"):
+            wrong = not isinstance(value, (int, float)) or not value >= 0 or not math.isfinite(value)
+        if wrong:
+            wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
+            raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
+
+
+def _state_dtype(t: Tensor) -> type[np.floating[Any]]:
+    return np.float64 if t.uop.dtype is dtypes.float64 else np.float32
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum, Nesterov's form and L2 weight decay as in torch.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = SGD([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.8], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        if nesterov and not momentum:
+            raise SettingError("SGD: nesterov=True needs a momentum above 0")
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov})
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        momentum, decay = group["momentum"], group["weight_decay"]
+        for t in params:
+            p, g, wide = _operands(t)
+            if decay:
+                g = g + p * decay
+            if momentum:
+                b = self._state(t, "momentum_buffer")
+                new = b.uop * momentum + g
+                done[b] = new
+                g = g + new * momentum if group["nesterov"] else new
+            done[t] = (p - g * group.rate_node.cast(wide)).cast(t.uop.dtype)
+
+
+def _operands(t: Tensor) -> tuple[UOp, UOp, Any]:
+    """Parameter and gradient in the dtype the update is computed in."""
+    assert t.grad is not None
+    wide = dtypes.float64 if t.uop.dtype is dtypes.float64 else _F32
+    return t.uop.cast(wide), t.grad.uop.cast(wide), wide
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015) as torch computes it; weight_decay is L2: it joins the gradient.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adam([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.9], dtype=float32)
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        b1, b2 = group["betas"]
+        eps, decay = group["eps"], group["weight_decay"]
+        # 1 - beta**step follows q' = q*beta + (1 - beta) from 0, which loses no digits when beta is close to 1.
+        corrections = []
+        for name, beta in (("correction1", b1), ("correction2", b2)):
+            q = self._group_state(group, name)
+            done[q] = q.uop * beta + (1 - beta)
+            corrections.append(done[q])
+        # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
+        shared = [group.rate_node / reshape(corrections[0], ()), alu(Op.RSQRT, (reshape(corrections[1], ()),))]
+        if self.decoupled and decay:
+            shared.append(1.0 - group.rate_node * decay)
+        numbers = _array(shared)
+        for t in params:
+            p, g, wide = _operands(t)
+            size, root, *rest = [u.cast(wide) for u in _parts(numbers, len(shared))]
+            if decay and not self.decoupled:
+                g = g + p * decay
+            m, v = self._state(t, "exp_avg"), self._state(t, "exp_avg_sq")
+            done[m] = mean = m.uop * b1 + g * (1 - b1)
+            done[v] = square = v.uop * b2 + g * g * (1 - b2)
+            if rest:
+                p = p * rest[0]
+            change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
+            done[t] = (p - change).cast(t.uop.dtype)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019) as torch computes it.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.84999996], dtype=float32)
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+
+def _array(values: list[UOp]) -> UOp:
+    """Numbers of shape () as one array in memory."""
+    n = len(values)
+    out: UOp | None = None
+    for i, v in enumerate(values):
+        u = pad(reshape(v, (1,)), ((i, n - 1 - i),))
+        out = u if out is None else out + u
+    assert out is not None
+    return UOp(Op.CONTIGUOUS, out.dtype, (out,))
+
+
+def _parts(array: UOp, n: int) -> list[UOp]:
+    """The elements of an array, each of shape ()."""
+    return [reshape(shrink(array, ((i, i + 1),)), ()) for i in range(n)]
+
+
+def clip_grad_norm_(params: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns the norm before, shape ().
+
+    Raises SettingError for a negative max_norm.
+
+    >>> w = Tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w * 0.5).sum().backward()
+    >>> clip_grad_norm_([w], 1.0).item(), w.grad.numpy().round(3).tolist()
+    (5.0, [0.6000000238418579, 0.800000011920929])
+    """
+    if not max_norm >= 0:
+        raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
+    tensors = [params] if isinstance(params, Tensor) else list(params)
+    grads = [t.grad for t in tensors if t.grad is not None]
+    if not grads:
+        return Tensor(0.0)
+    with _update_phase():
+        total: UOp | None = None
+        for g in grads:
+            u = g.uop.cast(_F32)
+            # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
+            square = UOp(Op.REDUCE_AXIS, _F32, (u * u,), (Op.ADD, tuple(range(len(u.shape))))) if u.shape else u * u
+            part = reshape(square, ())
+            total = part if total is None else total + part
+        assert total is not None
+        norm = alu(Op.SQRT, (total,))
+        scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
+        for t in tensors:
+            if t.grad is not None:
+                t.grad = t.grad._new_plain(t.grad.uop * scale.cast(t.grad.uop.dtype))
+    return grads[0]._new_plain(norm)

@@ -1,0 +1,150 @@
+"""A GPT: GPT-2's pre-norm transformer, with GPT-2's names (`wte`, `h.0.attn.c_attn`, `ln_f`, ...)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anneal.errors import ShapeError
+from anneal.nn import init
+from anneal.nn._layers import Dropout, Embedding, LayerNorm, Linear
+from anneal.nn._module import Module
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """Sizes and switches of a GPT; the defaults are GPT-2 small's."""
+
+    vocab_size: int = 50257
+    block_size: int = 1024
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    dropout: float = 0.0
+    bias: bool = True
+    tie_weights: bool = True
+
+
+class CausalSelfAttention(Module):
+    """Each position attends to itself and those before it: (batch, time, n_embd) to the same.
+
+    >>> CausalSelfAttention(8, 2)(Tensor.ones(1, 5, 8)).shape
+    (1, 5, 8)
+    """
+
+    def __init__(self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0) -> None:
+        if n_embd % n_head:
+            raise ShapeError(f"CausalSelfAttention: {n_head} heads do not divide a width of {n_embd}")
+        self.n_head, self.dropout = n_head, dropout
+        self.c_attn = Linear(n_embd, 3 * n_embd, bias)
+        self.c_proj = Linear(n_embd, n_embd, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.shape
+        heads = self.c_attn(x).reshape(b, t, 3, self.n_head, c // self.n_head).permute(2, 0, 3, 1, 4)
+        p = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=True)
+        out = self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+        return F.dropout(out, self.dropout, self.training)
+
+
+class MLP(Module):
+    """Two linear layers with gelu (tanh form) between: n_embd to 4*n_embd and back."""
+
+    def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0) -> None:
+        self.dropout = dropout
+        self.c_fc = Linear(n_embd, 4 * n_embd, bias)
+        self.c_proj = Linear(4 * n_embd, n_embd, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.c_proj(self.c_fc(x).gelu("tanh"))
+        return F.dropout(out, self.dropout, self.training)
+
+
+class Block(Module):
+    """`x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`."""
+
+    def __init__(self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0) -> None:
+        self.ln_1 = LayerNorm(n_embd, bias=bias)
+        self.attn = CausalSelfAttention(n_embd, n_head, bias, dropout)
+        self.ln_2 = LayerNorm(n_embd, bias=bias)
+        self.mlp = MLP(n_embd, bias, dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        out: Tensor = x + self.mlp(self.ln_2(x))
+        return out
+
+
+class GPT(Module):
+    """Token and position embeddings, blocks, a norm, and logits over the vocabulary.
+
+    Weights start normal with deviation 0.02, those that feed the residual stream divided by sqrt(2 * n_layer). With
+    `tie_weights` the head's weight is the token table, one tensor under two names.
+
+    Args:
+        vocab_size, block_size, n_layer, n_head, n_embd, dropout, bias, tie_weights: as in `GPTConfig`.
+
+    >>> GPT(vocab_size=65, block_size=16, n_layer=1, n_head=2, n_embd=8)(Tensor([[1, 2, 3]])).shape
+    (1, 3, 65)
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 50257,
+        block_size: int = 1024,
+        n_layer: int = 12,
+        n_head: int = 12,
+        n_embd: int = 768,
+        dropout: float = 0.0,
+        bias: bool = True,
+        tie_weights: bool = True,
+    ) -> None:
+        self.config = GPTConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout, bias, tie_weights)
+        self.wte = Embedding(vocab_size, n_embd)
+        self.wpe = Embedding(block_size, n_embd)
+        self.drop = Dropout(dropout)
+        self.h = [Block(n_embd, n_head, bias, dropout) for _ in range(n_layer)]
+        self.ln_f = LayerNorm(n_embd, bias=bias)
+        self.lm_head = Linear(n_embd, vocab_size, bias=False)
+        self._initialise()
+
+    @classmethod
+    def from_config(cls, config: GPTConfig) -> GPT:
+        """The model of a configuration."""
+        return cls(**vars(config))
+
+    def _initialise(self) -> None:
+        residual = 0.02 / math.sqrt(2 * self.config.n_layer)
+        for name, m in self.named_modules():
+            if isinstance(m, (Linear, Embedding)):
+                m.weight = init.normal(m.weight.shape, residual if name.endswith("c_proj") else 0.02)
+            if isinstance(m, Linear) and m.bias is not None:
+                m.bias = init.constant(m.bias.shape, 0.0)
+        if self.config.tie_weights:
+            self.lm_head.weight = self.wte.weight
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Logits (batch, time, vocab_size) of the token after each position; index is int, (batch, time).
+
+        Raises ShapeError if there are more positions than `block_size`.
+        """
+        if index.ndim != 2 or index.shape[1] > self.config.block_size:
+            raise ShapeError(
+                f"GPT: tokens have shape (batch, time) with time up to block_size {self.config.block_size}, "
+                f"not {index.shape}"
+            )
+        positions = self.wpe.weight if index.shape[1] == self.config.block_size else self.wpe.weight[: index.shape[1]]
+        x = self.drop(self.wte(index) + positions)
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))  # type: ignore[no-any-return]
+
+    def loss(self, index: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""
+        logits = self(index)
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)

@@ -1,0 +1,66 @@
+"""Initial values of parameters, under torch's names: each function makes a parameter of a shape.
+
+The numbers come from the host (keyed by `manual_seed`), so building a model compiles and launches nothing, and a model
+starts from the same weights on every device.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from anneal.tensor import Tensor
+from anneal.tensor.random import host_normal, host_uniform
+
+__all__ = ["constant", "fan", "kaiming_uniform", "normal", "uniform", "xavier_normal", "xavier_uniform"]
+
+Shape = tuple[int, ...]
+
+
+def _parameter(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Tensor:
+    return Tensor(array, requires_grad=True)
+
+
+def constant(shape: Shape, value: float) -> Tensor:
+    """Every element `value`.
+
+    >>> constant((2,), 1.0)
+    Tensor([1., 1.], dtype=float32)
+    """
+    return _parameter(np.full(shape, value, np.float32))
+
+
+def normal(shape: Shape, std: float = 1.0) -> Tensor:
+    """Normal numbers of mean 0."""
+    return _parameter(host_normal(shape, std))
+
+
+def uniform(shape: Shape, bound: float = 1.0) -> Tensor:
+    """Uniform numbers in [-bound, bound)."""
+    return _parameter(host_uniform(shape, bound))
+
+
+def fan(shape: Shape) -> tuple[int, int]:
+    """How many inputs and outputs one element of a weight (out, in, ...) connects.
+
+    >>> fan((8, 3, 5, 5))
+    (75, 200)
+    """
+    field = math.prod(shape[2:])
+    return (shape[1] if len(shape) > 1 else 1) * field, shape[0] * field
+
+
+def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
+    """He's uniform initialisation for leaky relu of slope `a`; the default is what torch's layers start from."""
+    return uniform(shape, math.sqrt(6 / ((1 + a * a) * fan(shape)[0])))
+
+
+def xavier_uniform(shape: Shape, gain: float = 1.0) -> Tensor:
+    """Glorot's uniform initialisation."""
+    return uniform(shape, gain * math.sqrt(6 / sum(fan(shape))))
+
+
+def xavier_normal(shape: Shape, gain: float = 1.0) -> Tensor:
+    """Glorot's normal initialisation."""
+    return normal(shape, gain * math.sqrt(2 / sum(fan(shape))))
