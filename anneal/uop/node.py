@@ -370,7 +370,7 @@ _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[int, ...]]] = {
     Op.REDUCE_AXIS: lambda src, arg: tuple([1 if i in arg[1] else s for i, s in enumerate(src[0].shape)]),
     Op.GATHER: lambda src, _: src[1].shape,
     Op.SCATTER_ADD: lambda src, arg: (arg[0], *src[1].shape[1:]),
-    Op.ARGSORT: _keep,
+    Op.ARGSORT: lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (keys, range)
     Op.SEGMENT_SUM: lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]),
     Op.CONTIGUOUS: _keep,
     Op.DETACH: _keep,
@@ -382,6 +382,7 @@ _BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] 
     Op.IOTA: lambda _, __, arg: (0, max(0, arg[0] - 1)),
     Op.RANGE: lambda _, src, __: (0, max(0, (src[0].vmax or 1) - 1)),
     Op.SPECIAL: lambda _, __, arg: (0, arg[1] - 1),
+    Op.ARGSORT: lambda _, src, __: (0, max(0, src[0].size - 1)),
 }
 for _op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK, Op.FLIP, Op.CONTIGUOUS, Op.DETACH):
     _BOUNDS[_op] = lambda _, src, __: (src[0].vmin, src[0].vmax)

@@ -64,3 +64,25 @@ def test_every_op_but_the_reserved_ones_belongs_to_a_stage() -> None:
 
     placed = {op for table in STAGES.values() for op in table}
     assert set(ALL.values()) - placed == {Op.BUFFERIZE}
+
+
+def test_random_programs_are_legal_before_and_after_scheduling(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anneal.schedule import plan
+    from anneal.tensor import realize
+    from tests.fuzz.generate import program
+    from tests.fuzz.programs import build
+
+    kernel_of = plan._kernel_of
+    seen: list[UOp] = []
+
+    def checked(piece: UOp) -> plan.Kernel:
+        kernel = kernel_of(piece)
+        check(piece, "tensor")
+        check(kernel.sink, "kernel")
+        seen.append(kernel.sink)
+        return kernel
+
+    monkeypatch.setattr(plan, "_kernel_of", checked)
+    for seed in range(25):
+        realize(list(build(program(seed), "cpu").values()))
+    assert len(seen) > 50
