@@ -34,8 +34,7 @@ def prepare(config: Config) -> tuple[Any, Any, Any, Any]:
 
 def update(model: Any, optimiser: Any, x: Any, y: Any) -> Any:
     """Forward, backward and AdamW, as one lazy graph; the loss."""
-    logits = model(x)
-    loss = logits.reshape(-1, logits.shape[-1]).cross_entropy(y.reshape(-1))
+    loss = model.loss(x, y)
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -92,7 +91,7 @@ def compile_once(config: Config) -> dict[str, Any]:
     from anneal.tensor import realize
     from anneal.uop import arena, toposort
 
-    module = importlib.import_module("anneal.tensor.realize")
+    module = importlib.import_module("anneal.tensor.execution")
     plans: list[Plan] = []
     scheduling = [0.0]
     plan_for = module.plan_for

@@ -12,7 +12,7 @@ from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
-from anneal.tensor.realize import cache_statistics
+from anneal.tensor.execution import cache_statistics
 from benchmarks import compile_time, memory, ours
 from benchmarks._harness import CONFIGS, Config, cold
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anneal.cli._output import data, json_report
-from anneal.cli._trace import Trace, trace_model
+from anneal.cli._trace import Trace, trace
 from anneal.uop import UOp
 
 __all__ = ["graph"]
@@ -13,22 +13,22 @@ __all__ = ["graph"]
 
 def graph(model: str, *, batch: int | None, limit: int, as_json: bool) -> None:
     """Print the graph of one training step of `model`: every node, or the first `limit` in text."""
-    trace = trace_model(model, batch)
+    traced = trace(model, batch)
     if as_json:
-        json_report(_report(trace))
+        json_report(_report(traced))
         return
-    numbers = {u: i for i, u in enumerate(trace.nodes)}
-    shown = trace.nodes if limit == 0 else trace.nodes[:limit]
+    numbers = {u: i for i, u in enumerate(traced.nodes)}
+    shown = traced.nodes if limit == 0 else traced.nodes[:limit]
     for u in shown:
         data(_line(u, numbers))
-    if len(shown) < len(trace.nodes):
-        data(f"... {len(trace.nodes) - len(shown)} more nodes; --limit 0 prints them all")
+    if len(shown) < len(traced.nodes):
+        data(f"... {len(traced.nodes) - len(shown)} more nodes; --limit 0 prints them all")
     data()
-    width = max(len(name) for name in trace.counts)
+    width = max(len(name) for name in traced.counts)
     data(f"{'op'.ljust(width)}  forward  backward")
-    for name, by_phase in sorted(trace.counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
+    for name, by_phase in sorted(traced.counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
         data(f"{name.ljust(width)}  {by_phase['forward']:7d}  {by_phase['backward']:8d}")
-    data(f"{'total'.ljust(width)}  {trace.forward:7d}  {trace.backward:8d}")
+    data(f"{'total'.ljust(width)}  {traced.forward:7d}  {traced.backward:8d}")
 
 
 def _line(u: UOp, numbers: dict[UOp, int]) -> str:
@@ -46,14 +46,14 @@ def _origin(u: UOp) -> tuple[str, str]:
     return phase, "" if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}"
 
 
-def _report(trace: Trace) -> dict[str, Any]:
-    numbers = {u: i for i, u in enumerate(trace.nodes)}
+def _report(traced: Trace) -> dict[str, Any]:
+    numbers = {u: i for i, u in enumerate(traced.nodes)}
     return {
-        "model": trace.model,
-        "uops_forward": trace.forward,
-        "uops_backward": trace.backward,
-        "counts": {name: dict(sorted(c.items())) for name, c in sorted(trace.counts.items())},
-        "outputs": [numbers[u] for u in trace.outputs],
+        "model": traced.model,
+        "uops_forward": traced.forward,
+        "uops_backward": traced.backward,
+        "counts": {name: dict(sorted(c.items())) for name, c in sorted(traced.counts.items())},
+        "outputs": [numbers[u] for u in traced.outputs],
         "nodes": [
             {
                 "id": numbers[u],
@@ -65,6 +65,6 @@ def _report(trace: Trace) -> dict[str, Any]:
                 "phase": _origin(u)[0],
                 "source": _origin(u)[1],
             }
-            for u in trace.nodes
+            for u in traced.nodes
         ],
     }

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from anneal.cli._output import data, json_report
-from anneal.cli._trace import trace_model
+from anneal.cli._trace import trace
 from anneal.codegen import generate, kernel_info
 from anneal.schedule import Plan, Policy, plan_for
 from anneal.schedule import graph as sink_of
@@ -19,8 +19,8 @@ _FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))
 
 def kernels(model: str, *, step: bool, batch: int | None, as_json: bool) -> None:
     """Print the kernels of `model`'s forward pass, or of its whole training step."""
-    trace = trace_model(model, batch)
-    plan, _, _ = plan_for(sink_of(trace.outputs if step else [trace.loss.uop]), Policy())
+    traced = trace(model, batch)
+    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), Policy())
     found = report(plan)
     if as_json:
         json_report({"model": model, "step": step, "kernels": found})

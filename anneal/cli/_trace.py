@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
-from anneal.cli._models import Training, load_example
+from anneal.cli._models import load_example
 from anneal.uop import UOp, toposort
 
-__all__ = ["Trace", "trace_model", "trace_training"]
+__all__ = ["Trace", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The graph of a step: its outputs (the loss first, then what the optimiser assigns) and all nodes, sources first."""
+    """The graph of a step: its loss, its outputs (the loss and what the optimiser assigns) and all nodes, sources first."""
 
     model: str
-    loss: Any
-    assigned: list[Any]
+    loss: UOp
     outputs: list[UOp]
     nodes: list[UOp]
 
@@ -41,22 +39,17 @@ class Trace:
         return len(self.nodes) - self.forward
 
 
-def trace_model(model: str, batch: int | None = None) -> Trace:
-    """Build example `model` and one training step of it."""
+def trace(model: str, batch: int | None = None) -> Trace:
+    """Build example `model` and one training step of it; its weights are made, the step is not run."""
+    from anneal.tensor.execution import tracing
+
     example = load_example(model)
     training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
-    return trace_training(model, training)
-
-
-def trace_training(model: str, training: Training) -> Trace:
-    """One training step of `training`, left lazy. The training is used up: its state now stands one step ahead."""
-    from anneal.tensor import realize
-
-    realize(*training.model.parameters(), *training.optimizer.state_tensors())
-    loss = training.update(*training.next_batch())
-    assigned = [*training.model.parameters(), *training.optimizer.state_tensors()]
-    outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in assigned]]))
-    return Trace(model, loss, assigned, outputs, toposort(outputs))
+    given = training.next_batch()
+    with tracing() as noted:
+        loss = training.update(*given)
+    outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in noted]]))
+    return Trace(model, loss.uop, outputs, toposort(outputs))
 
 
 def _phase(u: UOp) -> str:

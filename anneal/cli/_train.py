@@ -17,7 +17,7 @@ from anneal import settings
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
 from anneal.cli._reporters import Dashboard, JsonLines, PlainLines, Progress, Reporter, Start
-from anneal.cli._trace import trace_model
+from anneal.cli._trace import trace
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["STOPPED", "Options", "choose_device", "train"]
@@ -117,8 +117,8 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
         stopped = bool(stop) and len(progress.losses) < steps
         stop.clear()
         sample = training.sample()
-        trace = trace_model(model, training.batch)
-        progress.uops_forward, progress.uops_backward = trace.forward, trace.backward
+        traced = trace(model, training.batch)
+        progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         reporter.done(progress, sample, stopped)
     if save is not None:
         from anneal.nn import save as write
@@ -131,7 +131,7 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
 @contextmanager
 def _launches(progress: Progress) -> Iterator[None]:
     """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured."""
-    from anneal.tensor.realize import observers
+    from anneal.tensor.execution import observers
 
     seen: list[int] = []
     observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))

@@ -25,6 +25,7 @@ _COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
 )
 _COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
 _COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
+_GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
 _LEAVES = frozenset((Op.BUFFER, Op.PARAM))
 
 
@@ -161,7 +162,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 if reduce_of[s] is not None or cost[s] > policy.recompute_cost:
                     materialise(s)
             gathered = within_limit(src)
-            reduce_of[u], cost[u], leaves[u] = None, 3 + sum(cost[s] for s in src), gathered
+            reduce_of[u], cost[u], leaves[u] = None, _GATHER_COST + sum(cost[s] for s in src), gathered
         elif op is Op.ARGSORT:
             materialise(src[0])
             materialise_self(real, u)

@@ -18,7 +18,7 @@ from anneal.tensor._views import broadcast_tensors
 from anneal.tensor.gradient import grad, value_and_grad, vjp
 from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
-from anneal.tensor.realize import realize
+from anneal.tensor.execution import realize
 from anneal.uop import DType, dtypes
 
 __all__ = [

@@ -317,12 +317,15 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
     if axis is None:
         return tuple(range(ndim))
     if isinstance(axis, int):
-        return (axis_of(name, axis, ndim),)
+        at = axis_of(name, axis, ndim)
+        return (at,) if ndim else ()
+    if not hasattr(axis, "__iter__"):
+        raise ShapeError(f"{name}: an axis is an int, not {axis!r}")
     out = sorted(axis_of(name, a, ndim) for a in axis)
     for a, b in zip(out, out[1:], strict=False):
         if a == b:
             raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
-    return tuple(out)
+    return tuple(out) if ndim else ()
 
 
 def axis_of(name: str, axis: int, ndim: int) -> int:
@@ -671,7 +674,7 @@ class TensorBase:
         >>> x.is_realized
         True
         """
-        from anneal.tensor.realize import realize
+        from anneal.tensor.execution import realize
 
         realize([self, *others])  # type: ignore[list-item]
         return self

@@ -48,11 +48,7 @@ class Reduce(Views):
     __slots__ = ()
 
     def _reduce(self, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Self:
-        return self._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)) if u.shape else (), keepdim))
-
-    def _check(self, name: str, axis: Axes) -> None:
-        if not self.uop.shape and axis is not None:
-            axes_of(name, axis, 0)
+        return self._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim))
 
     def _wide(self, dtype: DTypeLike | None) -> UOp:
         """The node in the dtype its sum has."""
@@ -71,7 +67,6 @@ class Reduce(Views):
         Tensor([4, 6], dtype=int32)
         """
         axis = one_of("sum", axis, dim)
-        self._check("sum", axis)
         return self._reduce("sum", Op.ADD, self._wide(dtype), axis, keepdim)
 
     def prod(
@@ -84,12 +79,10 @@ class Reduce(Views):
         24
         """
         axis = one_of("prod", axis, dim)
-        self._check("prod", axis)
         return self._reduce("prod", Op.MUL, self._wide(dtype), axis, keepdim)
 
     def _extreme(self, name: str, op: Op, axis: Any, keepdim: bool, dim: Any) -> Self:
         where = one_of(name, axis, dim)
-        self._check(name, where)
         s = self.uop.shape
         if 0 in s and any(s[a] == 0 for a in axes_of(name, where, len(s))):
             raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
@@ -116,7 +109,6 @@ class Reduce(Views):
     def any(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Whether some element along axes differs from 0; False over nothing."""
         axis = one_of("any", axis, dim)
-        self._check("any", axis)
         return self._new_plain(self._reduce("any", Op.MAX, self._truth().uop, axis, keepdim).uop)
 
     def all(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
@@ -127,7 +119,6 @@ class Reduce(Views):
         True
         """
         axis = one_of("all", axis, dim)
-        self._check("all", axis)
         return self._new_plain(self._reduce("all", Op.MIN, self._truth().uop, axis, keepdim).uop)
 
     def count_nonzero(self, axis: Axes = None, *, dim: Axes = None) -> Self:
@@ -150,10 +141,9 @@ class Reduce(Views):
         Tensor([1.5, 3.5], dtype=float32)
         """
         axis = one_of("mean", axis, dim)
-        self._check("mean", axis)
         u = self._real() if dtype is None else self.uop.cast(as_dtype(dtype))
         n = self._count("mean", axis)
-        total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)) if u.shape else (), keepdim)
+        total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)), keepdim)
         if n == 1:
             return self._new(total)
         scale = 1 / n if n else math.nan
@@ -282,14 +272,13 @@ class Reduce(Views):
         """
         axis = one_of("logsumexp", axis, dim)
         x = self._new(self._real())
-        self._check("logsumexp", axis)
         top = self._top(x, axis)
         top = top.isinf()._choose(0.0, top)
         total = (x - top).exp().sum(axis, True).log() + top
         return total if keepdim else self._drop(total, axis)
 
     def _drop(self, x: Self, axis: Axes) -> Self:
-        axes = axes_of("reduce", axis, x.ndim) if x.ndim else ()
+        axes = axes_of("reduce", axis, x.ndim)
         return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
     def softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from anneal.backend import Device, Storage, get_device
 from anneal.errors import UserError
 from anneal.schedule import Plan, donate
-from anneal.tensor import realize as _realize
+from anneal.tensor import execution as _realize
 from anneal.tensor._base import assignment_epoch, leaves
 from anneal.uop import DType, Op, UOp, arena, const, dtypes
 

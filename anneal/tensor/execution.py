@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal.backend import Device, Storage, get_device
@@ -13,13 +14,15 @@ from anneal.uop import Op, UOp
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["Execution", "execute", "is_realized", "own", "plan_of", "policy_for", "realize", "realize_uops", "storage_of"]
+__all__ = ["Execution", "execute", "is_realized", "own", "plan_of", "policy_for", "realize", "realize_uops", "storage_of", "tracing"]
 
 # Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
 Observer = Callable[[Plan, list[Storage], list[Storage]], None]
 observers: list[Observer] = []
 # Lists that get a weak reference to every tensor that is realized, while a jit captures.
 realized_watch: list[list[weakref.ref[Tensor]]] = []
+# While `tracing`: lists of what would have been realized.
+_tracing: list[list[Tensor]] = []
 
 _cache_hits = 0
 _cache_misses = 0
@@ -112,8 +115,22 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     return [done.get(u, u) for u in uops]
 
 
+@contextmanager
+def tracing() -> Iterator[list[Tensor]]:
+    """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
+    noted: list[Tensor] = []
+    _tracing.append(noted)
+    try:
+        yield noted
+    finally:
+        _tracing.pop()
+
+
 def realize(tensors: Sequence[Tensor]) -> None:
     """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory."""
+    if _tracing:
+        _tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
+        return
     by_device: dict[str, list[Tensor]] = {}
     for t in tensors:
         if not is_realized(t.uop):
