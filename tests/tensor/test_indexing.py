@@ -1,0 +1,321 @@
+"""Indexing, gather and scatter against NumPy; where NumPy and torch differ, against torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.tensor import Tensor, no_grad
+from anneal.uop import Op, toposort
+from tests.helpers import check_values, close, reference
+
+both_devices = pytest.mark.usefixtures("device")
+
+A = np.arange(2 * 5 * 4, dtype=np.int32).reshape(2, 5, 4)
+I = np.array([0, -1, 2, 2], np.int32)  # noqa: E741
+J = np.array([[1, 0], [3, -2]], np.int32)
+
+BASIC: list[Any] = [
+    0,
+    -1,
+    (1, 2, 3),
+    (slice(None), 2),
+    (Ellipsis, -1),
+    (slice(0, 1), slice(1, 4), slice(None, None, 2)),
+    (slice(None), slice(None, None, -1)),
+    (slice(None), slice(4, 0, -2), slice(3, None, -3)),
+    (None, 1, Ellipsis, None),
+    (slice(5, 9),),
+    (slice(None), slice(3, 1)),
+    (slice(-100, 100), slice(-2, None)),
+    (Ellipsis,),
+    (slice(None), slice(1, None, 3), slice(0, 3, 2)),
+    np.int64(1),
+]
+
+ADVANCED: list[Any] = [
+    (slice(None), I),
+    (slice(None), J),
+    (slice(None), I, slice(1, 3)),
+    (slice(None), slice(None), I),
+    (slice(None), I, I),
+    (slice(None), J, J),
+    (slice(None), J[:1], J[:, :1]),
+    (np.array([0, 1, 1, 0]), slice(None), I),
+    (np.array([0, 1, 1, 0]), I),
+    (np.array([0, 1, 1, 0]), I, I),
+    (slice(None), slice(4, 0, -1), I),
+    (None, np.array([1, 0])),
+    (slice(None), I, None),
+    np.array([1]),
+    np.array([[1, 0], [0, 1]]),
+]
+
+
+@both_devices
+@pytest.mark.parametrize("index", BASIC, ids=str)
+def test_basic_indices(index: Any) -> None:
+    check_values(Tensor(A)[index], A[index], dtype="int32")
+
+
+@both_devices
+@pytest.mark.parametrize("kind", ["array", "tensor", "list"])
+@pytest.mark.parametrize("k", range(len(ADVANCED)))
+def test_integer_indices(k: int, kind: str) -> None:
+    index = ADVANCED[k]
+
+    def given(x: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return x
+        return {"array": x, "tensor": Tensor(x, dtype="int32"), "list": x.tolist()}[kind]
+
+    ours = tuple(given(x) for x in index) if isinstance(index, tuple) else given(index)
+    check_values(Tensor(A)[ours], A[index], dtype="int32")
+
+
+def test_an_int_beside_an_integer_tensor_is_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    x, i = torch.tensor(A), torch.tensor([0, 2, 1])
+    check_values(Tensor(A)[0, :, Tensor([0, 2, 1])], x[0, :, i].numpy())
+    check_values(Tensor(A)[Tensor([0, 1, 1]), 3], x[torch.tensor([0, 1, 1]), 3].numpy())
+
+
+@both_devices
+def test_masks_that_are_known() -> None:
+    mask = A[0, :, 0] % 8 == 0
+    check_values(Tensor(A)[:, mask], A[:, mask])
+    check_values(Tensor(A)[A > 20], A[A > 20])
+    check_values(Tensor(A)[[True, False]], A[[True, False]])
+
+
+@both_devices
+def test_an_index_out_of_range_inside_a_tensor_reads_zero() -> None:
+    x = Tensor([10, 20, 30])
+    check_values(x[Tensor([0, 3, -4, -1])], [10, 0, 0, 30])
+    check_values(Tensor(A)[Tensor([0, 2]), Tensor([1, 1])], np.stack([A[0, 1], np.zeros(4, np.int32)]))
+
+
+def test_rows_of_a_table_are_one_gather() -> None:
+    table = Tensor.zeros(50, 8).contiguous()
+    ids = Tensor(np.zeros((4, 6), np.int32))
+    got = table.rows(ids)
+    assert got.shape == (4, 6, 8)
+    assert [u.op for u in toposort((got.uop,))].count(Op.GATHER) == 1
+    assert len(toposort((got.uop,))) - len(toposort((table.uop, ids.uop))) <= 4
+
+
+@st.composite
+def indexed(draw: st.DrawFn) -> tuple[Any, Any]:
+    shape = draw(hnp.array_shapes(max_dims=3, max_side=5))
+    return shape, draw(hnp.basic_indices(shape, allow_newaxis=True, max_dims=4))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(indexed())
+def test_any_basic_index(case: tuple[Any, Any]) -> None:
+    shape, index = case
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    got = Tensor(array)[index]
+    close(reference(got), array[index])
+    close(got.numpy(), np.asarray(array[index]))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(indexed(), st.booleans())
+def test_any_basic_assignment(case: tuple[Any, Any], wide: bool) -> None:
+    shape, index = case
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    x = Tensor(array.copy())
+    value = -1 - np.arange(array[index].size, dtype=np.int32).reshape(array[index].shape) if wide else np.int32(-7)
+    array[index] = value
+    x[index] = Tensor(value) if wide else -7
+    close(reference(x), array)
+    close(x.numpy(), array)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
+    lambda s: st.tuples(st.just(s), hnp.integer_array_indices(s, result_shape=hnp.array_shapes(max_dims=2, max_side=3)))
+))
+def test_any_integer_index(case: tuple[Any, Any]) -> None:
+    shape, index = case
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    got = Tensor(array)[tuple(Tensor(i.astype(np.int32)) for i in index)]
+    close(reference(got), array[index])
+    close(got.numpy(), array[index])
+
+
+# -- assignment -------------------------------------------------------------------------------------------------------
+
+ASSIGNED: list[tuple[Any, Any]] = [
+    (0, 5),
+    ((slice(None), 1), np.arange(4)),
+    ((slice(None), slice(None, None, 2)), -1),
+    ((slice(None), slice(None, None, -2), slice(1, 3)), np.arange(2)),
+    ((Ellipsis,), 3),
+    (slice(0, 0), 3),
+    ((slice(None), I[:3]), 9),
+    ((slice(None), I[:3], slice(1, 3)), np.arange(12).reshape(2, 3, 2)),
+    ((np.array([0, 1]), np.array([4, 0])), np.arange(8).reshape(2, 4)),
+    ((1, np.array([4, 0]), 2), np.array([7, 8])),
+    ((slice(None), slice(None), np.array([[0], [3]])), np.arange(2).reshape(2, 1)),
+]
+
+
+@both_devices
+@pytest.mark.parametrize("k", range(len(ASSIGNED)))
+def test_assignment(k: int) -> None:
+    index, value = ASSIGNED[k]
+    expected = A.copy()
+    expected[index] = value
+    x = Tensor(A)
+    before = x + 0
+    x[index] = Tensor(np.asarray(value, np.int32)) if isinstance(value, np.ndarray) else value
+    check_values(x, expected, dtype="int32")
+    check_values(before, A)
+
+
+@both_devices
+def test_of_several_writes_to_one_place_the_last_stays() -> None:
+    x = Tensor.zeros(4)
+    x[Tensor([1, 3, 1, 1])] = Tensor([1.0, 2.0, 3.0, 4.0])
+    check_values(x, [0.0, 4.0, 0.0, 2.0])
+
+
+def test_assignment_and_gradients() -> None:
+    w = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    v = Tensor([5.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"clone\(\) first, or no_grad"):
+        w[0] = 1.0
+    x = w * 2
+    x[1:2] = v * 3
+    x.sum().backward()
+    assert w.grad is not None
+    assert v.grad is not None
+    check_values(w.grad, [2.0, 0.0, 2.0])
+    check_values(v.grad, [3.0])
+    with no_grad():
+        w[0] = 7.0
+    assert w.requires_grad
+    assert w.is_leaf
+    check_values(w, [7.0, 2.0, 3.0])
+
+
+# -- gather and scatter -----------------------------------------------------------------------------------------------
+
+
+@both_devices
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gather(dim: int) -> None:
+    rng = np.random.default_rng(3)
+    size = A.shape[dim]
+    index = rng.integers(0, size, (2, 3, 4)).astype(np.int32)
+    window = A[:, :3] if dim != 1 else A
+    check_values(Tensor(A).gather(dim, Tensor(index)), np.take_along_axis(window, index, dim))
+
+
+@both_devices
+def test_looking_up_along_an_axis() -> None:
+    check_values(Tensor(A).index_select(1, Tensor([3, 0, 3])), A[:, [3, 0, 3]])
+    check_values(Tensor(A).take(Tensor([[0, -1], [7, 39]])), A.reshape(-1)[[[0, -1], [7, 39]]])
+    order = np.argsort(-A, axis=2).astype(np.int32)
+    check_values(Tensor(A).take_along_dim(Tensor(order), 2), np.take_along_axis(A, order, 2))
+
+
+@both_devices
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_scatter_add(dim: int) -> None:
+    rng = np.random.default_rng(4)
+    index = rng.integers(0, A.shape[dim], (2, 4, 3)).astype(np.int32)
+    src = rng.integers(-5, 5, (2, 5, 4)).astype(np.int32)
+    expected = A.copy()
+    place = list(np.indices(index.shape))
+    place[dim] = index
+    np.add.at(expected, tuple(place), src[:2, :4, :3])
+    check_values(Tensor(A).scatter_add(dim, Tensor(index), Tensor(src)), expected, dtype="int32")
+    written = A.copy()
+    for at in np.ndindex(index.shape):
+        to = list(at)
+        to[dim] = index[at]
+        written[tuple(to)] = src[at]
+    check_values(Tensor(A).scatter(dim, Tensor(index), Tensor(src)), written, dtype="int32")
+
+
+@both_devices
+def test_scatter_of_rows_and_out_of_range() -> None:
+    ids = Tensor([2, 0, 2, 7, -1]).reshape(5, 1).expand(5, 3)
+    got = Tensor.zeros(4, 3).scatter_add(0, ids, Tensor.ones(5, 3))
+    assert [u.arg for u in toposort((got.uop,)) if u.op is Op.SCATTER_ADD] == [(4,)]
+    check_values(got, np.array([1, 0, 2, 0.0])[:, None] * np.ones(3))
+    check_values(Tensor.zeros(3).scatter_add(0, Tensor([5, 1, -1]), Tensor([1.0, 2.0, 4.0])), [0.0, 2.0, 0.0])
+    check_values(Tensor.zeros(2, 2).scatter(1, Tensor([[1], [0]]), 5), [[0.0, 5.0], [5.0, 0.0]])
+
+
+@both_devices
+def test_index_add() -> None:
+    expected = A.copy()
+    np.add.at(expected, (slice(None), [1, 1, 4]), 2 * A[:, :3])
+    check_values(Tensor(A).index_add(1, Tensor([1, 1, 4]), Tensor(A[:, :3]), alpha=2), expected)
+
+
+@both_devices
+def test_one_hot_and_masked_fill() -> None:
+    check_values(Tensor([[1, 0], [2, 2]]).one_hot(3), np.eye(3)[[[1, 0], [2, 2]]].astype(np.int32), dtype="int32")
+    check_values(Tensor([2, 0]).one_hot(), [[0, 0, 1], [1, 0, 0]])
+    x = Tensor([1.0, 2.0, 3.0])
+    check_values(x.masked_fill(x > 1.5, float("-inf")), [1.0, -np.inf, -np.inf], dtype="float32")
+    check_values(Tensor([1, 2]).masked_fill(Tensor([True, False]), 9), [9, 2], dtype="int32")
+
+
+def test_rows_come_one_by_one() -> None:
+    assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    assert Tensor([5, 6]).tolist()[Tensor(1)] == 6
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+
+Z = Tensor.zeros(2, 3)
+
+
+def _assign(x: Tensor, index: Any, value: Any) -> None:
+    x[index] = value
+
+
+MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
+    "out of range": (lambda: Z[2], ShapeError, r"index: 2 is out of range for axis 0 of shape \(2, 3\): it runs from -2 to 1"),
+    "second axis": (lambda: Z[0, -4], ShapeError, "index: -4 is out of range for axis 1"),
+    "in a list": (lambda: Z[[0, 5]], ShapeError, "index: 5 is out of range for axis 0"),
+    "too many": (lambda: Z[0, 0, 0], ShapeError, "index: 3 axes are named, but shape .* has 2"),
+    "two dots": (lambda: Z[..., ...], ShapeError, "only one ... may stand"),
+    "a float": (lambda: Z[1.0], DTypeError, "index: takes ints, slices, .* not float"),
+    "a bool": (lambda: Z[True], DTypeError, "index: True and False are no positions"),
+    "a lazy mask": (lambda: Z[Z > 0], DTypeError, "depends on its values; use where or masked_fill"),
+    "a float tensor": (lambda: Z[Z], DTypeError, "index: takes integers, not float32"),
+    "a wrong mask": (lambda: Z[[True, False, True]], ShapeError, "a mask of 3 elements does not fit axis 0"),
+    "zero step": (lambda: Z[::0], ShapeError, "index: slice.*cannot be zero"),
+    "index shapes": (lambda: Z[Tensor([0, 1]), Tensor([0, 1, 2])], ShapeError, "index: shapes"),
+    "assigned shape": (lambda: _assign(Tensor.zeros(2, 3), 0, Tensor.zeros(2)), ShapeError, "index assignment: shapes"),
+    "gather axes": (lambda: Z.gather(0, Tensor([0])), ShapeError, "gather: the index has shape"),
+    "gather too long": (lambda: Z.gather(0, Tensor([[0] * 4])), ShapeError, "longer than this tensor's"),
+    "gather floats": (lambda: Z.gather(0, Z), DTypeError, "gather: an index is made of integers, not float32"),
+    "scatter values": (lambda: Z.scatter_add(0, Tensor([[0, 1, 0]] * 2), Tensor.zeros(1, 3)), ShapeError, "scatter_add: .*values"),
+    "scatter reduce": (lambda: Z.scatter(0, Tensor([[0]]), 1.0, reduce="mul"), DTypeError, "scatter: reduce is"),
+    "index_select axes": (lambda: Z.index_select(0, Tensor([[0]])), ShapeError, "index_select: the index has one axis"),
+    "index_add": (lambda: Z.index_add(0, Tensor([0]), Z), ShapeError, "index_add: .* needs a source of shape"),
+    "mask dtype": (lambda: Z.masked_fill(Z, 0), DTypeError, "masked_fill: a mask is bool"),
+    "fill dtype": (lambda: Tensor([1]).masked_fill(Tensor([True]), 0.5), DTypeError, "0.5 does not fit int32"),
+    "one_hot floats": (lambda: Z.one_hot(3), DTypeError, "one_hot: takes integers"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named_at_the_call(name: str) -> None:
+    call, kind, message = MISTAKES[name]
+    with pytest.raises(kind, match=message):
+        call()
