@@ -11,6 +11,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
+from anneal.tensor import functional as F
 
 STEPS, BATCH, LR = 300, 64, 3e-3
 SIZE = 16
@@ -76,7 +77,7 @@ class Digits:
         return Tensor(images), Tensor(labels)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.model(x).cross_entropy(y)
+        return F.cross_entropy(self.model(x), y)
 
     def update(self, x: Tensor, y: Tensor) -> Tensor:
         """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from anneal import nn
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
+from anneal.tensor import functional as F
 
 STEPS, BATCH, LR = 500, 128, 5e-3
 ARMS, POINTS, WIDTH = 3, 1500, 64
@@ -58,7 +59,7 @@ class Spirals:
         return Tensor(self.points[rows]), Tensor(self.arms[rows])
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.model(x).cross_entropy(y)
+        return F.cross_entropy(self.model(x), y)
 
     def update(self, x: Tensor, y: Tensor) -> Tensor:
         """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""

@@ -53,7 +53,7 @@ class Shakespeare:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Mean cross entropy of the next characters, shape ()."""
-        return self.model(x).reshape(-1, len(self.alphabet)).cross_entropy(y.reshape(-1))
+        return self.model.loss(x, y)
 
     def update(self, x: Tensor, y: Tensor) -> Tensor:
         """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
