@@ -16,6 +16,7 @@ import numpy as np
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import BLOCK, Instr, Loop, Pad, Plan, Product, Value, make_plan, regroup
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
+from anneal.backend.cpu.segment import segments
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
@@ -144,31 +145,36 @@ class CpuProgram(Program):
         self.sink = sink
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.ragged: Callable[[Sequence[Array]], Step] | None = None
-        self.layouts: list[_LoopLayout | Pad | Product] = []
+        self.parts: list[tuple[Plan, list[_LoopLayout | Pad | Product]]] = []
         self.scratch = 0
         if is_ragged(sink):
             self.ragged = partial(ragged_step, sink)
             return
-        self.plan = make_plan(sink)
+        for piece in segments(sink):
+            self._lay_out(make_plan(piece))
+
+    def _lay_out(self, plan: Plan) -> None:
         end = 0
-        for v in self.plan.fulls:
+        for v in plan.fulls:
             v.register = end
             end += (v.size * v.dtype.itemsize + _ALIGN - 1) // _ALIGN * _ALIGN
-        self.scratch = end
-        for phase in self.plan.phases:
+        self.scratch = max(self.scratch, end)
+        layouts: list[_LoopLayout | Pad | Product] = []
+        for phase in plan.phases:
             if isinstance(phase, Loop):
-                layout = _LoopLayout(self.plan, phase, end)
+                layout = _LoopLayout(plan, phase, end)
                 self.scratch = max(self.scratch, layout.end)
-                self.layouts.append(layout)
+                layouts.append(layout)
             else:
-                self.layouts.append(phase)
+                layouts.append(phase)
+        self.parts.append((plan, layouts))
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
         if self.ragged is not None:
             return f"# {self.name}: evaluated whole, over a flattened ragged axis"
-        lines = [f"# {self.name}", f"slots: {', '.join(f's{s}={self.plan.extent[s]}' for s in self.plan.order)}"]
+        lines = [f"# {self.name}"]
         names: dict[int, str] = {}
 
         def name(v: Value) -> str:
@@ -183,15 +189,17 @@ class CpuProgram(Program):
                 return name(v.ref)
             return names.setdefault(id(v), f"{v.kind}{len(names)}")
 
-        for layout in self.layouts:
-            if isinstance(layout, Pad):
-                lines.append(f"{name(layout.out)} = pad({name(layout.source)})")
-            elif isinstance(layout, Product):
-                lines.append(f"{name(layout.c)} = {name(layout.a)} @ {name(layout.b)}")
-            else:
-                lines.append(f"for {len(layout.blocks)} blocks:")
-                for i in layout.loop.instrs:
-                    lines.append(f"    {name(i.out)} = {i.name}({', '.join(name(v) for v in i.ins)})")
+        for plan, layouts in self.parts:
+            lines.append(f"slots: {', '.join(f's{s}={plan.extent[s]}' for s in plan.order)}")
+            for layout in layouts:
+                if isinstance(layout, Pad):
+                    lines.append(f"{name(layout.out)} = pad({name(layout.source)})")
+                elif isinstance(layout, Product):
+                    lines.append(f"{name(layout.c)} = {name(layout.a)} @ {name(layout.b)}")
+                else:
+                    lines.append(f"for {len(layout.blocks)} blocks:")
+                    for i in layout.loop.instrs:
+                        lines.append(f"    {name(i.out)} = {i.name}({', '.join(name(v) for v in i.ins)})")
         return "\n".join(lines)
 
 
@@ -202,18 +210,19 @@ class _Binder:
     """Turns a program's plan into calls on the memory of `buffers` and scratch."""
 
     def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice) -> None:
-        self.plan = program.plan
         self.buffers = buffers
         self.device = device
         self.arena = device.arena(program.scratch)
         self.steps: list[Step] = []
-        for layout in program.layouts:
-            if isinstance(layout, Pad):
-                self._pad(layout)
-            elif isinstance(layout, Product):
-                self._product(layout)
-            else:
-                self._loop(layout)
+        for plan, layouts in program.parts:
+            self.plan = plan
+            for layout in layouts:
+                if isinstance(layout, Pad):
+                    self._pad(layout)
+                elif isinstance(layout, Product):
+                    self._product(layout)
+                else:
+                    self._loop(layout)
 
     def _array(self, v: Value, block: dict[int, tuple[int, int]]) -> Array:
         kind = v.kind

@@ -153,7 +153,7 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     r = ragged[0]
     counts = np.maximum(_value(r.src[0], env, buffers), 0)
     counts = counts.reshape((1,) * (rank - counts.ndim) + counts.shape)
-    varying = [i for i in range(rank) if counts.shape[i] > 1]
+    varying = {i for i in range(rank) if counts.shape[i] > 1}
     flat = counts.reshape(-1).astype(np.int64)
     total = int(flat.sum())
     starts = np.cumsum(flat) - flat
@@ -170,11 +170,15 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
             inner[q] = a.reshape((1, *a.shape))
     inner[r] = (np.arange(total) - starts[segment]).astype(np.int32).reshape(column)
     values = _value(body, inner, buffers)
-    values = np.broadcast_to(values, (total, *values.shape[-rank:])) if rank else values
+    # a value that no range reaches has fewer axes
+    values = values.reshape((1,) * (rank + 1 - values.ndim) + values.shape)
+    values = np.broadcast_to(values, (total, *values.shape[1:]))
     result = np.full((flat.size, *values.shape[1:]), empty, wide)
     filled = flat > 0
     if total:
         result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=wide)
     rest = values.shape[1:]
-    shape = tuple([counts.shape[i] if i in varying else rest[i] for i in range(rank)])
-    return result.reshape(math.prod(counts.shape), *rest).reshape(shape).astype(out)
+    # Every axis is either one of the segments' or one of the values': interleave the two sets and merge.
+    pairs = [axis for i in range(rank) for axis in (i, rank + i)]
+    shape = tuple([c * v for c, v in zip(counts.shape, rest, strict=True)])
+    return result.reshape(*counts.shape, *rest).transpose(pairs).reshape(shape).astype(out)
