@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -145,15 +143,10 @@ def test_a_deep_graph_needs_no_recursion() -> None:
     x = Tensor([1.0], requires_grad=True)
     y = x
     for _ in range(20_000):
-        y = y.sin() if len(y.shape) == 2 else y * y.cos()
-        break
-    for _ in range(10_000):
         y = y.sin()
     y.sum().backward()
     assert x.grad is not None
-    del y
-    x.grad = None
-    gc.collect()
+    assert len(toposort([x.grad.uop])) > 50_000
 
 
 def test_the_walk_is_linear() -> None:
