@@ -220,6 +220,8 @@ def _array(data: Any, dtype: DType | None) -> Array:
     """`data` as a fresh contiguous array of a dtype that anneal has."""
     weak = isinstance(data, (list, tuple, range))
     if weak and not isinstance(data, range):
+        if any(isinstance(x, TensorBase) for x in data):
+            raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
         fault = _ragged(data)
         if fault is not None:
             raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")
@@ -230,8 +232,6 @@ def _array(data: Any, dtype: DType | None) -> Array:
     if weak and array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf" or array.dtype.name not in _HELD:
-        if array.dtype.kind == "O" and weak and any(isinstance(x, TensorBase) for x in np.ravel(array)):
-            raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
         what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
         raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(_HELD)}")
     wanted = numpy_dtype(dtype) if dtype is not None else array.dtype

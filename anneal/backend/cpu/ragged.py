@@ -6,7 +6,6 @@ ordinary array; `ufunc.reduceat` then reduces each segment.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,0 +1,135 @@
+"""Products of matrices against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.errors import DeviceError, ShapeError
+from anneal.tensor import Tensor
+from anneal.uop import toposort
+from tests.helpers import check_kernels, check_values
+
+both_devices = pytest.mark.usefixtures("device")
+rng = np.random.default_rng(2)
+
+
+def some(*shape: int) -> Any:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+SHAPES = [
+    ((3, 4), (4, 5)),
+    ((4,), (4,)),
+    ((3, 4), (4,)),
+    ((4,), (4, 5)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((1, 4), (4, 1)),
+    ((3, 1), (1, 5)),
+    ((2, 3, 2, 4), (2, 3, 4, 1)),
+    ((40, 33), (33, 50)),
+    ((0, 4), (4, 2)),
+]
+
+
+@both_devices
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_matmul(shapes: tuple[Any, Any]) -> None:
+    a, b = some(*shapes[0]), some(*shapes[1])
+    check_values(Tensor(a) @ Tensor(b), a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-5)
+
+
+@both_devices
+def test_matmul_of_integers_and_mixed() -> None:
+    a, b = np.arange(6, dtype=np.int32).reshape(2, 3), np.arange(3, dtype=np.int32) - 1
+    check_values(Tensor(a) @ Tensor(b), a @ b, dtype="int32")
+    check_values(Tensor(a) @ Tensor(b).float(), (a @ b).astype(np.float32), dtype="float32")
+    check_values(Tensor([True, True]) @ Tensor([True, True]), 2, dtype="int32")
+    check_values(a @ Tensor(b), a @ b)
+
+
+@both_devices
+def test_products_by_other_names() -> None:
+    a, b = some(3, 4), some(5, 4)
+    check_values(Tensor(a).linear(Tensor(b), Tensor([1.0] * 5)), a @ b.T + 1, rtol=1e-4, atol=1e-5)
+    check_values(Tensor([1, 2]).outer(Tensor([3, 4, 5])), np.outer([1, 2], [3, 4, 5]))
+    check_values(Tensor([1, 2]).dot(Tensor([3, 4])), 11)
+    check_values(Tensor(np.arange(12, dtype=np.int32).reshape(3, 4)).trace(), 15)
+
+
+EINSUMS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("ij,jk->ik", [(3, 4), (4, 5)]),
+    ("ij,jk", [(3, 4), (4, 5)]),
+    ("ij->ji", [(3, 4)]),
+    ("ij->", [(3, 4)]),
+    ("ij->j", [(3, 4)]),
+    ("ii->i", [(4, 4)]),
+    ("ii", [(4, 4)]),
+    ("iij->ij", [(3, 3, 2)]),
+    ("iji->j", [(3, 2, 3)]),
+    ("i,j->ij", [(3,), (4,)]),
+    ("i,i->", [(3,), (3,)]),
+    ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+    ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+    ("...ij,...jk->...ik", [(2, 1, 3, 4), (5, 4, 2)]),
+    ("...i->...", [(2, 3, 4)]),
+    ("b...,b->...", [(2, 3, 4), (2,)]),
+    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+    ("ij,ij,ij->i", [(2, 3), (2, 3), (2, 3)]),
+    ("ijk,k->kij", [(2, 3, 4), (4,)]),
+    ("ij,kl->", [(2, 3), (4, 5)]),
+    ("ij , jk -> ik", [(3, 4), (4, 5)]),
+    ("ba", [(3, 4)]),
+]
+
+
+@both_devices
+@pytest.mark.parametrize(("formula", "shapes"), EINSUMS, ids=[f for f, _ in EINSUMS])
+def test_einsum(formula: str, shapes: list[tuple[int, ...]]) -> None:
+    arrays = [some(*s) for s in shapes]
+    expected = np.einsum(formula.replace(" ", ""), *[a.astype(np.float64) for a in arrays])
+    check_values(Tensor.einsum(formula, *[Tensor(a) for a in arrays]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_matmul_is_few_nodes_and_one_kernel() -> None:
+    a, b = Tensor(some(8, 16)), Tensor(some(16, 4))
+    y = a @ b
+    assert len(toposort((y.uop,))) - len(toposort((a.uop, b.uop))) <= 7
+    check_kernels(y, 1)
+    check_kernels((y + 1.0).relu(), 1)
+
+
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "matmul": (lambda: Tensor.zeros(2, 3) @ Tensor.zeros(2, 3), r"matmul: shapes \(2, 3\) and \(2, 3\): .* is 3 .* is 2"),
+    "matmul of a scalar": (lambda: Tensor(1.0) @ Tensor([1.0]), "matmul: .* a scalar has no axis"),
+    "matmul batches": (lambda: Tensor.zeros(2, 3, 4) @ Tensor.zeros(3, 4, 5), "matmul: shapes .* do not broadcast"),
+    "linear": (lambda: Tensor.zeros(2, 3).linear(Tensor.zeros(3, 4)), r"linear: input \(2, 3\) and weight \(3, 4\)"),
+    "outer": (lambda: Tensor.zeros(2, 3).outer(Tensor.zeros(3)), "outer: takes two vectors"),
+    "einsum operands": (lambda: Tensor.einsum("ij,jk->ik", Tensor.zeros(2, 3)), "names 2 operands, but 1 are given"),
+    "einsum sizes": (lambda: Tensor.einsum("ij,jk->ik", Tensor.zeros(2, 3), Tensor.zeros(4, 5)), "axis 'j' .* is 3 .* and 4"),
+    "einsum axes": (lambda: Tensor.einsum("ijk->i", Tensor.zeros(2, 3)), "operand 0 .* has 3 axes named"),
+    "einsum result": (lambda: Tensor.einsum("ij->ix", Tensor.zeros(2, 3)), "names 'x', which no operand has"),
+    "einsum letters": (lambda: Tensor.einsum("i1->i", Tensor.zeros(2, 3)), "may hold letters"),
+    "einsum diagonal": (lambda: Tensor.einsum("ii->i", Tensor.zeros(2, 3)), "axis 'i' .* is 2 and 3"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named_at_the_call(name: str) -> None:
+    call, message = MISTAKES[name]
+    with pytest.raises(ShapeError, match=message):
+        call()
+
+
+def test_devices_do_not_mix() -> None:
+    a, b = Tensor([1.0]), Tensor([1.0])
+    b.device = "webgpu"
+    for call in (lambda: a + b, lambda: a @ b, lambda: Tensor.cat([a, b]), lambda: a[b.int()], lambda: a.assign(b)):
+        with pytest.raises(DeviceError, match=r"one tensor is on 'cpu' and the other on 'webgpu'; move one with \.to"):
+            call()
