@@ -252,7 +252,8 @@ class _Binder:
             return temp
         if kind == "param":
             if -1 in steps:
-                return self.buffers[v.ref]
+                flat: Array = self.buffers[v.ref]
+                return flat
             memory, offset = self.buffers[v.ref], v.offset * unit
         else:
             base = v.ref if isinstance(v.ref, Value) else v

@@ -493,7 +493,9 @@ class _Planner:
                     n = max(self.level[f] for side in (self.dots[u].a, self.dots[u].b) for f in side) + 1
                     for _, f in self.dots[u].post:
                         n = max(n, self.level[f] if f is not None else 0)
-                    self.hoisted[u] = self._full(self.dots[u].dtype, self.mask[u])
+                    dot = self.dots[u]
+                    # the factors applied afterwards may depend on more
+                    self.hoisted[u] = self._full(dot.dtype, (dot.a_mask | dot.b_mask) & ~self._over(u))
                 elif not self._inline(u):
                     n += 1
                     wide = numpy_dtype(u.dtype)
@@ -579,7 +581,7 @@ class _Planner:
             return
         for u, dot in self.dots.items():
             full = self.hoisted[u]
-            if self.level[u] == last and self.mask[u] == _mask_of(form.slots) and form.slots == full.strides:
+            if self.level[u] == last and full.mask == _mask_of(form.slots) and form.slots == full.strides:
                 if dot.dtype == numpy_dtype(store.src[0].dtype):
                     full.kind, full.ref, full.offset = "param", store.src[0].arg[0], form.const
                     self.fulls.remove(full)
@@ -1130,4 +1132,45 @@ def _reduce(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> 
                         return [(np.matmul, (ones, x3[0], o2[0]))]
                     if n * x3.shape[2] >= 256:
                         return [(np.matmul, (ones, x3, o2))]
+    if op in (Op.MAX, Op.MIN):
+        rows = _row_extrema(f, axes, x, out)
+        if rows is not None:
+            return rows
     return [(f.reduce, (x, axes, x.dtype, out, True))]
+
+
+def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[Any] | None:
+    """Extrema of many short rows: fold halves onto each other, then the few columns left. NumPy's own reduce pays
+    its set-up for every row."""
+    others = [i for i in range(x.ndim) if i not in axes]
+    if any(i > axes[0] and x.shape[i] > 1 for i in others):
+        return None
+    x2, o1 = regroup(x, [others, axes]), regroup(out, [others])
+    if x2 is None or o1 is None:
+        return None
+    rows, n = x2.shape
+    if rows < 64 or n % 8 or n > 512 or n // 8 & (n // 8 - 1):
+        return None
+    steps: list[Any] = []
+    if n > 8:
+        nbytes = rows * (n // 2) * x.itemsize
+        half = _scratch(nbytes)[:nbytes].view(x.dtype).reshape(rows, n // 2)
+        while n > 8:
+            n //= 2
+            steps.append((partial(f, out=half[:, :n]), (x2[:, :n], x2[:, n : 2 * n])))
+            x2 = half
+    first = x2[:, 0]
+    for i in range(1, 8):
+        steps.append((partial(f, out=o1), (first, x2[:, i])))
+        first = o1
+    return steps
+
+
+_SCRATCH: list[Array] = [np.empty(1 << 16, np.uint8)]
+
+
+def _scratch(nbytes: int) -> Array:
+    """Scratch for the steps of one instruction: all kernels share it, for they run one after another."""
+    if _SCRATCH[0].nbytes < nbytes:
+        _SCRATCH[0] = np.empty(nbytes, np.uint8)
+    return _SCRATCH[0]

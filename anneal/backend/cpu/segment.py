@@ -17,11 +17,15 @@ __all__ = ["segments"]
 
 # More pieces than this cost more in calls than the gates do.
 _MOST = 12
+# Kernels of fewer elements gain nothing.
+_LEAST = 4096
 
 
 def segments(sink: UOp) -> list[UOp]:
     """Kernels that together do what `sink` does, with gates on loop ranges decided where constants decide them."""
     order = toposort((sink,))
+    if math.prod(u.src[0].arg for u in order if u.op is Op.RANGE) < _LEAST:
+        return [sink]
     seams: dict[UOp, set[int]] = {}
     gates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
     gates += [u.src[0] for u in order if u.op is Op.WHERE]
