@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 from anneal import settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
+
+# Most of the time goes into compiling thousands of small kernels. Mesa's software adapter, which reads this when it
+# starts, compiles them in half the time without its optimisation passes; other adapters do not look at it.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
 @pytest.fixture
