@@ -13,7 +13,7 @@ from anneal import nn
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
 
-STEPS, BATCH, LR = 300, 64, 3e-3
+STEPS, BATCH, LR = 300, 64, 5e-3
 SIZE = 16
 
 # The ten digits, seven rows of five dots each, as in character displays.
@@ -32,7 +32,7 @@ GLYPHS = np.array([[list(cell) for cell in row.split()] for row in FONT.split("\
 def digits(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """`count` images float32[count, 1, SIZE, SIZE] in about 0..1, and the digit on each, int32[count]."""
     label = rng.integers(0, 10, count)
-    images = rng.normal(0, 0.25, (count, 1, SIZE, SIZE))
+    images = rng.normal(0, 0.15, (count, 1, SIZE, SIZE))
     for image, digit in zip(images[:, 0], label):
         glyph = GLYPHS[:, digit].astype(float)
         if rng.random() < 0.5:  # half of them twice as high

@@ -121,9 +121,9 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
         progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         reporter.done(progress, sample, stopped)
     if save is not None:
-        from anneal.nn import save as write
+        from anneal.tensor.io import safe_save
 
-        write(training.model.state_dict(), save)
+        safe_save(training.model.state_dict(), save)
         message(f"saved   {save}")
     return STOPPED if stopped else 0
 
