@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class WebGpuDevice(Device):
         self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
-        self._groups: OrderedDict[Any, Any] = OrderedDict()
+        self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
 
     # -- memory
@@ -138,9 +139,13 @@ class WebGpuDevice(Device):
 
     def _drop(self, buffer: Buffer) -> None:
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
-        for key in buffer.groups:
-            self._groups.pop(key, None)
-        buffer.groups.clear()
+        for key in list(buffer.groups):
+            self._forget(key)
+
+    def _forget(self, key: Any) -> None:
+        _, buffers = self._groups.pop(key)
+        for b in buffers:
+            b.groups.discard(key)
 
     def upload(self, buffer: Any, data: Array) -> None:
         """Copy host data in; bools become 0 and 1 as u32."""
@@ -192,6 +197,8 @@ class WebGpuDevice(Device):
         if found is not None:
             return found
         program = WebGpuProgram(name_of(sink), generate(sink, self.target))
+        if settings.current().debug >= 4:
+            print(f"// {program.name}\n{program.source}", file=sys.stderr)
         kernel = program.kernel
         if len(kernel.params) > self.limits.max_buffers:
             raise CompilerError(
@@ -250,20 +257,25 @@ class WebGpuDevice(Device):
                 self._build(p)
 
     def _group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
-        used = [(p.slot, buffers[p.slot]) for p in program.kernel.params]
-        key = (program.source, *[id(b) for _, b in used])
+        used = [buffers[p.slot] for p in program.kernel.params]
+        key = (program.source, *map(id, used))
         found = self._groups.get(key)
         if found is not None:
-            return found
-        entries = [{"binding": slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for slot, b in used]
+            self._groups.move_to_end(key)
+            return found[0]
+        entries = [
+            {"binding": p.slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}}
+            for p, b in zip(program.kernel.params, used, strict=True)
+        ]
         with _translated(lambda: f"while binding kernel {program.name}"):
-            found = self.gpu.create_bind_group(layout=program.layout, entries=entries)
-        self._groups[key] = found
-        for _, b in used:
+            group = self.gpu.create_bind_group(layout=program.layout, entries=entries)
+        # The buffers are kept with the group: an id is only an identity while its object lives.
+        self._groups[key] = group, used
+        for b in used:
             b.groups.add(key)
         if len(self._groups) > _GROUPS_KEPT:
-            self._groups.popitem(last=False)
-        return found
+            self._forget(next(iter(self._groups)))
+        return group
 
     def prepare(self, calls: Sequence[Call]) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
@@ -383,4 +395,7 @@ def open_device(adapter: str | None = None, allow_software: bool = False) -> Web
         found = native.enumerate_adapters()
     except Exception as e:  # a missing or broken loader surfaces as any of several types
         raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
-    return WebGpuDevice(choose_adapter(found, adapter, allow_software))
+    device = WebGpuDevice(choose_adapter(found, adapter, allow_software))
+    if settings.current().debug >= 1:
+        print(f"anneal: webgpu on {device.info.name} ({device.info.backend}, {device.info.driver})", file=sys.stderr)
+    return device
