@@ -12,6 +12,13 @@ from anneal.uop.ops import Op
 from anneal.codegen.exact import by_inverse
 
 _CONST = Op.CONST
+_BITCAST = Op.BITCAST
+_NOT = Op.NOT
+_SUB = Op.SUB
+_LT = Op.LT
+_AND = Op.AND
+_OR = Op.OR
+_XOR = Op.XOR
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('lowering', 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)', 'NE', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 8),
     ('lowering', 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))', 'EQ', 'A driver that assumes there is no nan would answer these by itself; bits it has to look at.', 9),
@@ -35,16 +42,10 @@ def _lowering_ne(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float and s1 is s0:
         # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)
-        return (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)')
-    if s1 is s0 and s1.dtype.is_float:
-        # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)
-        return (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)')
+        return (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))), 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)')
     if s0.dtype is dtypes.bool_:
         # x:bool != y -> x ^ y
-        return (alu(Op.XOR, (s0, s1)), 'x:bool != y -> x ^ y')
-    if s1.dtype is dtypes.bool_:
-        # x:bool != y -> x ^ y
-        return (alu(Op.XOR, (s1, s0)), 'x:bool != y -> x ^ y')
+        return (alu(_XOR, (s0, s1)), 'x:bool != y -> x ^ y')
     return None
 
 
@@ -52,10 +53,7 @@ def _lowering_eq(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_float and s1 is s0:
         # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))
-        return (alu(Op.NOT, (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))')
-    if s1 is s0 and s1.dtype.is_float:
-        # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))
-        return (alu(Op.NOT, (alu(Op.LT, (const(dtypes.uint32, 2139095040), alu(Op.AND, (UOp(Op.BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))')
+        return (alu(_NOT, (alu(_LT, (const(dtypes.uint32, 2139095040), alu(_AND, (UOp(_BITCAST, dtypes.uint32, (s0,)), const(dtypes.uint32, 2147483647))))),)), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF))')
     return None
 
 
@@ -63,10 +61,7 @@ def _lowering_add(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool + y -> x | y
-        return (alu(Op.OR, (s0, s1)), 'x:bool + y -> x | y')
-    if s1.dtype is dtypes.bool_:
-        # x:bool + y -> x | y
-        return (alu(Op.OR, (s1, s0)), 'x:bool + y -> x | y')
+        return (alu(_OR, (s0, s1)), 'x:bool + y -> x | y')
     return None
 
 
@@ -74,10 +69,7 @@ def _lowering_mul(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool * y -> x & y
-        return (alu(Op.AND, (s0, s1)), 'x:bool * y -> x & y')
-    if s1.dtype is dtypes.bool_:
-        # x:bool * y -> x & y
-        return (alu(Op.AND, (s1, s0)), 'x:bool * y -> x & y')
+        return (alu(_AND, (s0, s1)), 'x:bool * y -> x & y')
     return None
 
 
@@ -85,7 +77,7 @@ def _lowering_sub(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool - y -> x ^ y
-        return (alu(Op.XOR, (s0, s1)), 'x:bool - y -> x ^ y')
+        return (alu(_XOR, (s0, s1)), 'x:bool - y -> x ^ y')
     return None
 
 
@@ -93,10 +85,7 @@ def _lowering_max(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # max(x:bool, y) -> x | y
-        return (alu(Op.OR, (s0, s1)), 'max(x:bool, y) -> x | y')
-    if s1.dtype is dtypes.bool_:
-        # max(x:bool, y) -> x | y
-        return (alu(Op.OR, (s1, s0)), 'max(x:bool, y) -> x | y')
+        return (alu(_OR, (s0, s1)), 'max(x:bool, y) -> x | y')
     return None
 
 
@@ -104,10 +93,7 @@ def _lowering_min(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # min(x:bool, y) -> x & y
-        return (alu(Op.AND, (s0, s1)), 'min(x:bool, y) -> x & y')
-    if s1.dtype is dtypes.bool_:
-        # min(x:bool, y) -> x & y
-        return (alu(Op.AND, (s1, s0)), 'min(x:bool, y) -> x & y')
+        return (alu(_AND, (s0, s1)), 'min(x:bool, y) -> x & y')
     return None
 
 
@@ -115,7 +101,7 @@ def _lowering_lt(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
         # x:bool < y -> (not x) & y
-        return (alu(Op.AND, (alu(Op.NOT, (s0,)), s1)), 'x:bool < y -> (not x) & y')
+        return (alu(_AND, (alu(_NOT, (s0,)), s1)), 'x:bool < y -> (not x) & y')
     return None
 
 
@@ -163,7 +149,7 @@ def _lowering_neg(u: Any, ctx: Any) -> Any:
     s0, = u.src
     if s0.dtype.kind == 'uint':
         # -x:uint -> 0 - x
-        return (alu(Op.SUB, (const(s0.dtype, 0), s0)), '-x:uint -> 0 - x')
+        return (alu(_SUB, (const(s0.dtype, 0), s0)), '-x:uint -> 0 - x')
     return None
 
 

@@ -47,11 +47,19 @@ def graph_rewrite(
 
 
 def _apply(u: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any) -> tuple[UOp, str] | None:
-    for match in rules.get(u.op, ()):
+    matches = rules.get(u.op)
+    if matches is None:
+        return None
+    for match in matches:
         found: tuple[UOp, str] | None = match(u, ctx)
         if found is not None and found[0] is not u:
             return found
     return None
+
+
+def _settled(n: UOp, done: dict[UOp, UOp]) -> bool:
+    """Whether every source of `n` is rewritten and stayed what it is."""
+    return all(done.get(s) is s for s in n.src)
 
 
 def _loop(rule: str, u: UOp) -> CompilerError:
@@ -82,7 +90,7 @@ def _bottom_up(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder
             continue
         n = u.replace(src=tuple([done[s] for s in u.src])) if u.src else u
         text = ""
-        if n is u or not again:
+        if n is u or not again or (n not in done and _settled(n, done)):
             found = _apply(n, rules, ctx)
             if found is None:
                 done[u] = done[n] = n
@@ -95,7 +103,11 @@ def _bottom_up(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder
                 done[u] = n
                 stack.pop()
                 continue
-        if n in became and n not in done:
+        if n in done:
+            done[u] = done[n]
+            stack.pop()
+            continue
+        if n in became:
             raise _loop(text, u)
         became[u] = n
         stack.append(n)

@@ -24,6 +24,7 @@ __all__ = ["PACKAGE", "Rule", "generate", "main", "mentioned", "parse", "targets
 PACKAGE = Path(__file__).resolve().parent.parent
 KINDS = ("rewrite", "fold", "gradient")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
+_ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
 _BINARY: dict[type[ast.operator], Op] = {
     ast.Add: Op.ADD,
     ast.Sub: Op.SUB,
@@ -274,11 +275,20 @@ def _shape_of(p: Pattern, names: dict[str, str]) -> str:
     """Equal for patterns that match the same nodes: names are numbered as they come."""
     if isinstance(p, Var):
         kind = "c" if p.const else "x"
-        return p.name if p.name == "_" else names.setdefault(p.name, f"{kind}{len(names)}") + p.dtype
+        return p.name if p.name == "_" else names.setdefault(p.name, f"{kind}{len(names)}")
     if isinstance(p, Lit):
         return p.value
     arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
     return f"{p.op.name}{arg}({','.join(_shape_of(s, names) for s in p.src)}*{p.rest})"
+
+
+def _operand_dtypes(p: Pattern) -> Iterator[str]:
+    """The dtypes asked of the values that an elementwise pattern computes with."""
+    for s in p.src if isinstance(p, Node) else ():
+        if isinstance(s, Var) and s.dtype:
+            yield s.dtype
+        elif isinstance(s, Node) and s.op in _ONE_DTYPE:
+            yield from _operand_dtypes(s)
 
 
 def _all_alu(p: Pattern) -> bool:
@@ -302,12 +312,19 @@ class _Writer:
     def __init__(self, rule: Rule, table: Table, helpers: frozenset[str], where: str) -> None:
         self.rule, self.table, self.helpers, self.where = rule, table, helpers, where
         self.names: dict[str, str] = {}
+        self.operands = ""
         self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
         self.root = "y" if table.kind == "gradient" else "u"
 
     def steps(self, pattern: Node) -> list[Step]:
         tests: list[Step] = []
         late: list[Step] = []
+        if self.table.kind == "fold" and pattern.op in _ONE_DTYPE | COMPARE:
+            # one test of the dtype, before anything else, lets a function skip all its integer rules for a float
+            self.operands = next((d for d in _operand_dtypes(pattern) if d in ("int", "float")), "")
+            if self.operands:
+                where = "s0.dtype" if pattern.op in COMPARE else "dtype"
+                tests.append(Step("test", f"{where}.is_{self.operands}"))
         self._sources(pattern, self.root, tests, late, top=True)
         for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind == "gradient" else ():
             self.names.setdefault(name, name)
@@ -327,7 +344,9 @@ class _Writer:
         steps.append(Step("leaf", "\n".join(result)))
         return steps
 
-    def _sources(self, p: Node, path: str, tests: list[Step], late: list[Step], top: bool = False) -> None:
+    def _sources(
+        self, p: Node, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True
+    ) -> None:
         self._arg(p, path, tests)
         kids = [f"s{i}" if top else f"{path}_{i}" for i in range(len(p.src))]
         src = "src" if top and self.table.kind == "fold" else f"{path}.src"
@@ -347,26 +366,28 @@ class _Writer:
                 tests.append(Step("bind", f"{', '.join(kids)}{',' if len(kids) == 1 else ''} = {src}"))
         if p.rest and p.rest != "_":
             self.names[p.rest] = f"{src}[{len(kids)}:]"
-        # the right source first: it is the constant, if there is one
-        for k, s in reversed(list(zip(kids, p.src, strict=True))):
+        # the right source first: it is the constant, if only one of them is
+        pairs = list(zip(kids, p.src, strict=True))
+        for k, s in pairs if all(isinstance(s, Var) and s.const for s in p.src) else reversed(pairs):
+            op = f"o{k[1:]}" if top and self.table.kind == "fold" else f"{k}.op"
             if isinstance(s, Lit):
-                tests.append(Step("test", f"{k}.op is _CONST"))
-                same = "is" if s.value in ("True", "False") else "=="
-                tests.append(Step("test", f"{k}.arg {same} {s.value}"))
+                tests.append(Step("test", f"{op} is _CONST"))
+                equal = "is" if s.value in ("True", "False") else "=="
+                tests.append(Step("test", f"{k}.arg {equal} {s.value}"))
             elif isinstance(s, Node):
-                tests.append(Step("test", f"{k}.op is Op.{s.op.name}"))
+                tests.append(Step("test", f"{op} is _{s.op.name}"))
             elif s.const and s.name not in self.names:
-                tests.append(Step("test", f"{k}.op is _CONST"))
+                tests.append(Step("test", f"{op} is _CONST"))
         for k, s in zip(kids, p.src, strict=True):
             if isinstance(s, Var) and s.name != "_":
                 if s.name in self.names:
                     late.append(Step("test", f"{k} is {self.names[s.name]}"))
                 self.names.setdefault(s.name, k)
-            if isinstance(s, Var) and s.dtype:
+            if isinstance(s, Var) and s.dtype and not (same and s.dtype == self.operands):
                 late.append(Step("test", _DTYPE_TESTS[s.dtype].format(k)))
         for k, s in zip(kids, p.src, strict=True):
             if isinstance(s, Node):
-                self._sources(s, k, tests, late)
+                self._sources(s, k, tests, late, same=same and s.op in _ONE_DTYPE)
 
     def _arg(self, p: Node, path: str, tests: list[Step]) -> None:
         if p.arg is None:
@@ -375,7 +396,7 @@ class _Writer:
         for part, e in zip(parts, p.arg, strict=True):
             op = _op_named(e)
             if op is not None:
-                tests.append(Step("test", f"{part} is Op.{op.name}"))
+                tests.append(Step("test", f"{part} is _{op.name}"))
             elif isinstance(e, ast.Name):
                 if e.id != "_":
                     self.names[e.id] = part
@@ -463,7 +484,7 @@ class _Writer:
         else:
             inner = next((d for a in args if (d := self._dtype_of(a, dtype))), dtype)
             parts = [self._build(a, inner) for a in args]
-        return f"alu(Op.{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
+        return f"alu(_{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
         op, arg = _call_parts(e)
@@ -478,7 +499,7 @@ class _Writer:
         if op in (Op.CAST, Op.BITCAST):
             to = self._python(e.args[1])
             x = self._build(e.args[0], dtype)
-            return f"{x}.cast({to})" if op is Op.CAST else f"UOp(Op.BITCAST, {to}, ({x},))"
+            return f"{x}.cast({to})" if op is Op.CAST else f"UOp(_BITCAST, {to}, ({x},))"
         if op in ALU:
             return self._alu(op, e.args, dtype)
         given = next((self._python(k.value) for k in e.keywords if k.arg == "dtype"), None)
@@ -486,11 +507,11 @@ class _Writer:
         src = [f"*{self._python(a.value)}" if isinstance(a, ast.Starred) else self._build(a, inner) for a in e.args]
         parts = [self._arg_text(a) for a in arg or ()]
         text = "None" if arg is None else parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-        return f"UOp(Op.{op.name}, {inner}, ({', '.join(src)}{',' if len(src) == 1 else ''}), {text})"
+        return f"UOp(_{op.name}, {inner}, ({', '.join(src)}{',' if len(src) == 1 else ''}), {text})"
 
     def _arg_text(self, e: ast.expr) -> str:
         op = None if isinstance(e, ast.Name) and e.id in self.names else _op_named(e)
-        return f"Op.{op.name}" if op else self._python(e)
+        return f"_{op.name}" if op else self._python(e)
 
 
 class _Substitute(ast.NodeTransformer):
@@ -558,9 +579,12 @@ def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: fro
         lines = [f"def {function}(y: Any, g: Any) -> Any:"]
     else:
         lines = [f"def {function}(u: Any, ctx: Any) -> Any:"]
-    _emit(compiled, 1, lines)
-    lines.append("    return None")
-    return lines
+    body: list[str] = []
+    _emit(compiled, 1, body)
+    if table.kind == "fold":
+        words = set(re.findall(r"\w+", "\n".join(body)))
+        lines += [f"    o{i} = s{i}.op" for i in range(arity) if f"o{i}" in words]
+    return [*lines, *body, "    return None"]
 
 
 def generate(text: str, name: str) -> str:
@@ -601,7 +625,7 @@ def generate(text: str, name: str) -> str:
         "from anneal.uop.ops import Op",
         *(u for u in uses if not u.endswith("import ")),
         "",
-        *(["_CONST = Op.CONST"] if "_CONST" in code else []),
+        *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),
         "RULES: tuple[tuple[str, str, str, str, int], ...] = (",
         *listing,
         ")",

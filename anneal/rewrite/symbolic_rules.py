@@ -12,6 +12,11 @@ from anneal.uop.ops import Op
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
 
 _CONST = Op.CONST
+_IDIV = Op.IDIV
+_MOD = Op.MOD
+_AND = Op.AND
+_OR = Op.OR
+_WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('symbolic', 'x:int + y -> ordered(u)', 'ADD', 'Terms collect into one order; (x // c) * c + x % c is x again.', 8),
     ('symbolic', 'x:int - y -> ordered(u)', 'SUB', 'Terms collect into one order; (x // c) * c + x % c is x again.', 9),
@@ -32,11 +37,6 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
 def _symbolic_add(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype.is_int:
-        # x:int + y -> ordered(u)
-        r = ordered(u)
-        if r is not None and r is not u:
-            return (r, 'x:int + y -> ordered(u)')
-    if s1.dtype.is_int:
         # x:int + y -> ordered(u)
         r = ordered(u)
         if r is not None and r is not u:
@@ -82,11 +82,11 @@ def _symbolic_idiv(u: Any, ctx: Any) -> Any:
             r = divided(s0, s1)
             if r is not None and r is not u:
                 return (r, 'x:int // c -> divided(x, c)')
-        if s0.op is Op.MOD:
+        if s0.op is _MOD:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
                 # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-                return (alu(Op.MOD, (alu(Op.IDIV, (s0_0, s1)), alu(Op.IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
+                return (alu(_MOD, (alu(_IDIV, (s0_0, s1)), alu(_IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
     return None
 
 
@@ -117,11 +117,6 @@ def _symbolic_eq(u: Any, ctx: Any) -> Any:
         r = equated(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int == y -> equated(x, y)')
-    if s1.dtype.is_int:
-        # x:int == y -> equated(x, y)
-        r = equated(s1, s0)
-        if r is not None and r is not u:
-            return (r, 'x:int == y -> equated(x, y)')
     return None
 
 
@@ -132,22 +127,12 @@ def _symbolic_ne(u: Any, ctx: Any) -> Any:
         r = unequal(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int != y -> unequal(x, y)')
-    if s1.dtype.is_int:
-        # x:int != y -> unequal(x, y)
-        r = unequal(s1, s0)
-        if r is not None and r is not u:
-            return (r, 'x:int != y -> unequal(x, y)')
     return None
 
 
 def _symbolic_and(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
     if s0.dtype is dtypes.bool_:
-        # x:bool & y -> conjunction(u)
-        r = conjunction(u)
-        if r is not None and r is not u:
-            return (r, 'x:bool & y -> conjunction(u)')
-    if s1.dtype is dtypes.bool_:
         # x:bool & y -> conjunction(u)
         r = conjunction(u)
         if r is not None and r is not u:
@@ -162,26 +147,21 @@ def _symbolic_or(u: Any, ctx: Any) -> Any:
         r = disjunction(u)
         if r is not None and r is not u:
             return (r, 'x:bool | y -> disjunction(u)')
-    if s1.dtype is dtypes.bool_:
-        # x:bool | y -> disjunction(u)
-        r = disjunction(u)
-        if r is not None and r is not u:
-            return (r, 'x:bool | y -> disjunction(u)')
     return None
 
 
 def _symbolic_where(u: Any, ctx: Any) -> Any:
     s0, s1, s2 = u.src
-    if s1.op is Op.WHERE:
+    if s1.op is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
         if s1_2 is s2:
             # where(p, where(q, a, b), b) -> where(p & q, a, b)
-            return (alu(Op.WHERE, (alu(Op.AND, (s0, s1_0)), s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
-    if s2.op is Op.WHERE:
+            return (alu(_WHERE, (alu(_AND, (s0, s1_0)), s1_1, s2)), 'where(p, where(q, a, b), b) -> where(p & q, a, b)')
+    if s2.op is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_1 is s1:
             # where(p, a, where(q, a, b)) -> where(p | q, a, b)
-            return (alu(Op.WHERE, (alu(Op.OR, (s0, s2_0)), s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
+            return (alu(_WHERE, (alu(_OR, (s0, s2_0)), s1, s2_2)), 'where(p, a, where(q, a, b)) -> where(p | q, a, b)')
     return None
 
 

@@ -14,6 +14,17 @@ from anneal.tensor._adjoints import expanded, flipped, gathered, max_left, max_r
 from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, widest
 
 _CONST = Op.CONST
+_NEG = Op.NEG
+_SIGN = Op.SIGN
+_EXP = Op.EXP
+_SIN = Op.SIN
+_COS = Op.COS
+_ADD = Op.ADD
+_SUB = Op.SUB
+_MUL = Op.MUL
+_DIV = Op.DIV
+_LT = Op.LT
+_WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'a + b -> g, g', 'ADD', 'Sums and products. A constant factor needs no slope of its own.', 10),
     ('gradient', 'a - b -> g, -g', 'SUB', 'Sums and products. A constant factor needs no slope of its own.', 11),
@@ -67,7 +78,7 @@ def _gradient_add(y: Any, g: Any) -> Any:
 def _gradient_sub(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     # a - b -> g, -g
-    return (g, alu(Op.NEG, (g,)))
+    return (g, alu(_NEG, (g,)))
     return None
 
 
@@ -75,9 +86,9 @@ def _gradient_mul(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # x * c -> g * c, _
-        return (alu(Op.MUL, (g, s1)), None)
+        return (alu(_MUL, (g, s1)), None)
     # a * b -> g * b, g * a
-    return (alu(Op.MUL, (g, s1)), alu(Op.MUL, (g, s0)))
+    return (alu(_MUL, (g, s1)), alu(_MUL, (g, s0)))
     return None
 
 
@@ -85,16 +96,16 @@ def _gradient_div(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # x / c -> g / c, _
-        return (alu(Op.DIV, (g, s1)), None)
+        return (alu(_DIV, (g, s1)), None)
     # a / b -> g / b, -(g * y / b)
-    return (alu(Op.DIV, (g, s1)), alu(Op.NEG, (alu(Op.DIV, (alu(Op.MUL, (g, y)), s1)),)))
+    return (alu(_DIV, (g, s1)), alu(_NEG, (alu(_DIV, (alu(_MUL, (g, y)), s1)),)))
     return None
 
 
 def _gradient_neg(y: Any, g: Any) -> Any:
     s0, = y.src
     # -x -> -g
-    return (alu(Op.NEG, (g,)),)
+    return (alu(_NEG, (g,)),)
     return None
 
 
@@ -112,12 +123,12 @@ def _gradient_where(y: Any, g: Any) -> Any:
     s0, s1, s2 = y.src
     if s2.op is _CONST:
         # where(p, x, c) -> _, where(p, g, 0), _
-        return (None, alu(Op.WHERE, (s0, g, const(g.dtype, 0))), None)
+        return (None, alu(_WHERE, (s0, g, const(g.dtype, 0))), None)
     if s1.op is _CONST:
         # where(p, c, x) -> _, _, where(p, 0, g)
-        return (None, None, alu(Op.WHERE, (s0, const(g.dtype, 0), g)))
+        return (None, None, alu(_WHERE, (s0, const(g.dtype, 0), g)))
     # where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)
-    return (None, alu(Op.WHERE, (s0, g, const(g.dtype, 0))), alu(Op.WHERE, (s0, const(g.dtype, 0), g)))
+    return (None, alu(_WHERE, (s0, g, const(g.dtype, 0))), alu(_WHERE, (s0, const(g.dtype, 0), g)))
     return None
 
 
@@ -125,7 +136,7 @@ def _gradient_max(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # max(x, c) -> where(c < x, g, 0), _
-        return (alu(Op.WHERE, (alu(Op.LT, (s1, s0)), g, const(g.dtype, 0))), None)
+        return (alu(_WHERE, (alu(_LT, (s1, s0)), g, const(g.dtype, 0))), None)
     # max(a, b) -> max_left(g, a, b), max_right(g, a, b)
     return (max_left(g, s0, s1), max_right(g, s0, s1))
     return None
@@ -135,7 +146,7 @@ def _gradient_min(y: Any, g: Any) -> Any:
     s0, s1 = y.src
     if s1.op is _CONST:
         # min(x, c) -> where(x < c, g, 0), _
-        return (alu(Op.WHERE, (alu(Op.LT, (s0, s1)), g, const(g.dtype, 0))), None)
+        return (alu(_WHERE, (alu(_LT, (s0, s1)), g, const(g.dtype, 0))), None)
     # min(a, b) -> max_left(g, b, a), max_right(g, b, a)
     return (max_left(g, s1, s0), max_right(g, s1, s0))
     return None
@@ -144,91 +155,91 @@ def _gradient_min(y: Any, g: Any) -> Any:
 def _gradient_abs(y: Any, g: Any) -> Any:
     s0, = y.src
     # abs(x) -> g * sign(x)
-    return (alu(Op.MUL, (g, alu(Op.SIGN, (s0,)))),)
+    return (alu(_MUL, (g, alu(_SIGN, (s0,)))),)
     return None
 
 
 def _gradient_exp(y: Any, g: Any) -> Any:
     s0, = y.src
     # exp(x) -> g * y
-    return (alu(Op.MUL, (g, y)),)
+    return (alu(_MUL, (g, y)),)
     return None
 
 
 def _gradient_exp2(y: Any, g: Any) -> Any:
     s0, = y.src
     # exp2(x) -> g * y * {math.log(2)}
-    return (alu(Op.MUL, (alu(Op.MUL, (g, y)), const(g.dtype, math.log(2)))),)
+    return (alu(_MUL, (alu(_MUL, (g, y)), const(g.dtype, math.log(2)))),)
     return None
 
 
 def _gradient_log(y: Any, g: Any) -> Any:
     s0, = y.src
     # log(x) -> g / x
-    return (alu(Op.DIV, (g, s0)),)
+    return (alu(_DIV, (g, s0)),)
     return None
 
 
 def _gradient_log2(y: Any, g: Any) -> Any:
     s0, = y.src
     # log2(x) -> g / (x * {math.log(2)})
-    return (alu(Op.DIV, (g, alu(Op.MUL, (s0, const(s0.dtype, math.log(2)))))),)
+    return (alu(_DIV, (g, alu(_MUL, (s0, const(s0.dtype, math.log(2)))))),)
     return None
 
 
 def _gradient_sin(y: Any, g: Any) -> Any:
     s0, = y.src
     # sin(x) -> g * cos(x)
-    return (alu(Op.MUL, (g, alu(Op.COS, (s0,)))),)
+    return (alu(_MUL, (g, alu(_COS, (s0,)))),)
     return None
 
 
 def _gradient_cos(y: Any, g: Any) -> Any:
     s0, = y.src
     # cos(x) -> -(g * sin(x))
-    return (alu(Op.NEG, (alu(Op.MUL, (g, alu(Op.SIN, (s0,)))),)),)
+    return (alu(_NEG, (alu(_MUL, (g, alu(_SIN, (s0,)))),)),)
     return None
 
 
 def _gradient_tan(y: Any, g: Any) -> Any:
     s0, = y.src
     # tan(x) -> g * (y * y + 1)
-    return (alu(Op.MUL, (g, alu(Op.ADD, (alu(Op.MUL, (y, y)), const(y.dtype, 1))))),)
+    return (alu(_MUL, (g, alu(_ADD, (alu(_MUL, (y, y)), const(y.dtype, 1))))),)
     return None
 
 
 def _gradient_tanh(y: Any, g: Any) -> Any:
     s0, = y.src
     # tanh(x) -> g * (1 - y * y)
-    return (alu(Op.MUL, (g, alu(Op.SUB, (const(y.dtype, 1), alu(Op.MUL, (y, y)))))),)
+    return (alu(_MUL, (g, alu(_SUB, (const(y.dtype, 1), alu(_MUL, (y, y)))))),)
     return None
 
 
 def _gradient_erf(y: Any, g: Any) -> Any:
     s0, = y.src
     # erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}
-    return (alu(Op.MUL, (alu(Op.MUL, (g, alu(Op.EXP, (alu(Op.NEG, (alu(Op.MUL, (s0, s0)),)),)))), const(g.dtype, 2 / math.sqrt(math.pi)))),)
+    return (alu(_MUL, (alu(_MUL, (g, alu(_EXP, (alu(_NEG, (alu(_MUL, (s0, s0)),)),)))), const(g.dtype, 2 / math.sqrt(math.pi)))),)
     return None
 
 
 def _gradient_sqrt(y: Any, g: Any) -> Any:
     s0, = y.src
     # sqrt(x) -> g / (y * 2)
-    return (alu(Op.DIV, (g, alu(Op.MUL, (y, const(y.dtype, 2))))),)
+    return (alu(_DIV, (g, alu(_MUL, (y, const(y.dtype, 2))))),)
     return None
 
 
 def _gradient_rsqrt(y: Any, g: Any) -> Any:
     s0, = y.src
     # rsqrt(x) -> g * (y * y * y * -0.5)
-    return (alu(Op.MUL, (g, alu(Op.MUL, (alu(Op.MUL, (alu(Op.MUL, (y, y)), y)), const(y.dtype, -0.5))))),)
+    return (alu(_MUL, (g, alu(_MUL, (alu(_MUL, (alu(_MUL, (y, y)), y)), const(y.dtype, -0.5))))),)
     return None
 
 
 def _gradient_recip(y: Any, g: Any) -> Any:
     s0, = y.src
     # recip(x) -> -(g * y * y)
-    return (alu(Op.NEG, (alu(Op.MUL, (alu(Op.MUL, (g, y)), y)),)),)
+    return (alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), y)),)),)
     return None
 
 

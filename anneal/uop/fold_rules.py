@@ -14,6 +14,23 @@ from math import gcd
 from anneal.uop.arith import calc, exact, inverse, sign
 
 _CONST = Op.CONST
+_NEG = Op.NEG
+_NOT = Op.NOT
+_ADD = Op.ADD
+_SUB = Op.SUB
+_MUL = Op.MUL
+_IDIV = Op.IDIV
+_MOD = Op.MOD
+_MAX = Op.MAX
+_MIN = Op.MIN
+_LT = Op.LT
+_EQ = Op.EQ
+_NE = Op.NE
+_AND = Op.AND
+_OR = Op.OR
+_XOR = Op.XOR
+_SHR = Op.SHR
+_WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('fold', 'c1 + c2 -> {v(c1) + v(c2)}', 'ADD', 'Constants compute, as the dtype stores them.', 9),
     ('fold', 'c1 - c2 -> {v(c1) - v(c2)}', 'SUB', 'Constants compute, as the dtype stores them.', 10),
@@ -63,616 +80,633 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('fold', 'c == x -> x == c', 'EQ', 'Constants stand on the right, so that the rules below need one order.', 56),
     ('fold', 'c != x -> x != c', 'NE', 'Constants stand on the right, so that the rules below need one order.', 57),
     ('fold', 'x:int + 0 -> x', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 60),
-    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 62),
-    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 63),
-    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 64),
-    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 65),
-    ('fold', 'x:int + x -> x * 2', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 66),
-    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 67),
-    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 68),
-    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 69),
-    ('fold', 'x - -y -> x + y', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 70),
-    ('fold', 'x:int - x -> 0', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 71),
-    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 72),
-    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 73),
-    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 74),
-    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 75),
-    ('fold', '(x:int + y) - x -> y', 'SUB', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 76),
-    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 79),
-    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 80),
-    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 81),
-    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 82),
-    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 83),
-    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 84),
-    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 86),
-    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 87),
-    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 88),
-    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 89),
-    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 92),
-    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 93),
-    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 94),
-    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 95),
-    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 97),
-    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 98),
-    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 100),
-    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 102),
-    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 106),
-    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 107),
-    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 108),
-    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 109),
-    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 111),
-    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 113),
-    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 114),
-    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 118),
-    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 119),
-    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
-    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 121),
-    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
-    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 123),
-    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
-    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 125),
-    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
-    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
-    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
-    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
-    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 133),
-    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 134),
-    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 135),
-    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 136),
-    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 137),
-    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 138),
-    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 139),
-    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 140),
-    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 143),
-    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 144),
-    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 145),
-    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 146),
-    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 147),
-    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 148),
-    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 149),
-    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 150),
-    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 151),
-    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 152),
-    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 153),
-    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 154),
-    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 155),
-    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 156),
-    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 157),
-    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 158),
-    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 159),
-    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 160),
-    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 161),
-    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 162),
-    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 163),
-    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 164),
-    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 165),
-    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 166),
-    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 167),
-    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 168),
-    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 171),
-    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 172),
-    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 173),
-    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 174),
-    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 175),
-    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 176),
-    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 177),
-    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 180),
-    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 181),
-    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 182),
-    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 183),
-    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 184),
-    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 185),
-    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 186),
-    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 187),
+    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 61),
+    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 62),
+    ('fold', 'x:int + x -> x * 2', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 63),
+    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 64),
+    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 65),
+    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 67),
+    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 68),
+    ('fold', 'x:int - x -> 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 71),
+    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 72),
+    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 73),
+    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', 'Differences. A constant is added, so that it meets others.', 74),
+    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 75),
+    ('fold', '(x:int + y) - x -> y', 'SUB', 'Differences. A constant is added, so that it meets others.', 76),
+    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 77),
+    ('fold', 'x - -y -> x + y', 'SUB', 'Differences. A constant is added, so that it meets others.', 78),
+    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 81),
+    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 82),
+    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 83),
+    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 84),
+    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 85),
+    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 86),
+    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 88),
+    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 89),
+    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 90),
+    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 91),
+    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 94),
+    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 95),
+    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 96),
+    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 97),
+    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 99),
+    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 100),
+    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 102),
+    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 104),
+    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 108),
+    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 109),
+    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 110),
+    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 111),
+    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 113),
+    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 115),
+    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 116),
+    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
+    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 121),
+    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
+    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 123),
+    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
+    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 125),
+    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
+    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 127),
+    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
+    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
+    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
+    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 134),
+    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 135),
+    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 136),
+    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 137),
+    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 138),
+    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 139),
+    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 140),
+    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 141),
+    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 142),
+    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 145),
+    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 146),
+    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 147),
+    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 148),
+    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 149),
+    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 150),
+    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 151),
+    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 152),
+    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 153),
+    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 154),
+    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 155),
+    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 156),
+    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 157),
+    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 158),
+    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 159),
+    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 160),
+    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 161),
+    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 162),
+    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 163),
+    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 164),
+    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 165),
+    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 166),
+    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 167),
+    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 168),
+    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 169),
+    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 170),
+    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 173),
+    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 174),
+    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 175),
+    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 176),
+    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 177),
+    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 178),
+    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 179),
+    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 182),
+    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 183),
+    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 184),
+    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 185),
+    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 186),
+    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 187),
+    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 188),
+    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 189),
 )
 
 def _fold_add(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 + c2 -> {v(c1) + v(c2)}
-        r = s0.arg + s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 + c2 -> {v(c1) + v(c2)}
+            r = s0.arg + s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c + x -> x + c
-        return alu(Op.ADD, (s1, s0))
-    if s1.op is _CONST:
-        if s1.arg == 0 and s0.dtype.is_int:
-            # x:int + 0 -> x
-            return s0
-        if s0.dtype.is_float and s1.arg == 0 and math.copysign(1.0, s1.arg) < 0:
-            # x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0
-            return s0
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int:
-                # (x:int + c1) + c2 -> x + (c1 + c2)
-                return alu(Op.ADD, (s0_0, alu(Op.ADD, (s0_1, s1))))
-    if s0.op is Op.ADD:
-        s0_0, s0_1 = s0.src
-        if s0_1.op is _CONST and s0_0.dtype.is_int:
-            # (x:int + c) + y -> (x + y) + c
-            return alu(Op.ADD, (alu(Op.ADD, (s0_0, s1)), s0_1))
-    if s1.op is Op.ADD:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s1_0.dtype.is_int:
-            # (x:int + c) + y -> (x + y) + c
-            return alu(Op.ADD, (alu(Op.ADD, (s1_0, s0)), s1_1))
-    if s0.dtype.is_int and s1 is s0:
-        # x:int + x -> x * 2
-        return alu(Op.MUL, (s0, const(s0.dtype, 2)))
-    if s1 is s0 and s1.dtype.is_int:
-        # x:int + x -> x * 2
-        return alu(Op.MUL, (s0, const(s0.dtype, 2)))
-    if s0.op is Op.MUL:
-        s0_0, s0_1 = s0.src
-        if s0_1.op is _CONST and s0_0 is s1 and s0_0.dtype.is_int:
-            # x:int * c + x -> x * (c + 1)
-            return alu(Op.MUL, (s1, alu(Op.ADD, (s0_1, const(s0_1.dtype, 1)))))
-    if s1.op is Op.MUL:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s1_0 is s0 and s1_0.dtype.is_int:
-            # x:int * c + x -> x * (c + 1)
-            return alu(Op.MUL, (s0, alu(Op.ADD, (s1_1, const(s1_1.dtype, 1)))))
-        if s0.op is Op.MUL:
+        return alu(_ADD, (s1, s0))
+    if dtype.is_int:
+        if o1 is _CONST:
+            if s1.arg == 0:
+                # x:int + 0 -> x
+                return s0
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    # (x:int + c1) + c2 -> x + (c1 + c2)
+                    return alu(_ADD, (s0_0, alu(_ADD, (s0_1, s1))))
+        if o0 is _ADD:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST:
-                s1_0, s1_1 = s1.src
-                if s1_1.op is _CONST:
-                    if s0_0.dtype.is_int and s1_0 is s0_0:
+                # (x:int + c) + y -> (x + y) + c
+                return alu(_ADD, (alu(_ADD, (s0_0, s1)), s0_1))
+        if o1 is _ADD:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST:
+                # (x:int + c) + y -> (x + y) + c
+                return alu(_ADD, (alu(_ADD, (s1_0, s0)), s1_1))
+        if s1 is s0:
+            # x:int + x -> x * 2
+            return alu(_MUL, (s0, const(s0.dtype, 2)))
+        if o0 is _MUL:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_0 is s1:
+                # x:int * c + x -> x * (c + 1)
+                return alu(_MUL, (s1, alu(_ADD, (s0_1, const(s0_1.dtype, 1)))))
+        if o1 is _MUL:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and s1_0 is s0:
+                # x:int * c + x -> x * (c + 1)
+                return alu(_MUL, (s0, alu(_ADD, (s1_1, const(s1_1.dtype, 1)))))
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    s1_0, s1_1 = s1.src
+                    if s1_1.op is _CONST and s1_0 is s0_0:
                         # x:int * c1 + x * c2 -> x * (c1 + c2)
-                        return alu(Op.MUL, (s0_0, alu(Op.ADD, (s0_1, s1_1))))
-                    if s1_0 is s0_0 and s1_0.dtype.is_int:
-                        # x:int * c1 + x * c2 -> x * (c1 + c2)
-                        return alu(Op.MUL, (s0_0, alu(Op.ADD, (s1_1, s0_1))))
-    if s1.op is Op.NEG:
+                        return alu(_MUL, (s0_0, alu(_ADD, (s0_1, s1_1))))
+    if dtype.is_float and o1 is _CONST and s1.arg == 0 and math.copysign(1.0, s1.arg) < 0:
+        # x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0
+        return s0
+    if o1 is _NEG:
         s1_0, = s1.src
         # x + -y -> x - y
-        return alu(Op.SUB, (s0, s1_0))
-    if s0.op is Op.NEG:
+        return alu(_SUB, (s0, s1_0))
+    if o0 is _NEG:
         s0_0, = s0.src
         # x + -y -> x - y
-        return alu(Op.SUB, (s1, s0_0))
+        return alu(_SUB, (s1, s0_0))
     return None
 
 
 def _fold_sub(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST:
-            # c1 - c2 -> {v(c1) - v(c2)}
-            r = s0.arg - s1.arg
-            if r is not None:
-                return const(dtype, r)
-        if s0.dtype.is_float and s1.arg == 0 and math.copysign(1.0, s1.arg) > 0:
-            # x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0
-            return s0
-    if s1.op is Op.NEG:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST:
+        # c1 - c2 -> {v(c1) - v(c2)}
+        r = s0.arg - s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if dtype.is_int:
+        if s1 is s0 and not s0.shape:
+            # x:int - x -> 0
+            return const(dtype, 0)
+        if o1 is _CONST and s0.dtype.kind == 'int':
+            # x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'
+            return alu(_ADD, (s0, const(s0.dtype, -s1.arg)))
+        if o1 is _MUL:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and s0.dtype.kind == 'int':
+                # x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'
+                return alu(_ADD, (s0, alu(_MUL, (s1_0, const(s1_0.dtype, -s1_1.arg)))))
+        if o0 is _ADD:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST:
+                # (x:int + c) - y -> (x - y) + c
+                return alu(_ADD, (alu(_SUB, (s0_0, s1)), s0_1))
+        if o1 is _ADD:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and s0.dtype.kind == 'int':
+                # x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'
+                return alu(_ADD, (alu(_SUB, (s0, s1_0)), const(s0.dtype, -s1_1.arg)))
+        if o0 is _ADD:
+            s0_0, s0_1 = s0.src
+            if s0_0 is s1 and (not s1.shape or s1.shape == s0_1.shape):
+                # (x:int + y) - x -> y
+                return s0_1
+            if s0_1 is s1 and (not s1.shape or s1.shape == s0_0.shape):
+                # (x:int + y) - x -> y
+                return s0_0
+    if dtype.is_float and o1 is _CONST and s1.arg == 0 and math.copysign(1.0, s1.arg) > 0:
+        # x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0
+        return s0
+    if o1 is _NEG:
         s1_0, = s1.src
         # x - -y -> x + y
-        return alu(Op.ADD, (s0, s1_0))
-    if s0.dtype.is_int and s1 is s0 and not s0.shape:
-        # x:int - x -> 0
-        return const(dtype, 0)
-    if s1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
-        # x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'
-        return alu(Op.ADD, (s0, const(s0.dtype, -s1.arg)))
-    if s1.op is Op.MUL:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
-            # x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'
-            return alu(Op.ADD, (s0, alu(Op.MUL, (s1_0, const(s1_0.dtype, -s1_1.arg)))))
-    if s0.op is Op.ADD:
-        s0_0, s0_1 = s0.src
-        if s0_1.op is _CONST and s0_0.dtype.is_int:
-            # (x:int + c) - y -> (x - y) + c
-            return alu(Op.ADD, (alu(Op.SUB, (s0_0, s1)), s0_1))
-    if s1.op is Op.ADD:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s0.dtype.is_int and s0.dtype.kind == 'int':
-            # x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'
-            return alu(Op.ADD, (alu(Op.SUB, (s0, s1_0)), const(s0.dtype, -s1_1.arg)))
-    if s0.op is Op.ADD:
-        s0_0, s0_1 = s0.src
-        if s0_0 is s1 and s0_0.dtype.is_int and (not s1.shape or s1.shape == s0_1.shape):
-            # (x:int + y) - x -> y
-            return s0_1
-        if s0_1 is s1 and s0_1.dtype.is_int and (not s1.shape or s1.shape == s0_0.shape):
-            # (x:int + y) - x -> y
-            return s0_0
+        return alu(_ADD, (s0, s1_0))
     return None
 
 
 def _fold_mul(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 * c2 -> {v(c1) * v(c2)}
-        r = s0.arg * s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 * c2 -> {v(c1) * v(c2)}
+            r = s0.arg * s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c * x -> x * c
-        return alu(Op.MUL, (s1, s0))
-    if s1.op is _CONST:
-        if s1.arg == 1:
-            # x * 1 -> x
-            return s0
-        if s1.arg == 0 and s0.dtype.is_int and not s0.shape:
-            # x:int * 0 -> 0
-            return const(dtype, 0)
-        if s0.op is Op.MUL:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int:
-                # (x:int * c1) * c2 -> x * (c1 * c2)
-                return alu(Op.MUL, (s0_0, alu(Op.MUL, (s0_1, s1))))
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int:
-                # (x:int + c1) * c2 -> x * c2 + c1 * c2
-                return alu(Op.ADD, (alu(Op.MUL, (s0_0, s1)), alu(Op.MUL, (s0_1, s1))))
-        if s0.op is Op.NEG:
-            s0_0, = s0.src
-            if s0_0.dtype.is_int and s0_0.dtype.kind == 'int':
-                # -x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'
-                return alu(Op.MUL, (s0_0, const(s0_0.dtype, -s1.arg)))
+        return alu(_MUL, (s1, s0))
+    if o1 is _CONST and s1.arg == 1:
+        # x * 1 -> x
+        return s0
+    if dtype.is_int:
+        if o1 is _CONST:
+            if s1.arg == 0 and not s0.shape:
+                # x:int * 0 -> 0
+                return const(dtype, 0)
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    # (x:int * c1) * c2 -> x * (c1 * c2)
+                    return alu(_MUL, (s0_0, alu(_MUL, (s0_1, s1))))
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    # (x:int + c1) * c2 -> x * c2 + c1 * c2
+                    return alu(_ADD, (alu(_MUL, (s0_0, s1)), alu(_MUL, (s0_1, s1))))
+            if o0 is _NEG:
+                s0_0, = s0.src
+                if s0_0.dtype.kind == 'int':
+                    # -x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'
+                    return alu(_MUL, (s0_0, const(s0_0.dtype, -s1.arg)))
     return None
 
 
 def _fold_div(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST and s1.arg != 0:
-            # c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0
-            r = s0.arg / s1.arg
-            if r is not None:
-                return const(dtype, r)
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST and s1.arg != 0:
+        # c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0
+        r = s0.arg / s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if o1 is _CONST:
         if s1.arg == 1:
             # x / 1 -> x
             return s0
         if inverse(dtype, s1.arg):
             # x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))
-            return alu(Op.MUL, (s0, const(s0.dtype, inverse(dtype, s1.arg))))
+            return alu(_MUL, (s0, const(s0.dtype, inverse(dtype, s1.arg))))
     return None
 
 
 def _fold_idiv(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST and s0.dtype.is_int and s1.arg != 0:
+    o0 = s0.op
+    o1 = s1.op
+    if dtype.is_int:
+        if o0 is _CONST and o1 is _CONST and s1.arg != 0:
             # c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0
             r = s0.arg // s1.arg
             if r is not None:
                 return const(dtype, r)
-        if s1.arg == 1 and s0.dtype.is_int:
-            # x:int // 1 -> x
-            return s0
-        if s0.op is Op.MUL:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                if s0_0.dtype.is_int:
+        if o1 is _CONST:
+            if s1.arg == 1:
+                # x:int // 1 -> x
+                return s0
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
                     if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0):
                         # (x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
-                        return alu(Op.MUL, (s0_0, alu(Op.IDIV, (s0_1, s1))))
+                        return alu(_MUL, (s0_0, alu(_IDIV, (s0_1, s1))))
                     if s0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1.arg == 0) and exact(s0):
                         # (x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)
-                        return alu(Op.IDIV, (s0_0, alu(Op.IDIV, (s1, s0_1))))
+                        return alu(_IDIV, (s0_0, alu(_IDIV, (s1, s0_1))))
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return alu(Op.IDIV, (alu(Op.MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg))))
-        if s0.op is Op.IDIV:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
-                # (x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max
-                return alu(Op.IDIV, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
-                # (x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
-                return alu(Op.ADD, (alu(Op.IDIV, (alu(Op.ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1)), const(s0_0.dtype, s0_1.arg // s1.arg)))
-            if s0_0.op is Op.MUL:
-                s0_0_0, s0_0_1 = s0_0.src
-                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1):
-                    # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                    return alu(Op.ADD, (alu(Op.MUL, (s0_0_0, alu(Op.IDIV, (s0_0_1, s1)))), alu(Op.IDIV, (s0_1, s1))))
-            if s0_1.op is Op.MUL:
-                s0_1_0, s0_1_1 = s0_1.src
-                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1):
-                    # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                    return alu(Op.ADD, (alu(Op.MUL, (s0_1_0, alu(Op.IDIV, (s0_1_1, s1)))), alu(Op.IDIV, (s0_0, s1))))
-            if s0_0.op is Op.MUL:
-                s0_0_0, s0_0_1 = s0_0.src
-                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
-                    # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.IDIV, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1))))
-            if s0_1.op is Op.MUL:
-                s0_1_0, s0_1_1 = s0_1.src
-                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
-                    # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.IDIV, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1))))
+                        return alu(_IDIV, (alu(_MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg))))
+            if o0 is _IDIV:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
+                    # (x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max
+                    return alu(_IDIV, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
+                    # (x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
+                    return alu(_ADD, (alu(_IDIV, (alu(_ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1)), const(s0_0.dtype, s0_1.arg // s1.arg)))
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1):
+                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                        return alu(_ADD, (alu(_MUL, (s0_0_0, alu(_IDIV, (s0_0_1, s1)))), alu(_IDIV, (s0_1, s1))))
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1):
+                        # (x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                        return alu(_ADD, (alu(_MUL, (s0_1_0, alu(_IDIV, (s0_1_1, s1)))), alu(_IDIV, (s0_0, s1))))
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_IDIV, (s0_0_0, alu(_IDIV, (s1, s0_0_1))))
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                        # (x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_IDIV, (s0_1_0, alu(_IDIV, (s1, s0_1_1))))
     return None
 
 
 def _fold_mod(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST and s0.dtype.is_int and s1.arg != 0:
+    o0 = s0.op
+    o1 = s1.op
+    if dtype.is_int:
+        if o0 is _CONST and o1 is _CONST and s1.arg != 0:
             # c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0
             r = s0.arg % s1.arg
             if r is not None:
                 return const(dtype, r)
-        if s0.dtype.is_int and s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
-            # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
-            return alu(Op.ADD, (s0, const(s0.dtype, -(s0.vmin // s1.arg) * s1.arg)))
-        if s0.op is Op.MOD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
-                # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-                return alu(Op.MOD, (s0_0, s1))
-        if s0.op is Op.MUL:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                if s0_0.dtype.is_int:
+        if o1 is _CONST:
+            if s1.arg > 0 and s0.vmin // s1.arg == s0.vmax // s1.arg:
+                # x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)
+                return alu(_ADD, (s0, const(s0.dtype, -(s0.vmin // s1.arg) * s1.arg)))
+            if o0 is _MOD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
+                    # (x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
+                    return alu(_MOD, (s0_0, s1))
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
                     if s1.arg > 0 and s0_1.arg % s1.arg == 0 and exact(s0) and not s0_0.shape:
                         # (x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)
                         return const(dtype, 0)
                     if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
                         # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return alu(Op.MUL, (alu(Op.MOD, (alu(Op.MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, gcd(s0_1.arg, s1.arg))))
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
-                # (x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
-                return alu(Op.MOD, (alu(Op.ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1))
-            if s0_0.op is Op.MUL:
-                s0_0_0, s0_0_1 = s0_0.src
-                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
-                    # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                    return alu(Op.MOD, (s0_1, s1))
-            if s0_1.op is Op.MUL:
-                s0_1_0, s0_1_1 = s0_1.src
-                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
-                    # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
-                    return alu(Op.MOD, (s0_0, s1))
-            if s0_0.op is Op.MUL:
-                s0_0_0, s0_0_1 = s0_0.src
-                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1):
-                    # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.ADD, (alu(Op.MUL, (alu(Op.MOD, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1)))), s0_0_1)), s0_1))
-            if s0_1.op is Op.MUL:
-                s0_1_0, s0_1_1 = s0_1.src
-                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
-                    # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.ADD, (alu(Op.MUL, (alu(Op.MOD, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1)))), s0_1_1)), s0_0))
+                        return alu(_MUL, (alu(_MOD, (alu(_MUL, (s0_0, const(s0_0.dtype, s0_1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, s1.arg // gcd(s0_1.arg, s1.arg)))), const(s0_0.dtype, gcd(s0_1.arg, s1.arg))))
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
+                    # (x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max
+                    return alu(_MOD, (alu(_ADD, (s0_0, const(s0_0.dtype, s0_1.arg % s1.arg))), s1))
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and s1.arg > 0 and s0_0_1.arg % s1.arg == 0 and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_0_0.shape or s0_0_0.shape == s0_1.shape):
+                        # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                        return alu(_MOD, (s0_1, s1))
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and s1.arg > 0 and s0_1_1.arg % s1.arg == 0 and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_1_0.shape or s0_1_0.shape == s0_0.shape):
+                        # (x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)
+                        return alu(_MOD, (s0_0, s1))
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_0_1.arg == 0) and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1):
+                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_ADD, (alu(_MUL, (alu(_MOD, (s0_0_0, alu(_IDIV, (s1, s0_0_1)))), s0_0_1)), s0_1))
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg > 0 and (s1.arg % s0_1_1.arg == 0) and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1):
+                        # (x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_ADD, (alu(_MUL, (alu(_MOD, (s0_1_0, alu(_IDIV, (s1, s0_1_1)))), s0_1_1)), s0_0))
     return None
 
 
 def _fold_pow(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST:
-            # c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}
-            r = calc(math.pow, s0.arg, s1.arg)
-            if r is not None:
-                return const(dtype, r)
-        if s1.arg == 1:
-            # x ** 1 -> x
-            return s0
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST:
+        # c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}
+        r = calc(math.pow, s0.arg, s1.arg)
+        if r is not None:
+            return const(dtype, r)
+    if o1 is _CONST and s1.arg == 1:
+        # x ** 1 -> x
+        return s0
     return None
 
 
 def _fold_max(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
-        # max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
-        r = max(s0.arg, s1.arg)
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
+            # max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
+            r = max(s0.arg, s1.arg)
+            if r is not None:
+                return const(dtype, r)
         # max(c, x) -> max(x, c)
-        return alu(Op.MAX, (s1, s0))
+        return alu(_MAX, (s1, s0))
     if s1 is s0:
         # max(x, x) -> x
         return s0
-    if s0.dtype.is_int and s0.vmin >= s1.vmax and (not s1.shape or s1.shape == s0.shape):
-        # max(x:int, y) -> x if lo(x) >= hi(y)
-        return s0
-    if s1.dtype.is_int and s1.vmin >= s0.vmax and (not s0.shape or s0.shape == s1.shape):
-        # max(x:int, y) -> x if lo(x) >= hi(y)
-        return s1
-    if s1.op is _CONST and s0.op is Op.MAX:
+    if dtype.is_int:
+        if s0.vmin >= s1.vmax and (not s1.shape or s1.shape == s0.shape):
+            # max(x:int, y) -> x if lo(x) >= hi(y)
+            return s0
+        if s1.vmin >= s0.vmax and (not s0.shape or s0.shape == s1.shape):
+            # max(x:int, y) -> x if lo(x) >= hi(y)
+            return s1
+    if o1 is _CONST and o0 is _MAX:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # max(max(x, c1), c2) -> max(x, max(c1, c2))
-            return alu(Op.MAX, (s0_0, alu(Op.MAX, (s0_1, s1))))
+            return alu(_MAX, (s0_0, alu(_MAX, (s0_1, s1))))
     return None
 
 
 def _fold_min(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
-        # min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
-        r = min(s0.arg, s1.arg)
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
+            # min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
+            r = min(s0.arg, s1.arg)
+            if r is not None:
+                return const(dtype, r)
         # min(c, x) -> min(x, c)
-        return alu(Op.MIN, (s1, s0))
+        return alu(_MIN, (s1, s0))
     if s1 is s0:
         # min(x, x) -> x
         return s0
-    if s0.dtype.is_int and s0.vmax <= s1.vmin and (not s1.shape or s1.shape == s0.shape):
-        # min(x:int, y) -> x if hi(x) <= lo(y)
-        return s0
-    if s1.dtype.is_int and s1.vmax <= s0.vmin and (not s0.shape or s0.shape == s1.shape):
-        # min(x:int, y) -> x if hi(x) <= lo(y)
-        return s1
-    if s1.op is _CONST and s0.op is Op.MIN:
+    if dtype.is_int:
+        if s0.vmax <= s1.vmin and (not s1.shape or s1.shape == s0.shape):
+            # min(x:int, y) -> x if hi(x) <= lo(y)
+            return s0
+        if s1.vmax <= s0.vmin and (not s0.shape or s0.shape == s1.shape):
+            # min(x:int, y) -> x if hi(x) <= lo(y)
+            return s1
+    if o1 is _CONST and o0 is _MIN:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
             # min(min(x, c1), c2) -> min(x, min(c1, c2))
-            return alu(Op.MIN, (s0_0, alu(Op.MIN, (s0_1, s1))))
+            return alu(_MIN, (s0_0, alu(_MIN, (s0_1, s1))))
     return None
 
 
 def _fold_lt(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST:
         # c1 < c2 -> {v(c1) < v(c2)}
         r = s0.arg < s1.arg
         if r is not None:
             return const(dtype, r)
-    if s0.dtype.is_int and s1 is s0 and not s0.shape:
-        # x:int < x -> False
-        return const(dtype, False)
-    if s1.op is _CONST and s0.op is Op.ADD:
-        s0_0, s0_1 = s0.src
-        if s0_1.op is _CONST and s0_0.dtype.is_int and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
-            # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
-            return alu(Op.LT, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
-    if s1.op is Op.ADD and s0.op is _CONST:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s1_0.dtype.is_int and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
-            # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
-            return alu(Op.LT, (const(s1_0.dtype, s0.arg - s1_1.arg), s1_0))
-    if s1.op is _CONST:
-        if s0.op is Op.MUL:
+    if s0.dtype.is_int:
+        if s1 is s0 and not s0.shape:
+            # x:int < x -> False
+            return const(dtype, False)
+        if o1 is _CONST and o0 is _ADD:
             s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                if s0_0.dtype.is_int:
+            if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
+                # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
+                return alu(_LT, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+        if o1 is _ADD and o0 is _CONST:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
+                # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
+                return alu(_LT, (const(s1_0.dtype, s0.arg - s1_1.arg), s1_0))
+        if o1 is _CONST:
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
                     if s0_1.arg > 0 and exact(s0):
                         # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
-                        return alu(Op.LT, (s0_0, const(s0_0.dtype, -(-s1.arg // s0_1.arg))))
+                        return alu(_LT, (s0_0, const(s0_0.dtype, -(-s1.arg // s0_1.arg))))
                     if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
                         # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
-                        return alu(Op.LT, (const(s0_0.dtype, -s1.arg // -s0_1.arg), s0_0))
-    if s1.op is Op.MUL:
-        if s0.op is _CONST:
-            s1_0, s1_1 = s1.src
-            if s1_1.op is _CONST:
-                if s1_0.dtype.is_int:
+                        return alu(_LT, (const(s0_0.dtype, -s1.arg // -s0_1.arg), s0_0))
+        if o1 is _MUL:
+            if o0 is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST:
                     if s1_1.arg > 0 and exact(s1):
                         # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
-                        return alu(Op.LT, (const(s1_0.dtype, s0.arg // s1_1.arg), s1_0))
+                        return alu(_LT, (const(s1_0.dtype, s0.arg // s1_1.arg), s1_0))
                     if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
                         # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
-                        return alu(Op.LT, (s1_0, const(s1_0.dtype, -(s0.arg // -s1_1.arg))))
-    if s1.op is _CONST and s0.op is Op.IDIV:
-        s0_0, s0_1 = s0.src
-        if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
-            # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
-            return alu(Op.LT, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
-    if s1.op is Op.IDIV and s0.op is _CONST:
-        s1_0, s1_1 = s1.src
-        if s1_1.op is _CONST and s1_0.dtype.is_int and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
-            # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
-            return alu(Op.LT, (const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1), s1_0))
-    if s1.op is _CONST:
-        if s0.op is Op.ADD:
+                        return alu(_LT, (s1_0, const(s1_0.dtype, -(s0.arg // -s1_1.arg))))
+        if o1 is _CONST and o0 is _IDIV:
             s0_0, s0_1 = s0.src
-            if s0_0.op is Op.MUL:
-                s0_0_0, s0_0_1 = s0_0.src
-                if s0_0_1.op is _CONST and s0_0_0.dtype.is_int and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
-                    # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.LT, (s0_0_0, alu(Op.IDIV, (s1, s0_0_1))))
-            if s0_1.op is Op.MUL:
-                s0_1_0, s0_1_1 = s0_1.src
-                if s0_1_1.op is _CONST and s0_1_0.dtype.is_int and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
-                    # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
-                    return alu(Op.LT, (s0_1_0, alu(Op.IDIV, (s1, s0_1_1))))
-    if s1.op is Op.ADD:
-        if s0.op is _CONST:
+            if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
+                # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
+                return alu(_LT, (s0_0, const(s0_0.dtype, s0_1.arg * s1.arg)))
+        if o1 is _IDIV and o0 is _CONST:
             s1_0, s1_1 = s1.src
-            if s1_0.op is Op.MUL:
-                s1_0_0, s1_0_1 = s1_0.src
-                if s1_0_1.op is _CONST and s1_0_0.dtype.is_int and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
-                    # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
-                    return alu(Op.LT, (const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1), s1_0_0))
-            if s1_1.op is Op.MUL:
-                s1_1_0, s1_1_1 = s1_1.src
-                if s1_1_1.op is _CONST and s1_1_0.dtype.is_int and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
-                    # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
-                    return alu(Op.LT, (const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1), s1_1_0))
+            if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
+                # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
+                return alu(_LT, (const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1), s1_0))
+        if o1 is _CONST:
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and s0_0_1.arg > 0 and s1.arg % s0_0_1.arg == 0 and (s0_1.vmin >= 0) and (s0_1.vmax < s0_0_1.arg) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_LT, (s0_0_0, alu(_IDIV, (s1, s0_0_1))))
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and s0_1_1.arg > 0 and s1.arg % s0_1_1.arg == 0 and (s0_0.vmin >= 0) and (s0_0.vmax < s0_1_1.arg) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)
+                        return alu(_LT, (s0_1_0, alu(_IDIV, (s1, s0_1_1))))
+        if o1 is _ADD:
+            if o0 is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_0.op is _MUL:
+                    s1_0_0, s1_0_1 = s1_0.src
+                    if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and (s1_1.vmin >= 0) and (s1_1.vmax < s1_0_1.arg) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                        return alu(_LT, (const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1), s1_0_0))
+                if s1_1.op is _MUL:
+                    s1_1_0, s1_1_1 = s1_1.src
+                    if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and (s1_0.vmin >= 0) and (s1_0.vmax < s1_1_1.arg) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)
+                        return alu(_LT, (const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1), s1_1_0))
     return None
 
 
 def _fold_eq(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 == c2 -> {v(c1) == v(c2)}
-        r = s0.arg == s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 == c2 -> {v(c1) == v(c2)}
+            r = s0.arg == s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c == x -> x == c
-        return alu(Op.EQ, (s1, s0))
+        return alu(_EQ, (s1, s0))
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int == x -> True
         return const(dtype, True)
-    if s1 is s0 and s1.dtype.is_int and not s0.shape:
-        # x:int == x -> True
-        return const(dtype, True)
-    if s1.op is _CONST:
+    if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool == True -> x
             return s0
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool == False -> ~x
-            return alu(Op.NOT, (s0,))
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int:
-                # (x:int + c1) == c2 -> x == {v(c2) - v(c1)}
-                return alu(Op.EQ, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
-        if s0.op is Op.MUL:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
-                # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
-                return alu(Op.EQ, (s0_0, alu(Op.IDIV, (s1, s0_1))))
+            return alu(_NOT, (s0,))
+    if s0.dtype.is_int:
+        if o1 is _CONST:
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    # (x:int + c1) == c2 -> x == {v(c2) - v(c1)}
+                    return alu(_EQ, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_1.arg != 0 and s1.arg % s0_1.arg == 0 and exact(s0):
+                    # (x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)
+                    return alu(_EQ, (s0_0, alu(_IDIV, (s1, s0_1))))
     return None
 
 
 def _fold_ne(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 != c2 -> {v(c1) != v(c2)}
-        r = s0.arg != s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 != c2 -> {v(c1) != v(c2)}
+            r = s0.arg != s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c != x -> x != c
-        return alu(Op.NE, (s1, s0))
+        return alu(_NE, (s1, s0))
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int != x -> False
         return const(dtype, False)
-    if s1 is s0 and s1.dtype.is_int and not s0.shape:
-        # x:int != x -> False
-        return const(dtype, False)
-    if s1.op is _CONST:
+    if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool != True -> ~x
-            return alu(Op.NOT, (s0,))
+            return alu(_NOT, (s0,))
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool != False -> x
             return s0
-        if s0.op is Op.ADD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int:
-                # (x:int + c1) != c2 -> x != {v(c2) - v(c1)}
-                return alu(Op.NE, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
+    if s0.dtype.is_int and o1 is _CONST and o0 is _ADD:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # (x:int + c1) != c2 -> x != {v(c2) - v(c1)}
+            return alu(_NE, (s0_0, const(s0_0.dtype, s1.arg - s0_1.arg)))
     return None
 
 
 def _fold_and(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 & c2 -> {v(c1) & v(c2)}
-        r = s0.arg & s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 & c2 -> {v(c1) & v(c2)}
+            r = s0.arg & s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c & x -> x & c
-        return alu(Op.AND, (s1, s0))
-    if s1.op is _CONST:
+        return alu(_AND, (s1, s0))
+    if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool & True -> x
             return s0
@@ -682,42 +716,45 @@ def _fold_and(dtype: DType, src: Any) -> Any:
     if s1 is s0:
         # x & x -> x
         return s0
-    if s1.op is Op.NOT:
+    if o1 is _NOT:
         s1_0, = s1.src
         if s0.dtype is dtypes.bool_ and s1_0 is s0 and not s0.shape:
             # x:bool & ~x -> False
             return const(dtype, False)
-    if s0.op is Op.NOT:
+    if o0 is _NOT:
         s0_0, = s0.src
         if s1.dtype is dtypes.bool_ and s0_0 is s1 and not s1.shape:
             # x:bool & ~x -> False
             return const(dtype, False)
-    if s1.op is _CONST:
-        if s1.arg == 0 and s0.dtype.is_int and not s0.shape:
-            # x:int & 0 -> 0
-            return const(dtype, 0)
-        if s0.dtype.is_int and (s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0))):
-            # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
-            return s0
-        if s0.op is Op.AND:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                # (x & c1) & c2 -> x & (c1 & c2)
-                return alu(Op.AND, (s0_0, alu(Op.AND, (s0_1, s1))))
+    if dtype.is_int:
+        if o1 is _CONST:
+            if s1.arg == 0 and not s0.shape:
+                # x:int & 0 -> 0
+                return const(dtype, 0)
+            if s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0)):
+                # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
+                return s0
+    if o1 is _CONST and o0 is _AND:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # (x & c1) & c2 -> x & (c1 & c2)
+            return alu(_AND, (s0_0, alu(_AND, (s0_1, s1))))
     return None
 
 
 def _fold_or(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 | c2 -> {v(c1) | v(c2)}
-        r = s0.arg | s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 | c2 -> {v(c1) | v(c2)}
+            r = s0.arg | s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c | x -> x | c
-        return alu(Op.OR, (s1, s0))
-    if s1.op is _CONST:
+        return alu(_OR, (s1, s0))
+    if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool | False -> x
             return s0
@@ -727,159 +764,161 @@ def _fold_or(dtype: DType, src: Any) -> Any:
     if s1 is s0:
         # x | x -> x
         return s0
-    if s1.op is Op.NOT:
+    if o1 is _NOT:
         s1_0, = s1.src
         if s0.dtype is dtypes.bool_ and s1_0 is s0 and not s0.shape:
             # x:bool | ~x -> True
             return const(dtype, True)
-    if s0.op is Op.NOT:
+    if o0 is _NOT:
         s0_0, = s0.src
         if s1.dtype is dtypes.bool_ and s0_0 is s1 and not s1.shape:
             # x:bool | ~x -> True
             return const(dtype, True)
-    if s1.op is _CONST:
-        if s1.arg == 0 and s0.dtype.is_int:
-            # x:int | 0 -> x
-            return s0
-        if s0.op is Op.OR:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                # (x | c1) | c2 -> x | (c1 | c2)
-                return alu(Op.OR, (s0_0, alu(Op.OR, (s0_1, s1))))
+    if dtype.is_int and o1 is _CONST and s1.arg == 0:
+        # x:int | 0 -> x
+        return s0
+    if o1 is _CONST and o0 is _OR:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # (x | c1) | c2 -> x | (c1 | c2)
+            return alu(_OR, (s0_0, alu(_OR, (s0_1, s1))))
     return None
 
 
 def _fold_xor(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST and s0.op is _CONST:
-        # c1 ^ c2 -> {v(c1) ^ v(c2)}
-        r = s0.arg ^ s1.arg
-        if r is not None:
-            return const(dtype, r)
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST:
+        if o1 is _CONST:
+            # c1 ^ c2 -> {v(c1) ^ v(c2)}
+            r = s0.arg ^ s1.arg
+            if r is not None:
+                return const(dtype, r)
         # c ^ x -> x ^ c
-        return alu(Op.XOR, (s1, s0))
-    if s1.op is _CONST:
+        return alu(_XOR, (s1, s0))
+    if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool ^ False -> x
             return s0
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool ^ True -> ~x
-            return alu(Op.NOT, (s0,))
-    if s0.dtype.is_int and s1 is s0 and not s0.shape:
-        # x:int ^ x -> 0
-        return const(dtype, 0)
-    if s1 is s0 and s1.dtype.is_int and not s0.shape:
-        # x:int ^ x -> 0
-        return const(dtype, 0)
-    if s1.op is _CONST:
-        if s1.arg == 0 and s0.dtype.is_int:
+            return alu(_NOT, (s0,))
+    if dtype.is_int:
+        if s1 is s0 and not s0.shape:
+            # x:int ^ x -> 0
+            return const(dtype, 0)
+        if o1 is _CONST and s1.arg == 0:
             # x:int ^ 0 -> x
             return s0
-        if s0.op is Op.XOR:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST:
-                # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
-                return alu(Op.XOR, (s0_0, alu(Op.XOR, (s0_1, s1))))
+    if o1 is _CONST and o0 is _XOR:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST:
+            # (x ^ c1) ^ c2 -> x ^ (c1 ^ c2)
+            return alu(_XOR, (s0_0, alu(_XOR, (s0_1, s1))))
     return None
 
 
 def _fold_shl(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST and 0 <= s1.arg < dtype.bits:
-            # c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits
-            r = s0.arg << s1.arg
-            if r is not None:
-                return const(dtype, r)
-        if s1.arg == 0:
-            # x << 0 -> x
-            return s0
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
+        # c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits
+        r = s0.arg << s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if o1 is _CONST and s1.arg == 0:
+        # x << 0 -> x
+        return s0
     return None
 
 
 def _fold_shr(dtype: DType, src: Any) -> Any:
     s0, s1 = src
-    if s1.op is _CONST:
-        if s0.op is _CONST and 0 <= s1.arg < dtype.bits:
-            # c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits
-            r = s0.arg >> s1.arg
-            if r is not None:
-                return const(dtype, r)
+    o0 = s0.op
+    o1 = s1.op
+    if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
+        # c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits
+        r = s0.arg >> s1.arg
+        if r is not None:
+            return const(dtype, r)
+    if o1 is _CONST:
         if s1.arg == 0:
             # x >> 0 -> x
             return s0
-        if s0.op is Op.SHR:
+        if o0 is _SHR:
             s0_0, s0_1 = s0.src
             if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
                 # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
-                return alu(Op.SHR, (s0_0, alu(Op.ADD, (s0_1, s1))))
+                return alu(_SHR, (s0_0, alu(_ADD, (s0_1, s1))))
     return None
 
 
 def _fold_neg(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # -c -> {-v(c)}
         r = -s0.arg
         if r is not None:
             return const(dtype, r)
-    if s0.op is Op.NEG:
+    if o0 is _NEG:
         s0_0, = s0.src
         # --x -> x
         return s0_0
-    if s0.op is Op.SUB:
+    if dtype.is_int and o0 is _SUB:
         s0_0, s0_1 = s0.src
-        if s0_0.dtype.is_int:
-            # -(x:int - y) -> y - x
-            return alu(Op.SUB, (s0_1, s0_0))
+        # -(x:int - y) -> y - x
+        return alu(_SUB, (s0_1, s0_0))
     return None
 
 
 def _fold_not(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
-        if s0.dtype is dtypes.bool_:
-            # ~c:bool -> {not v(c)}
-            r = not s0.arg
-            if r is not None:
-                return const(dtype, r)
-        if s0.dtype.is_int:
-            # ~c:int -> {~v(c)}
-            r = ~s0.arg
-            if r is not None:
-                return const(dtype, r)
-    if s0.op is Op.NOT:
+    o0 = s0.op
+    if o0 is _CONST and s0.dtype is dtypes.bool_:
+        # ~c:bool -> {not v(c)}
+        r = not s0.arg
+        if r is not None:
+            return const(dtype, r)
+    if dtype.is_int and o0 is _CONST:
+        # ~c:int -> {~v(c)}
+        r = ~s0.arg
+        if r is not None:
+            return const(dtype, r)
+    if o0 is _NOT:
         s0_0, = s0.src
         # ~~x -> x
         return s0_0
-    if s0.op is Op.LT:
+    if o0 is _LT:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > s0_0.dtype.min:
             # ~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min
-            return alu(Op.LT, (const(s0_0.dtype, s0_1.arg - 1), s0_0))
+            return alu(_LT, (const(s0_0.dtype, s0_1.arg - 1), s0_0))
         if s0_0.op is _CONST and s0_1.dtype.is_int and s0_0.arg < s0_1.dtype.max:
             # ~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max
-            return alu(Op.LT, (s0_1, const(s0_1.dtype, s0_0.arg + 1)))
-    if s0.op is Op.EQ:
+            return alu(_LT, (s0_1, const(s0_1.dtype, s0_0.arg + 1)))
+    if o0 is _EQ:
         s0_0, s0_1 = s0.src
         # ~(x == y) -> x != y
-        return alu(Op.NE, (s0_0, s0_1))
-    if s0.op is Op.NE:
+        return alu(_NE, (s0_0, s0_1))
+    if o0 is _NE:
         s0_0, s0_1 = s0.src
         # ~(x != y) -> x == y
-        return alu(Op.EQ, (s0_0, s0_1))
+        return alu(_EQ, (s0_0, s0_1))
     return None
 
 
 def _fold_abs(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # abs(c) -> {abs(v(c))}
         r = abs(s0.arg)
         if r is not None:
             return const(dtype, r)
-    if s0.dtype.is_int and s0.vmin >= 0:
+    if dtype.is_int and s0.vmin >= 0:
         # abs(x:int) -> x if lo(x) >= 0
         return s0
     return None
@@ -887,7 +926,8 @@ def _fold_abs(dtype: DType, src: Any) -> Any:
 
 def _fold_sign(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # sign(c) -> {sign(v(c))}
         r = sign(s0.arg)
         if r is not None:
@@ -897,7 +937,8 @@ def _fold_sign(dtype: DType, src: Any) -> Any:
 
 def _fold_exp(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # exp(c) -> {calc(math.exp, v(c))}
         r = calc(math.exp, s0.arg)
         if r is not None:
@@ -907,7 +948,8 @@ def _fold_exp(dtype: DType, src: Any) -> Any:
 
 def _fold_exp2(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # exp2(c) -> {calc(math.pow, 2.0, v(c))}
         r = calc(math.pow, 2.0, s0.arg)
         if r is not None:
@@ -917,7 +959,8 @@ def _fold_exp2(dtype: DType, src: Any) -> Any:
 
 def _fold_log(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # log(c) -> {calc(math.log, v(c))}
         r = calc(math.log, s0.arg)
         if r is not None:
@@ -927,7 +970,8 @@ def _fold_log(dtype: DType, src: Any) -> Any:
 
 def _fold_log2(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # log2(c) -> {calc(math.log2, v(c))}
         r = calc(math.log2, s0.arg)
         if r is not None:
@@ -937,7 +981,8 @@ def _fold_log2(dtype: DType, src: Any) -> Any:
 
 def _fold_sin(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # sin(c) -> {calc(math.sin, v(c))}
         r = calc(math.sin, s0.arg)
         if r is not None:
@@ -947,7 +992,8 @@ def _fold_sin(dtype: DType, src: Any) -> Any:
 
 def _fold_cos(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # cos(c) -> {calc(math.cos, v(c))}
         r = calc(math.cos, s0.arg)
         if r is not None:
@@ -957,7 +1003,8 @@ def _fold_cos(dtype: DType, src: Any) -> Any:
 
 def _fold_tan(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # tan(c) -> {calc(math.tan, v(c))}
         r = calc(math.tan, s0.arg)
         if r is not None:
@@ -967,7 +1014,8 @@ def _fold_tan(dtype: DType, src: Any) -> Any:
 
 def _fold_tanh(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # tanh(c) -> {calc(math.tanh, v(c))}
         r = calc(math.tanh, s0.arg)
         if r is not None:
@@ -977,7 +1025,8 @@ def _fold_tanh(dtype: DType, src: Any) -> Any:
 
 def _fold_erf(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # erf(c) -> {calc(math.erf, v(c))}
         r = calc(math.erf, s0.arg)
         if r is not None:
@@ -987,7 +1036,8 @@ def _fold_erf(dtype: DType, src: Any) -> Any:
 
 def _fold_sqrt(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # sqrt(c) -> {calc(math.sqrt, v(c))}
         r = calc(math.sqrt, s0.arg)
         if r is not None:
@@ -997,7 +1047,8 @@ def _fold_sqrt(dtype: DType, src: Any) -> Any:
 
 def _fold_rsqrt(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # rsqrt(c) -> {calc(lambda a: 1 / math.sqrt(a), v(c))}
         r = calc(lambda a: 1 / math.sqrt(a), s0.arg)
         if r is not None:
@@ -1007,7 +1058,8 @@ def _fold_rsqrt(dtype: DType, src: Any) -> Any:
 
 def _fold_recip(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # recip(c) -> {calc(lambda a: 1 / a, v(c))}
         r = calc(lambda a: 1 / a, s0.arg)
         if r is not None:
@@ -1017,7 +1069,8 @@ def _fold_recip(dtype: DType, src: Any) -> Any:
 
 def _fold_floor(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.floor(a), a), s0.arg)
         if r is not None:
@@ -1027,7 +1080,8 @@ def _fold_floor(dtype: DType, src: Any) -> Any:
 
 def _fold_ceil(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.ceil(a), a), s0.arg)
         if r is not None:
@@ -1037,7 +1091,8 @@ def _fold_ceil(dtype: DType, src: Any) -> Any:
 
 def _fold_trunc(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}
         r = calc(lambda a: math.copysign(math.trunc(a), a), s0.arg)
         if r is not None:
@@ -1047,7 +1102,8 @@ def _fold_trunc(dtype: DType, src: Any) -> Any:
 
 def _fold_round(dtype: DType, src: Any) -> Any:
     s0, = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    if o0 is _CONST:
         # round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}
         r = calc(lambda a: math.copysign(round(a), a), s0.arg)
         if r is not None:
@@ -1057,7 +1113,10 @@ def _fold_round(dtype: DType, src: Any) -> Any:
 
 def _fold_where(dtype: DType, src: Any) -> Any:
     s0, s1, s2 = src
-    if s0.op is _CONST:
+    o0 = s0.op
+    o1 = s1.op
+    o2 = s2.op
+    if o0 is _CONST:
         if s0.arg is True and (not s2.shape or s2.shape == s1.shape):
             # where(True, a, b) -> a
             return s1
@@ -1067,27 +1126,27 @@ def _fold_where(dtype: DType, src: Any) -> Any:
     if s2 is s1 and (not s0.shape or s0.shape == s1.shape):
         # where(p, x, x) -> x
         return s1
-    if s0.op is Op.NOT:
+    if o0 is _NOT:
         s0_0, = s0.src
         # where(~p, a, b) -> where(p, b, a)
-        return alu(Op.WHERE, (s0_0, s2, s1))
-    if s2.op is _CONST:
-        if s2.arg is False and s1.op is _CONST and s1.arg is True:
+        return alu(_WHERE, (s0_0, s2, s1))
+    if o2 is _CONST:
+        if s2.arg is False and o1 is _CONST and s1.arg is True:
             # where(p, True, False) -> p
             return s0
-        if s2.arg is True and s1.op is _CONST and s1.arg is False:
+        if s2.arg is True and o1 is _CONST and s1.arg is False:
             # where(p, False, True) -> ~p
-            return alu(Op.NOT, (s0,))
-    if s1.op is Op.WHERE:
+            return alu(_NOT, (s0,))
+    if o1 is _WHERE:
         s1_0, s1_1, s1_2 = s1.src
         if s1_0 is s0 and (not s1_2.shape or s1_2.shape == s0.shape or s1_2.shape == s1_1.shape or s1_2.shape == s2.shape):
             # where(p, where(p, a, b), d) -> where(p, a, d)
-            return alu(Op.WHERE, (s0, s1_1, s2))
-    if s2.op is Op.WHERE:
+            return alu(_WHERE, (s0, s1_1, s2))
+    if o2 is _WHERE:
         s2_0, s2_1, s2_2 = s2.src
         if s2_0 is s0 and (not s2_1.shape or s2_1.shape == s0.shape or s2_1.shape == s1.shape or s2_1.shape == s2_2.shape):
             # where(p, a, where(p, b, d)) -> where(p, a, d)
-            return alu(Op.WHERE, (s0, s1, s2_2))
+            return alu(_WHERE, (s0, s1, s2_2))
     return None
 
 
