@@ -196,12 +196,10 @@ def _load_numpy(path: StrPath, what: str, kind: type | None) -> Any:
 
     p = _check_readable(path, what)
     try:
-        loaded = np.load(p, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            with loaded:
-                found: Any = {name: loaded[name] for name in loaded.files}
-        else:
-            found = loaded
+        with p.open("rb") as f:
+            found: Any = np.load(f, allow_pickle=False)
+            if isinstance(found, np.lib.npyio.NpzFile):
+                found = {name: found[name] for name in found.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as e:
         raise DataError(f"{what}: {p} is corrupt, holds Python objects, or is no NumPy file: {e}") from e
     except OSError as e:
