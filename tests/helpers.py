@@ -34,7 +34,10 @@ def close(got: Array, expected: Any, rtol: float | None = None, atol: float | No
         return
     r, a = TOLERANCE[got.dtype.name]
     np.testing.assert_allclose(
-        got.astype(np.float64), want.astype(np.float64), rtol=r if rtol is None else rtol, atol=a if atol is None else atol
+        got.astype(np.float64),
+        want.astype(np.float64),
+        rtol=r if rtol is None else rtol,
+        atol=a if atol is None else atol,
     )
 
 
@@ -58,7 +61,9 @@ def check_kernels(t: Tensor | Sequence[Tensor], count: int) -> None:
 
     tensors = [t] if isinstance(t, Tensor) else list(t)
     plan = plan_of(tensors)
-    assert len(plan.calls) == count, f"{len(plan.calls)} kernels, expected {count}: {[c.kernel.name for c in plan.calls]}"
+    assert len(plan.calls) == count, (
+        f"{len(plan.calls)} kernels, expected {count}: {[c.kernel.name for c in plan.calls]}"
+    )
 
 
 def numeric_gradient(f: Callable[..., Tensor], arrays: Sequence[Array], eps: float = 1e-6) -> list[Array]:

@@ -15,10 +15,10 @@ from anneal.tensor._base import (
 from anneal.tensor._creation import meshgrid
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
+from anneal.tensor.execution import realize
 from anneal.tensor.gradient import grad, value_and_grad, vjp
 from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
-from anneal.tensor.execution import realize
 from anneal.uop import DType, dtypes
 
 __all__ = [

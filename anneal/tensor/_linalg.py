@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import TensorBase, broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._base import broadcast, broadcast_shapes, common_dtype, elementwise
 from anneal.tensor._indexing import Indexing
 from anneal.tensor._reduce import reduce_node
 from anneal.uop import Op, UOp, dtypes
@@ -56,22 +56,6 @@ class Linalg(Indexing):
     mm = matmul
     bmm = matmul
     mv = matmul
-
-    def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
-        """self @ weight.T + bias, with torch's layout: weight is (out, in).
-
-        >>> from anneal.tensor import Tensor
-        >>> Tensor.ones(2, 3).linear(Tensor.ones(4, 3), Tensor.zeros(4)).shape
-        (2, 4)
-        """
-        w = self._lift("linear", weight)
-        if w.ndim != 2 or not self.ndim or self.shape[-1] != w.shape[1]:
-            raise ShapeError(
-                f"linear: input {self.shape} and weight {w.shape}: the weight is (out, in), "
-                f"and `in` must be the input's last axis"
-            )
-        out = self._new(_matmul(self.uop, move.permute(w.uop, (1, 0))), w)
-        return out if bias is None else out + self._lift("linear", bias)
 
     def outer(self, other: Any) -> Self:
         """Every product of an element of one vector and one of the other.

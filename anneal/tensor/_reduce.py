@@ -267,8 +267,8 @@ class Reduce(Views):
         """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
         >>> from anneal.tensor import Tensor
-        >>> Tensor([1000.0, 1000.0]).logsumexp().item()
-        1000.693115234375
+        >>> Tensor([1000.0, 1000.0]).logsumexp().round(1)
+        Tensor(1000.7, dtype=float32)
         """
         axis = one_of("logsumexp", axis, dim)
         x = self._new(self._real())
@@ -300,8 +300,8 @@ class Reduce(Views):
         """The logarithm of softmax, without loss.
 
         >>> from anneal.tensor import Tensor
-        >>> Tensor([0.0, 0.0]).log_softmax(-1)
-        Tensor([-0.6931472, -0.6931472], dtype=float32)
+        >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
+        Tensor([-0.6931, -0.6931], dtype=float32)
         """
         at = one_of("log_softmax", axis, dim, -1)
         x = self._new(self._real()) if dtype is None else self.cast(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from anneal.tensor import functional
 from anneal.tensor._base import no_grad
 from anneal.tensor._creation import Creation
 from anneal.tensor._repr import text
@@ -30,6 +31,28 @@ class Tensor(Creation):
     __slots__ = ()
 
     no_grad = no_grad
+
+    # The layers and losses that take the tensor first, as methods.
+    avg_pool2d = functional.avg_pool2d
+    batch_norm = functional.batch_norm
+    binary_cross_entropy = functional.binary_cross_entropy
+    binary_cross_entropy_with_logits = functional.binary_cross_entropy_with_logits
+    conv1d = functional.conv1d
+    conv2d = functional.conv2d
+    cross_entropy = functional.cross_entropy
+    dropout = functional.dropout
+    group_norm = functional.group_norm
+    huber_loss = functional.huber_loss
+    kl_div = functional.kl_div
+    l1_loss = functional.l1_loss
+    layer_norm = functional.layer_norm
+    linear = functional.linear
+    max_pool2d = functional.max_pool2d
+    mse_loss = functional.mse_loss
+    nll_loss = functional.nll_loss
+    rms_norm = functional.rms_norm
+    scaled_dot_product_attention = functional.scaled_dot_product_attention
+    smooth_l1_loss = functional.smooth_l1_loss
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
         """Add the gradient of this tensor (of one element, or weighted by `gradient`) to `.grad` of every leaf.

@@ -73,7 +73,11 @@ def test_linspace_ends_exactly() -> None:
 
 def test_arrays_keep_their_dtype_on_the_cpu() -> None:
     for name in ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
-        check_values(Tensor(np.array([0, 1], name)) + Tensor(np.array([1, 1], name)), np.array([0, 1], name) + np.array([1, 1], name), dtype=name)
+        check_values(
+            Tensor(np.array([0, 1], name)) + Tensor(np.array([1, 1], name)),
+            np.array([0, 1], name) + np.array([1, 1], name),
+            dtype=name,
+        )
     for name in ("float16", "float32", "float64"):
         check_values(Tensor(np.array([0.5, 1], name)) * 2, [1.0, 2.0], dtype=name)
     assert Tensor([2**40]).dtype is dtypes.int64
@@ -130,7 +134,14 @@ def test_dtypes_by_many_names() -> None:
 
 def test_short_casts() -> None:
     x = Tensor([1.5])
-    names = {"half": "float16", "float": "float32", "double": "float64", "int": "int32", "long": "int64", "bool": "bool"}
+    names = {
+        "half": "float16",
+        "float": "float32",
+        "double": "float64",
+        "int": "int32",
+        "long": "int64",
+        "bool": "bool",
+    }
     for method, name in names.items():
         assert getattr(x, method)().dtype.name == name
     assert x.float() is x
@@ -279,8 +290,16 @@ def test_the_default_device_can_be_set() -> None:
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
-    "ragged": (lambda: Tensor([[1, 2], [3]]), ShapeError, r"must be a box, but data\[0\] has 2 items but data\[1\] has 1"),
-    "ragged deeper": (lambda: Tensor([[[1], [2]], [[3], 4]]), ShapeError, r"data\[0\]\[0\] has 1 items but data\[1\]\[1\] is a number"),
+    "ragged": (
+        lambda: Tensor([[1, 2], [3]]),
+        ShapeError,
+        r"must be a box, but data\[0\] has 2 items but data\[1\] has 1",
+    ),
+    "ragged deeper": (
+        lambda: Tensor([[[1], [2]], [[3], 4]]),
+        ShapeError,
+        r"data\[0\]\[0\] has 1 items but data\[1\]\[1\] is a number",
+    ),
     "text": (lambda: Tensor("abc"), DTypeError, "cannot make a tensor of"),
     "an object": (lambda: Tensor(object()), DTypeError, "cannot make a tensor of object"),
     "complex": (lambda: Tensor([1j]), DTypeError, "cannot make a tensor of dtype complex128; known dtypes: bool, int8"),
@@ -288,7 +307,11 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "a wrong dtype": (lambda: Tensor([1], dtype="float33"), DTypeError, "unknown dtype 'float33'; known: bool, int8"),
     "a wrong dtype kind": (lambda: Tensor([1], dtype=3), DTypeError, "unknown dtype"),
     "a number too large": (lambda: Tensor([300], dtype="uint8"), DTypeError, "from 300 to 300 do not fit uint8"),
-    "a device": (lambda: Tensor([1], device="cuda"), DeviceError, "unknown device 'cuda'; choose one of auto, cpu, webgpu"),
+    "a device": (
+        lambda: Tensor([1], device="cuda"),
+        DeviceError,
+        "unknown device 'cuda'; choose one of auto, cpu, webgpu",
+    ),
     "to": (lambda: Tensor([1]).to("gpu"), DeviceError, "to: 'gpu' is neither a device"),
     "a negative size": (lambda: Tensor.zeros(2, -1), ShapeError, "zeros: sizes must not be negative"),
     "a float size": (lambda: Tensor.zeros(2.5), ShapeError, "zeros: sizes and axes are ints, not 2.5"),
@@ -300,7 +323,11 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "iterating a scalar": (lambda: iter(Tensor(1)), TypeError, "has no rows"),
     "index of a float": (lambda: [1][Tensor(0.0)], TypeError, "only an integer tensor"),
     "gradient of ints": (lambda: Tensor([1], requires_grad=True), DTypeError, "only floats have gradients, not int32"),
-    "assign shape": (lambda: Tensor([1, 2]).assign(Tensor([1, 2, 3])), ShapeError, r"assign: a tensor of shape \(2,\) cannot take values of shape \(3,\)"),
+    "assign shape": (
+        lambda: Tensor([1, 2]).assign(Tensor([1, 2, 3])),
+        ShapeError,
+        r"assign: a tensor of shape \(2,\) cannot take values of shape \(3,\)",
+    ),
     "backward of many": (lambda: Tensor([1.0, 2.0], requires_grad=True).exp().backward(), GradientError, "backward"),
     "decline": (lambda: Tensor([1.0], requires_grad=True).exp().requires_grad_(False), DTypeError, "only a leaf"),
     "meshgrid": (lambda: meshgrid(Tensor([1]), indexing="ji"), ShapeError, "meshgrid: indexing is"),

@@ -318,7 +318,11 @@ def test_arrays_join_in() -> None:
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
-    "shapes": (lambda: Tensor.zeros(2, 3) + Tensor.zeros(2, 4), ShapeError, r"add: shapes \(2, 3\) and \(2, 4\).*axis -1 is 3"),
+    "shapes": (
+        lambda: Tensor.zeros(2, 3) + Tensor.zeros(2, 4),
+        ShapeError,
+        r"add: shapes \(2, 3\) and \(2, 4\).*axis -1 is 3",
+    ),
     "difference of bools": (lambda: Tensor([True]) - True, DTypeError, "sub: bools"),
     "negative bool": (lambda: -Tensor([True]), DTypeError, "neg: a bool"),
     "bits of floats": (lambda: Tensor([1.0]) & 1, DTypeError, "bitwise_and: takes integers or bools, not float32"),

@@ -18,7 +18,7 @@ from tests.helpers import check_values, close, reference
 both_devices = pytest.mark.usefixtures("device")
 
 A = np.arange(2 * 5 * 4, dtype=np.int32).reshape(2, 5, 4)
-I = np.array([0, -1, 2, 2], np.int32)  # noqa: E741
+I = np.array([0, -1, 2, 2], np.int32)
 J = np.array([[1, 0], [3, -2]], np.int32)
 
 BASIC: list[Any] = [
@@ -140,9 +140,13 @@ def test_any_basic_assignment(case: tuple[Any, Any], wide: bool) -> None:
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
-    lambda s: st.tuples(st.just(s), hnp.integer_array_indices(s, result_shape=hnp.array_shapes(max_dims=2, max_side=3)))
-))
+@given(
+    hnp.array_shapes(min_dims=1, max_dims=3, max_side=4).flatmap(
+        lambda s: st.tuples(
+            st.just(s), hnp.integer_array_indices(s, result_shape=hnp.array_shapes(max_dims=2, max_side=3))
+        )
+    )
+)
 def test_any_integer_index(case: tuple[Any, Any]) -> None:
     shape, index = case
     array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
@@ -288,7 +292,11 @@ def _assign(x: Tensor, index: Any, value: Any) -> None:
 
 
 MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
-    "out of range": (lambda: Z[2], ShapeError, r"index: 2 is out of range for axis 0 of shape \(2, 3\): it runs from -2 to 1"),
+    "out of range": (
+        lambda: Z[2],
+        ShapeError,
+        r"index: 2 is out of range for axis 0 of shape \(2, 3\): it runs from -2 to 1",
+    ),
     "second axis": (lambda: Z[0, -4], ShapeError, "index: -4 is out of range for axis 1"),
     "in a list": (lambda: Z[[0, 5]], ShapeError, "index: 5 is out of range for axis 0"),
     "too many": (lambda: Z[0, 0, 0], ShapeError, "index: 3 axes are named, but shape .* has 2"),
@@ -304,7 +312,11 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "gather axes": (lambda: Z.gather(0, Tensor([0])), ShapeError, "gather: the index has shape"),
     "gather too long": (lambda: Z.gather(0, Tensor([[0] * 4])), ShapeError, "longer than this tensor's"),
     "gather floats": (lambda: Z.gather(0, Z), DTypeError, "gather: an index is made of integers, not float32"),
-    "scatter values": (lambda: Z.scatter_add(0, Tensor([[0, 1, 0]] * 2), Tensor.zeros(1, 3)), ShapeError, "scatter_add: .*values"),
+    "scatter values": (
+        lambda: Z.scatter_add(0, Tensor([[0, 1, 0]] * 2), Tensor.zeros(1, 3)),
+        ShapeError,
+        "scatter_add: .*values",
+    ),
     "scatter reduce": (lambda: Z.scatter(0, Tensor([[0]]), 1.0, reduce="mul"), DTypeError, "scatter: reduce is"),
     "index_select axes": (lambda: Z.index_select(0, Tensor([[0]])), ShapeError, "index_select: the index has one axis"),
     "index_add": (lambda: Z.index_add(0, Tensor([0]), Z), ShapeError, "index_add: .* needs a source of shape"),

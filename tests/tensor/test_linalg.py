@@ -106,13 +106,22 @@ def test_a_matmul_is_few_nodes_and_one_kernel() -> None:
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "matmul": (lambda: Tensor.zeros(2, 3) @ Tensor.zeros(2, 3), r"matmul: shapes \(2, 3\) and \(2, 3\): .* is 3 .* is 2"),
+    "matmul": (
+        lambda: Tensor.zeros(2, 3) @ Tensor.zeros(2, 3),
+        r"matmul: shapes \(2, 3\) and \(2, 3\): .* is 3 .* is 2",
+    ),
     "matmul of a scalar": (lambda: Tensor(1.0) @ Tensor([1.0]), "matmul: .* a scalar has no axis"),
     "matmul batches": (lambda: Tensor.zeros(2, 3, 4) @ Tensor.zeros(3, 4, 5), "matmul: shapes .* do not broadcast"),
-    "linear": (lambda: Tensor.zeros(2, 3).linear(Tensor.zeros(3, 4)), r"linear: input \(2, 3\) and weight \(3, 4\)"),
+    "linear": (
+        lambda: Tensor.zeros(2, 3).linear(Tensor.zeros(3, 4)),
+        r"linear: weight of shape \(3, 4\).* not \(2, 3\)",
+    ),
     "outer": (lambda: Tensor.zeros(2, 3).outer(Tensor.zeros(3)), "outer: takes two vectors"),
     "einsum operands": (lambda: Tensor.einsum("ij,jk->ik", Tensor.zeros(2, 3)), "names 2 operands, but 1 are given"),
-    "einsum sizes": (lambda: Tensor.einsum("ij,jk->ik", Tensor.zeros(2, 3), Tensor.zeros(4, 5)), "axis 'j' .* is 3 .* and 4"),
+    "einsum sizes": (
+        lambda: Tensor.einsum("ij,jk->ik", Tensor.zeros(2, 3), Tensor.zeros(4, 5)),
+        "axis 'j' .* is 3 .* and 4",
+    ),
     "einsum axes": (lambda: Tensor.einsum("ijk->i", Tensor.zeros(2, 3)), "operand 0 .* has 3 axes named"),
     "einsum result": (lambda: Tensor.einsum("ij->ix", Tensor.zeros(2, 3)), "names 'x', which no operand has"),
     "einsum letters": (lambda: Tensor.einsum("i1->i", Tensor.zeros(2, 3)), "may hold letters"),

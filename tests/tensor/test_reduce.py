@@ -49,7 +49,9 @@ def test_reductions(name: str, axis: Any, keepdim: bool) -> None:
 @pytest.mark.parametrize("name", ["sum", "max", "mean"])
 def test_dim_is_axis(name: str) -> None:
     check_values(getattr(Tensor(X), name)(dim=1), REDUCTIONS[name](W, axis=1, keepdims=False), rtol=1e-5, atol=1e-6)
-    check_values(getattr(Tensor(X), name)(dim=(0, -1)), REDUCTIONS[name](W, axis=(0, 2), keepdims=False), rtol=1e-5, atol=1e-6)
+    check_values(
+        getattr(Tensor(X), name)(dim=(0, -1)), REDUCTIONS[name](W, axis=(0, 2), keepdims=False), rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("correction", [0, 1, 2])

@@ -99,7 +99,9 @@ def test_the_override_widens_floats_and_keeps_bits() -> None:
     assert wide.dtype == np.float64
     assert wide[0] == float(np.float32(0.1)) ** 2
     bits = UOp(Op.BITCAST, dtypes.int32, (x,))
-    np.testing.assert_array_equal(evaluate([bits], dtype_override="float64")[0], np.array([0.1], np.float32).view(np.int32))
+    np.testing.assert_array_equal(
+        evaluate([bits], dtype_override="float64")[0], np.array([0.1], np.float32).view(np.int32)
+    )
 
 
 def test_a_deep_graph_needs_no_recursion() -> None:

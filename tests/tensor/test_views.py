@@ -82,7 +82,11 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
     "diag up": (M[0], lambda x: x.diag(2), np.diag(M[0], 2)),
     "diag down": (M[0], lambda x: x.diag(-1), np.diag(M[0], -1)),
     "scalar flatten": (np.int32(3), lambda x: x.flatten(), np.array([3])),
-    "steps of movement": (A, lambda x: x.permute(1, 0, 2).reshape(3, 8).flip(1)[:, 1::3], A.transpose(1, 0, 2).reshape(3, 8)[:, ::-1][:, 1::3]),
+    "steps of movement": (
+        A,
+        lambda x: x.permute(1, 0, 2).reshape(3, 8).flip(1)[:, 1::3],
+        A.transpose(1, 0, 2).reshape(3, 8)[:, ::-1][:, 1::3],
+    ),
 }
 
 

@@ -93,7 +93,7 @@ def _cast(x: Array, out: np.dtype[Any]) -> Array:
         low = np.where(wide < float(info.min), np.array(info.min, out), inside)
         return np.asarray(np.where(wide >= float(info.max), np.array(info.max, out), low))
     if out.kind == "b":
-        return x != 0
+        return np.asarray(x != 0)
     return x.astype(out)
 
 
