@@ -47,15 +47,12 @@ class Adapter:
 def survey(wanted: str) -> tuple[list[Adapter], Adapter | None, str]:
     """Every adapter, the one that anneal would use (the one called `wanted`, if that is given), and why there is none."""
     try:
-        import wgpu
-
         from anneal.backend.webgpu import choose_adapter
-        from anneal.backend.webgpu.native import only_modern_backends
+        from anneal.backend.webgpu.native import enumerate_adapters
     except (ImportError, OSError) as error:
         return [], None, f"the wgpu package does not load: {error}"
-    only_modern_backends()
     try:
-        raw = list(wgpu.gpu.enumerate_adapters_sync())
+        raw = enumerate_adapters()
     except Exception as error:  # a missing or broken loader surfaces as any of several types
         return [], None, f"WebGPU did not start: {error}"
     found = [_facts(adapter) for adapter in raw]
