@@ -6,7 +6,7 @@ import hashlib
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -418,25 +418,22 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
-    stack: list[tuple[UOp, Iterator[UOp]]] = []
-    for root in roots:
-        if root in seen or (until is not None and until(root)):
-            continue
-        seen.add(root)
-        stack.append((root, iter(root.src)))
-        while stack:
-            node, children = stack[-1]
-            for child in children:
-                if child not in seen:
-                    seen.add(child)
-                    if until is not None and until(child):
-                        continue
-                    if child.src:
-                        stack.append((child, iter(child.src)))
-                        break
-                    out.append(child)
+    stack: list[UOp | None] = [*roots][::-1]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            # the mark above a node whose sources are all out
+            out.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in seen:
+            seen.add(node)
+            if until is not None and until(node):
+                continue
+            src = node.src
+            if src:
+                stack.append(node)
+                stack.append(None)
+                stack.extend(src[::-1])
             else:
-                stack.pop()
                 out.append(node)
     return out
 
