@@ -372,9 +372,9 @@ class _Planner:
             return None
         b_mask = mask[second]
         a, b = [first], [second]
+        # the second once only: a square brings the same factor twice
+        inner.remove(second)
         for f in inner[1:]:
-            if f is second:
-                continue
             if not mask[f] & ~a_mask:
                 a.append(f)
             elif not mask[f] & ~b_mask:

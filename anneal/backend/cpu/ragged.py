@@ -158,7 +158,7 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     starts = np.cumsum(flat) - flat
     segment = np.repeat(np.arange(flat.size), flat)
     column = (total,) + (1,) * rank
-    places = np.unravel_index(segment, counts.shape)
+    places = np.unravel_index(segment, counts.shape) if rank else ()
     inner = {}
     for q, a in env.items():
         along = [i for i in range(rank) if a.shape[i] > 1]
