@@ -149,7 +149,12 @@ def _shared_reduce(facts: _Facts, target: Target) -> tuple[Opt, ...] | None:
     extent = tuples[main]
     if extent < 16:
         return None
-    contiguous = any(form(u.src[1])[0].get(main[-1]) == 1 for u in facts.loads)
+    indices = [form(u.src[1])[0] for u in facts.loads]
+    loops = [a.range for a in facts.axes if a.is_loop]
+    # A load whose neighbours in memory are neighbouring outputs wants them on neighbouring threads; a load that only
+    # the reduce range moves is small beside it.
+    down_columns = bool(loops) and any(i.get(loops[-1]) == 1 and main[-1] in i for i in indices)
+    contiguous = not down_columns and any(i.get(main[-1]) == 1 for i in indices)
     most = min(
         1024 if facts.outputs < 8 else 256, target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces))
     )
