@@ -418,7 +418,8 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
-    stack: list[UOp | None] = [*roots][::-1]
+    stack: list[UOp | None] = list(roots)
+    stack.reverse()
     while stack:
         node = stack.pop()
         if node is None:
