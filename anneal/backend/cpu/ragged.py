@@ -180,4 +180,4 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     # Every axis is either one of the segments' or one of the values': interleave the two sets and merge.
     pairs = [axis for i in range(rank) for axis in (i, rank + i)]
     shape = tuple([c * v for c, v in zip(counts.shape, rest, strict=True)])
-    return result.reshape(*counts.shape, *rest).transpose(pairs).reshape(shape).astype(out)
+    return result.reshape((*counts.shape, *rest)).transpose(pairs).reshape(shape).astype(out)
