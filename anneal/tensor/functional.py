@@ -469,12 +469,12 @@ def group_norm(
 
 
 # Running statistics that were assigned and not computed yet; an optimiser's step computes them along with the rest.
-_RUNNING: weakref.WeakSet[Tensor] = weakref.WeakSet()
+_RUNNING: dict[int, weakref.ref[Tensor]] = {}
 
 
 def take_running_updates() -> list[Tensor]:
     """The running statistics that still have a lazy update, which is then no longer remembered here."""
-    out = sorted(_RUNNING, key=id)
+    out = [t for r in _RUNNING.values() if (t := r()) is not None]
     _RUNNING.clear()
     return out
 
@@ -522,7 +522,7 @@ def batch_norm(
                 old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - momentum) + new * momentum,))
                 running.assign(running._new_plain(moved))
-                _RUNNING.add(running)
+                _RUNNING[id(running)] = weakref.ref(running)
     return _result(_affine(u, w, b), x, weight, bias)
 
 

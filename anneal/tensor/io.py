@@ -79,7 +79,7 @@ def _arrays(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
     for name, t in tensors.items():
         if not isinstance(name, str):
             raise DataError(f"{what}: names are strings, not {name!r}")
-        out[name] = np.ascontiguousarray(t.numpy() if isinstance(t, TensorBase) else t)
+        out[name] = np.asarray(t.numpy() if isinstance(t, TensorBase) else t, order="C")
         if out[name].dtype.hasobject:
             raise DataError(f"{what}: {name} is no array of numbers")
     return out

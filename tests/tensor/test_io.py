@@ -25,6 +25,7 @@ def same(found: dict[str, Tensor]) -> None:
     assert set(found) == set(TENSORS)
     for name, want in TENSORS.items():
         assert found[name].numpy().dtype == want.dtype
+        assert found[name].shape == want.shape
         np.testing.assert_array_equal(found[name].numpy(), want)
 
 

@@ -1,0 +1,265 @@
+"""Optimisers against their formulas in plain NumPy, schedules, clipping, and what a step costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.errors import DataError, GradientError, SettingError
+from anneal.tensor import Tensor, jit, no_grad
+
+Array = np.ndarray[Any, Any]
+
+
+def sgd(
+    g: Callable[[Array], Array], p: Array, lr: float, mom: float = 0, wd: float = 0, nesterov: bool = False
+) -> Iterator[Array]:
+    b = np.zeros_like(p)
+    while True:
+        d = g(p) + wd * p
+        b = mom * b + d
+        p = p - lr * ((d + mom * b) if nesterov else b)
+        yield p
+
+
+def adam(
+    g: Callable[[Array], Array], p: Array, lr: float, b1: float, b2: float, eps: float, l2: float, wd: float
+) -> Iterator[Array]:
+    m, v, t = np.zeros_like(p), np.zeros_like(p), 0
+    while True:
+        t += 1
+        d = g(p) + l2 * p
+        p = p * (1 - lr * wd)
+        m, v = b1 * m + (1 - b1) * d, b2 * v + (1 - b2) * d * d
+        p = p - lr * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+        yield p
+
+
+START = np.random.default_rng(0).standard_normal((3, 4))
+GOAL = np.random.default_rng(1).standard_normal((3, 4))
+AIM = np.linspace(0.1, 3, 12).reshape(3, 4)
+
+
+def slope(p: Array) -> Array:
+    return 2 * AIM * (p - GOAL)
+
+
+GOAL_TENSOR, AIM_TENSOR = Tensor(GOAL), Tensor(AIM)
+
+
+def loss_of(w: Tensor) -> Tensor:
+    d = w - GOAL_TENSOR
+    return (AIM_TENSOR * d * d).sum()
+
+
+CASES: list[tuple[str, Callable[[list[Tensor]], nn.Optimizer], Iterator[Array]]] = [
+    ("sgd", lambda p: nn.SGD(p, 0.05), sgd(slope, START, 0.05)),
+    ("momentum", lambda p: nn.SGD(p, 0.05, 0.9), sgd(slope, START, 0.05, 0.9)),
+    (
+        "nesterov with decay",
+        lambda p: nn.SGD(p, 0.05, 0.8, 0.1, nesterov=True),
+        sgd(slope, START, 0.05, 0.8, 0.1, True),
+    ),
+    ("adam", lambda p: nn.Adam(p, 0.1), adam(slope, START, 0.1, 0.9, 0.999, 1e-8, 0, 0)),
+    (
+        "adam with l2",
+        lambda p: nn.Adam(p, 0.1, (0.8, 0.99), 1e-3, 0.2),
+        adam(slope, START, 0.1, 0.8, 0.99, 1e-3, 0.2, 0),
+    ),
+    (
+        "adamw",
+        lambda p: nn.AdamW(p, 0.1, (0.9, 0.95), 1e-6, 0.3),
+        adam(slope, START, 0.1, 0.9, 0.95, 1e-6, 0, 0.3),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "formula"), CASES, ids=[n for n, _, _ in CASES])
+def test_formulas(name: str, make: Callable[[list[Tensor]], nn.Optimizer], formula: Iterator[Array]) -> None:
+    w = Tensor(START, requires_grad=True)
+    optimizer = make([w])
+    for _ in range(6):
+        optimizer.zero_grad()
+        loss_of(w).backward()
+        optimizer.step()
+        np.testing.assert_allclose(w.numpy(), next(formula), rtol=2e-6, atol=1e-7)
+    assert w.dtype.name == "float64"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_narrow_parameters(dtype: str) -> None:
+    w = Tensor(START, dtype=dtype, requires_grad=True)
+    optimizer = nn.AdamW([w], 0.1)
+    formula = adam(slope, START, 0.1, 0.9, 0.999, 1e-8, 0, 0.01)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss_of(w.double()).backward()
+        optimizer.step()
+        want = next(formula)
+    np.testing.assert_allclose(w.numpy(), want, **{"float32": {"rtol": 2e-4}, "float16": {"atol": 5e-3}}[dtype])
+    assert w.dtype.name == dtype
+
+
+def test_a_step_computes_the_loss_with_it() -> None:
+    w = Tensor(START, dtype="float32", requires_grad=True)
+    optimizer = nn.SGD([w], 0.1)
+    loss = (w * w).sum()
+    loss.backward()
+    optimizer.step()
+    assert loss.is_realized
+    assert w.is_realized
+
+
+def test_the_learning_rate_is_data() -> None:
+    from anneal.tensor.execution import cache_statistics
+
+    w = Tensor(START, requires_grad=True)
+    optimizer = nn.AdamW([w], 0.1)
+    schedule = nn.WarmupCosine(optimizer, 0.2, warmup=2, steps=10, floor=0.1)
+    counts = []
+    for _ in range(5):
+        schedule.step()
+        optimizer.zero_grad()
+        loss_of(w).backward()
+        optimizer.step()
+        counts.append(cache_statistics()[1])
+    assert counts[1] == counts[-1]
+
+
+def test_groups_have_settings_of_their_own() -> None:
+    a, b = Tensor(START, requires_grad=True), Tensor(START, requires_grad=True)
+    optimizer = nn.SGD([{"params": [a]}, {"params": [b], "lr": 0.2, "weight_decay": 0.5}], lr=0.01)
+    (loss_of(a) + loss_of(b)).backward()
+    optimizer.step()
+    np.testing.assert_allclose(a.numpy(), next(sgd(slope, START, 0.01)), rtol=1e-6)
+    np.testing.assert_allclose(b.numpy(), next(sgd(slope, START, 0.2, 0, 0.5)), rtol=1e-6)
+
+
+def test_parameters_without_gradient_stay() -> None:
+    a, b = Tensor(START, requires_grad=True), Tensor(START, requires_grad=True)
+    optimizer = nn.Adam([a, b], 0.1)
+    loss_of(a).backward()
+    optimizer.step()
+    np.testing.assert_array_equal(b.numpy(), START)
+
+
+def test_a_replayed_step_follows_the_formula_and_the_schedule() -> None:
+    w = Tensor(START, requires_grad=True)
+    optimizer = nn.AdamW([w], 0.1, weight_decay=0.1)
+
+    @jit
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(w)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    p, m, v = START, np.zeros_like(START), np.zeros_like(START)
+    for t in range(1, 9):
+        lr = nn.warmup_cosine(t, 0.1, 3, 9)
+        optimizer.param_groups[0]["lr"] = lr
+        loss = step()
+        assert loss.item() == pytest.approx(float((AIM * (p - GOAL) ** 2).sum()), rel=1e-5)
+        g = slope(p)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        p = p * (1 - lr * 0.1) - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(w.numpy(), p, rtol=1e-5)
+
+
+def test_clipping() -> None:
+    a, b = Tensor([3.0], requires_grad=True), Tensor([[4.0]], requires_grad=True)
+    (a * a / 2).sum().backward()
+    (b * b / 2).sum().backward()
+    assert nn.clip_grad_norm_([a, b], 10.0).item() == pytest.approx(5)
+    assert a.grad is not None
+    assert b.grad is not None
+    assert a.grad.item() == pytest.approx(3)
+    assert nn.clip_grad_norm_([a, b], 1.0).item() == pytest.approx(5)
+    assert (a.grad.item(), b.grad.item()) == pytest.approx((0.6, 0.8), rel=1e-5)
+
+
+def test_state_goes_from_one_optimiser_to_another() -> None:
+    def run(optimizer: nn.Optimizer, w: Tensor, n: int) -> None:
+        for _ in range(n):
+            optimizer.zero_grad()
+            loss_of(w).backward()
+            optimizer.step()
+
+    w = Tensor(START, requires_grad=True)
+    first = nn.AdamW([w], 0.1)
+    run(first, w, 3)
+    other = Tensor(w.numpy(), requires_grad=True)
+    second = nn.AdamW([other], 0.5)
+    second.load_state_dict({k: v.numpy() for k, v in first.state_dict().items()})
+    run(first, w, 2)
+    run(second, other, 2)
+    np.testing.assert_array_equal(w.numpy(), other.numpy())
+    with pytest.raises(DataError, match=r"7\.exp_avg"):
+        second.load_state_dict({"7.exp_avg": np.zeros(3)})
+    with pytest.raises(DataError, match="shape"):
+        second.load_state_dict({"0.exp_avg": np.zeros(3)})
+
+
+def test_schedules() -> None:
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = nn.SGD([w], 0.5)
+    schedule = nn.LambdaLR(optimizer, lambda i: 1 / (i + 1))
+    rates = []
+    for _ in range(3):
+        rates += schedule.get_last_lr()
+        schedule.step()
+    assert rates == [0.5, 0.25, 0.5 / 3]
+    rates = [nn.warmup_cosine(i, 2.0, 4, 10, 0.5) for i in range(12)]
+    assert rates[:4] == [0.5, 1.0, 1.5, 2.0]
+    assert rates[4] == 2.0
+    assert rates[7] == pytest.approx(1.5)
+    assert rates[10] == rates[11] == 1.0
+
+
+def test_memory_does_not_grow_with_steps() -> None:
+    from anneal.uop import arena
+
+    w = Tensor(START, requires_grad=True)
+    optimizer = nn.AdamW([w], 0.1)
+    sizes = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss_of(w).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        arena().sweep()
+        sizes.append(len(arena()))
+    assert sizes[-1] <= sizes[3] + 5
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: nn.SGD([], 0.1), SettingError, "no parameters"),
+        (lambda: nn.SGD([Tensor([1.0])], 0.1), GradientError, "requires_grad"),
+        (lambda: nn.Adam([Tensor([1.0], requires_grad=True)], -1.0), SettingError, "lr"),
+        (lambda: nn.Adam([Tensor([1.0], requires_grad=True)], betas=(0.9, 1.0)), SettingError, "betas"),
+        (lambda: nn.SGD([Tensor([1.0], requires_grad=True)], nesterov=True), SettingError, "momentum"),
+        (lambda: nn.SGD([{"params": [], "rate": 3}], 0.1), SettingError, "unknown setting 'rate'"),
+        (lambda: nn.SGD([Tensor([1.0], requires_grad=True)] * 2, 0.1), GradientError, "twice"),
+    ],
+)
+def test_wrong_settings(make: Callable[[], object], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()
+
+
+def test_a_manual_step() -> None:
+    w = Tensor([4.0], requires_grad=True)
+    for _ in range(3):
+        (w * w).sum().backward()
+        with no_grad():
+            assert w.grad is not None
+            w.assign(w - 0.25 * w.grad).realize()
+        w.grad = None
+    assert w.item() == 0.5
