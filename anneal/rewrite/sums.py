@@ -32,11 +32,11 @@ _SUMS_LIMIT = 20_000
 
 
 def linear(u: UOp) -> bool:
-    """Whether `u` is an integer sum or a multiple, which a Sum looks through."""
+    """Whether `u` is a signed sum or a multiple, which a Sum looks through (unsigned terms have no negatives)."""
     op = u.op
     if op is Op.ADD or op is Op.SUB or op is Op.NEG:
-        return u.dtype.is_int
-    return op is Op.MUL and u.dtype.is_int and u.src[1].op is Op.CONST
+        return u.dtype.kind == "int"
+    return op is Op.MUL and u.dtype.kind == "int" and u.src[1].op is Op.CONST
 
 
 def _not_linear(u: UOp) -> bool:
@@ -82,6 +82,7 @@ class Sum:
     def _small(cls, u: UOp) -> Sum | None:
         """`of` for a short expression, walked as a tree; None when it is not short."""
         dtype = u.dtype
+        signed = dtype.kind == "int"
         terms: dict[UOp, int] = {}
         constant = 0
         stack = [(u, 1)]
@@ -91,18 +92,18 @@ class Sum:
             op = n.op
             if op is _CONST:
                 constant += k * int(n.arg)
-            elif op is _ADD and dtype.is_int:
+            elif op is _ADD and signed:
                 budget -= 1
                 stack.append((n.src[1], k))
                 stack.append((n.src[0], k))
-            elif op is _MUL and n.src[1].op is _CONST and dtype.is_int:
+            elif op is _MUL and n.src[1].op is _CONST and signed:
                 budget -= 1
                 stack.append((n.src[0], k * int(n.src[1].arg)))
-            elif op is Op.SUB and dtype.is_int:
+            elif op is Op.SUB and signed:
                 budget -= 1
                 stack.append((n.src[1], -k))
                 stack.append((n.src[0], k))
-            elif op is Op.NEG and dtype.is_int:
+            elif op is Op.NEG and signed:
                 budget -= 1
                 stack.append((n.src[0], -k))
             else:

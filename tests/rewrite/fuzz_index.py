@@ -7,37 +7,41 @@ The oracle is plain Python integers wrapped to 32 bits, evaluated on nodes that 
 from __future__ import annotations
 
 import argparse
+import operator
 import random
 import sys
 import time
 from collections.abc import Callable
 
 from anneal.rewrite import simplify
-from anneal.uop import Op, UOp, const, dtypes, render, toposort
+from anneal.uop import DType, Op, UOp, const, dtypes, render, toposort
 
-I32, BOOL = dtypes.int32, dtypes.bool_
+I32, U32, BOOL = dtypes.int32, dtypes.uint32, dtypes.bool_
 MIN, MAX = I32.min, I32.max
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 28, 32, 60, 64, 65, 100, 128, 768, 1024)
 CONSTANTS = (*range(-9, 10), 12, 16, 24, 32, 60, 63, 64, 65, 100, 127, 128, -16, -64, 768, 1024, 65536, 1 << 30)
 Values = list[int]
 
 
-def wrap(v: int) -> int:
-    return ((v + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+def wrapped(dtype: DType, values: Values) -> Values:
+    """The values as 32 bits store them."""
+    if dtype is I32:
+        return [((v + 0x80000000) & 0xFFFFFFFF) - 0x80000000 for v in values]
+    return [v & 0xFFFFFFFF for v in values] if dtype is U32 else values
 
 
 EVALUATE: dict[Op, Callable[..., int]] = {
-    Op.ADD: lambda a, b: wrap(a + b),
-    Op.SUB: lambda a, b: wrap(a - b),
-    Op.MUL: lambda a, b: wrap(a * b),
-    Op.IDIV: lambda a, b: wrap(a // b),
+    Op.ADD: lambda a, b: a + b,
+    Op.SUB: lambda a, b: a - b,
+    Op.MUL: lambda a, b: a * b,
+    Op.IDIV: lambda a, b: a // b,
     Op.MOD: lambda a, b: a % b,
     Op.MAX: max,
     Op.MIN: min,
-    Op.SHL: lambda a, b: wrap(a << b),
+    Op.SHL: lambda a, b: a << b,
     Op.SHR: lambda a, b: a >> b,
-    Op.NEG: lambda a: wrap(-a),
-    Op.ABS: lambda a: wrap(abs(a)),
+    Op.NEG: operator.neg,
+    Op.ABS: abs,
     Op.SIGN: lambda a: (a > 0) - (a < 0),
     Op.LT: lambda a, b: a < b,
     Op.EQ: lambda a, b: a == b,
@@ -185,9 +189,11 @@ def evaluate(root: UOp, at: dict[UOp, Values], memo: dict[UOp, Values]) -> Value
         elif u in at:
             values = at[u]
         elif u.op is Op.NOT:
-            values = [not v for v in memo[u.src[0]]] if u.dtype is BOOL else [~v for v in memo[u.src[0]]]
+            values = (
+                [not v for v in memo[u.src[0]]] if u.dtype is BOOL else wrapped(u.dtype, [~v for v in memo[u.src[0]]])
+            )
         else:
-            values = list(map(EVALUATE[u.op], *(memo[s] for s in u.src)))
+            values = wrapped(u.dtype, list(map(EVALUATE[u.op], *(memo[s] for s in u.src))))
             lo, hi = u.vmin, u.vmax
             assert lo is not None
             assert hi is not None
@@ -196,6 +202,24 @@ def evaluate(root: UOp, at: dict[UOp, Values], memo: dict[UOp, Values]) -> Value
                     raise AssertionError(f"{v} is outside the bounds {lo}..{hi} of\n{render(u)}")
         memo[u] = values
     return memo[root]
+
+
+def unsigned(root: UOp, leaves: list[UOp]) -> UOp:
+    """The same expression over uint32: constants wrap, leaves that could be negative start at zero."""
+    new: dict[UOp, UOp] = {}
+    for u in toposort((root,)):
+        if u.dtype is BOOL:
+            new[u] = UOp(u.op, BOOL, tuple(new[s] for s in u.src), u.arg)
+        elif u.op is Op.CONST:
+            new[u] = const(U32, u.arg)
+        elif u.op in (Op.RANGE, Op.VARIABLE):
+            hi = max(0, int(u.vmax or 0))
+            lo = min(hi, max(0, int(u.vmin or 0)))
+            new[u] = UOp(Op.VARIABLE, U32, (), (f"u{leaves.index(u)}", lo, hi if hi < MAX else 2 * MAX + 1))
+        else:
+            new[u] = UOp(u.op, U32, tuple(new[s] for s in u.src), u.arg)
+    leaves[:] = [new[x] for x in leaves if x in new]
+    return new[root]
 
 
 def fold(root: UOp) -> UOp:
@@ -224,7 +248,11 @@ def check(seed: int) -> None:
         root = structured(rng, leaves)
     else:
         root = (integer if kind < 0.8 else boolean)(rng, rng.randrange(2, 6), leaves)
-    gate = boolean(rng, 2, leaves) if rng.random() < 0.3 else None
+    if rng.random() < 0.15:
+        root = unsigned(root, leaves)
+        gate = None
+    else:
+        gate = boolean(rng, 2, leaves) if rng.random() < 0.3 else None
     at = points(rng, leaves)
     memo: dict[UOp, Values] = {}
     wanted = evaluate(root, at, memo)
