@@ -48,13 +48,13 @@ def training(device: str, steps: int) -> dict[str, Any]:
     return {"from_step": start, "to_step": steps, **_growth(before, after)}
 
 
-def small_realizes(device: str, calls: int) -> dict[str, Any]:
-    """`calls` realizes of a small new expression each; the sizes change, so plans are made as well as found."""
+def small_realizes(device: str, calls: int, constants: int) -> dict[str, Any]:
+    """`calls` realizes of a small expression with one of `constants` constants: as many different programs."""
     from anneal.tensor import Tensor
 
     def one(i: int) -> None:
         x = Tensor([float(i), 1.0, 2.0], device=device)
-        ((x * float(i % 7)).sum() + float(i)).realize()
+        ((x * 0.5).sum() + float(i % constants)).realize()
 
     for i in range(calls // 10):
         one(i)
@@ -80,7 +80,11 @@ def main() -> None:
     result: dict[str, Any] = {
         "machine": h.machine(),
         "device": args.device,
-        "results": {"training": training(args.device, args.steps), "realize": small_realizes(args.device, args.calls)},
+        "results": {
+            "training": training(args.device, args.steps),
+            "realize": small_realizes(args.device, args.calls, 7),
+            "realize, new program each": small_realizes(args.device, args.calls, args.calls),
+        },
     }
     rows = [
         {"what": n, "before MiB": r["before_mib"], "after MiB": r["after_mib"], "growth %": r["growth"] * 100}
