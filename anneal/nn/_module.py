@@ -28,7 +28,7 @@ class Module:
     ...         return x * self.scale
     >>> twice = Twice()
     >>> twice(Tensor([3.0])), [name for name, _ in twice.named_parameters()]
-    (Tensor([6.], dtype=float32), ['scale'])
+    (Tensor([6.], dtype=float32, requires_grad=True), ['scale'])
     """
 
     training: bool = True

@@ -17,9 +17,9 @@ import numpy as np
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.tensor import Tensor, no_grad
 from anneal.tensor._movement import pad, reshape, shrink
+from anneal.tensor.execution import realize
 from anneal.tensor.functional import take_running_updates
 from anneal.tensor.gradient import take_results
-from anneal.tensor.execution import realize
 from anneal.uop import Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
@@ -201,7 +201,7 @@ class SGD(Optimizer):
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = SGD([w], lr=0.1)
     >>> (w * w).sum().backward(); optimizer.step(); w
-    Tensor([0.8], dtype=float32)
+    Tensor([0.8], dtype=float32, requires_grad=True)
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Adam(Optimizer):
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([w], lr=0.1)
     >>> (w * w).sum().backward(); optimizer.step(); w
-    Tensor([0.9], dtype=float32)
+    Tensor([0.9], dtype=float32, requires_grad=True)
     """
 
     decoupled = False
@@ -292,7 +292,7 @@ class AdamW(Adam):
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)
     >>> (w * w).sum().backward(); optimizer.step(); w
-    Tensor([0.84999996], dtype=float32)
+    Tensor([0.84999996], dtype=float32, requires_grad=True)
     """
 
     decoupled = True

@@ -26,7 +26,7 @@ def constant(shape: Shape, value: float) -> Tensor:
     """Every element `value`.
 
     >>> constant((2,), 1.0)
-    Tensor([1., 1.], dtype=float32)
+    Tensor([1., 1.], dtype=float32, requires_grad=True)
     """
     return _parameter(np.full(shape, value, np.float32))
 

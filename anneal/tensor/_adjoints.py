@@ -199,7 +199,8 @@ def _linear(index: UOp, sizes: list[int]) -> UOp:
         view = tuple([shape[i] if j == i else 1 for j in range(len(shape))])
         flat = flat + expand(reshape(coordinate, view), shape)
         stride *= sizes[i]
-    assert index.vmin is not None and index.vmax is not None
+    assert index.vmin is not None
+    assert index.vmax is not None
     if index.vmin >= 0 and index.vmax < last:
         return flat
     inside = alu(Op.NOT, (index < 0,)) & (index < last)
