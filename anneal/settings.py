@@ -74,7 +74,12 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "debug", "0 to 6", "how much to tell on stderr: each step adds one of " + ", ".join(DEBUG_LADDER[1:]), _level
     ),
-    Setting("device", ", ".join(DEVICES), "the device of tensors that name none", _choice),
+    Setting(
+        "device",
+        ", ".join(DEVICES),
+        "where tensors live that name no device; auto is a GPU for the commands, cpu for programs",
+        _choice,
+    ),
     Setting("adapter", "text", "use the WebGPU adapter whose name contains this, even a software one", str),
     Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from anneal import settings
 from anneal.cli._models import load_example
 from anneal.uop import UOp, toposort
 
@@ -43,11 +44,12 @@ def trace(model: str, batch: int | None = None) -> Trace:
     """Build example `model` and one training step of it; its weights are made, the step is not run."""
     from anneal.tensor.execution import tracing
 
-    example = load_example(model)
-    training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
-    given = training.next_batch()
-    with tracing() as noted:
-        loss = training.update(*given)
+    with settings.override(device="cpu"):  # needs memory for the weights, and no GPU
+        example = load_example(model)
+        training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
+        given = training.next_batch()
+        with tracing() as noted:
+            loss = training.update(*given)
     outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in noted]]))
     return Trace(model, loss.uop, outputs, toposort(outputs))
 

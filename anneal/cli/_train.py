@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -49,11 +49,13 @@ def train(options: Options) -> int:
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
     if options.save is not None:
         check_writable(options.save)
-    with settings.override(**changes):
+    with ExitStack() as stack:
+        stack.enter_context(settings.override(**changes))
         example = load_example(options.model)
         from anneal.backend import get_device
 
         device = get_device(settings.current().device)
+        stack.enter_context(settings.override(device=device.name))
         steps = options.steps or example.STEPS
         lr = options.lr or example.LR
         training = example.make(steps=steps, batch=options.batch or example.BATCH, seed=options.seed, lr=lr)
