@@ -63,7 +63,13 @@ class dtypes:
 
 
 _NAMES: dict[str, DType] = {d.name: d for d in vars(dtypes).values() if isinstance(d, DType)}
-_NAMES |= {"half": dtypes.float16, "float": dtypes.float32, "double": dtypes.float64, "int": dtypes.int32, "long": dtypes.int64}
+_NAMES |= {
+    "half": dtypes.float16,
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+}
 
 
 def by_name(name: str) -> DType:

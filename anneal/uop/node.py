@@ -193,7 +193,10 @@ class UOp(_Slots):
         raise AttributeError(f"a UOp is immutable; cannot set {name!r}")
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return UOp, (self.op, self.dtype, self.src, self.arg, self.tag)
+        # one flat list, sources first: pickle would recurse into nested sources
+        order = toposort((self,))
+        number = {u: i for i, u in enumerate(order)}
+        return _from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __repr__(self) -> str:
         from anneal.uop.printer import short
@@ -204,6 +207,13 @@ class UOp(_Slots):
         from anneal.uop.printer import render
 
         return render(self)
+
+
+def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) -> UOp:
+    made: list[UOp] = []
+    for op, dtype, src, arg, tag in rows:
+        made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg, tag))
+    return made[-1]
 
 
 def _has_key(u: UOp) -> bool:

@@ -35,7 +35,7 @@ class Op:
     GATHER: ClassVar[Op]  # (x, index), arg: axis; out[i.., j, k..] = x[i.., index[i.., j, k..], k..]
     SCATTER_ADD: ClassVar[Op]  # (index[n], value[n, d]), arg: (v,); out[v, d] += value rows, deterministic
     ARGSORT: ClassVar[Op]  # (keys[n]), stable ascending order as int32
-    SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] = sum of value[order[starts[v]:starts[v+1]]]
+    SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
 

@@ -281,6 +281,7 @@ def test_depth_20000_is_built_walked_keyed_printed_and_freed() -> None:
         assert len(toposort((u,))) == 20_001
         assert len(u.key) == 16
         assert len(str(u).splitlines()) == 20_001
+        assert pickle.loads(pickle.dumps(u)) is u
         del u
         gc.collect()
         arena().sweep()
