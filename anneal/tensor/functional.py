@@ -615,10 +615,14 @@ def scaled_dot_product_attention(
             scores = alu(Op.WHERE, (mask, scores, low))
         else:
             scores = scores + mask.cast(scores.dtype)
-    # Values are weighted by the exponentials; one division per output replaces one per weight.
     top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
     weights = alu(Op.EXP, (scores - expand(top, scores.shape),))
-    weights = weights / expand(reduce_axis(weights, Op.ADD, (n + 1,)), scores.shape)
+    total = reduce_axis(weights, Op.ADD, (n + 1,))
+    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one per
+    # weight, and a backward that sums over the values' width instead of over the positions. Half floats could overflow.
+    early = weights.dtype.bits == 16
+    if early:
+        weights = weights / expand(total, scores.shape)
     if dropout_p:
         weights = dropout(_result(weights, query, key, attn_mask), dropout_p).uop
     d = v.shape[-1]
@@ -626,6 +630,8 @@ def scaled_dot_product_attention(
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
     right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
     out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
+    if not early:
+        out = out / expand(total, out.shape)
     return _result(out, query, key, value, attn_mask)
 
 

@@ -29,43 +29,44 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'a + b -> g, g', 'ADD', 'Sums and products. A constant factor needs no slope of its own.', 10),
     ('gradient', 'a - b -> g, -g', 'SUB', 'Sums and products. A constant factor needs no slope of its own.', 11),
     ('gradient', 'x * c -> g * c, _', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 12),
-    ('gradient', 'a * b -> g * b, g * a', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 13),
-    ('gradient', 'x / c -> g / c, _', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 14),
-    ('gradient', 'a / b -> g / b, -(g * y / b)', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 15),
-    ('gradient', '-x -> -g', 'NEG', 'Sums and products. A constant factor needs no slope of its own.', 16),
-    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 19),
-    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 20),
-    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 23),
-    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 24),
-    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 25),
-    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
-    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
-    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
-    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
-    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
-    ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 33),
-    ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 34),
-    ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 35),
-    ('gradient', 'log2(x) -> g / (x * {math.log(2)})', 'LOG2', 'Functions of one number, in terms of the result y where that is cheaper.', 36),
-    ('gradient', 'sin(x) -> g * cos(x)', 'SIN', 'Functions of one number, in terms of the result y where that is cheaper.', 37),
-    ('gradient', 'cos(x) -> -(g * sin(x))', 'COS', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
-    ('gradient', 'tan(x) -> g * (y * y + 1)', 'TAN', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
-    ('gradient', 'tanh(x) -> g * (1 - y * y)', 'TANH', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
-    ('gradient', 'erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}', 'ERF', 'Functions of one number, in terms of the result y where that is cheaper.', 41),
-    ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 42),
-    ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
-    ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 47),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 50),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 51),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 52),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 53),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 54),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 55),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 59),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 62),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 63),
+    ('gradient', 'a * a -> g * (a * 2), _', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 13),
+    ('gradient', 'a * b -> g * b, g * a', 'MUL', 'Sums and products. A constant factor needs no slope of its own.', 14),
+    ('gradient', 'x / c -> g / c, _', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 15),
+    ('gradient', 'a / b -> g / b, -(g / b * y)', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 16),
+    ('gradient', '-x -> -g', 'NEG', 'Sums and products. A constant factor needs no slope of its own.', 17),
+    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 20),
+    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 21),
+    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 24),
+    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 25),
+    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
+    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
+    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
+    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
+    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
+    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 31),
+    ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 34),
+    ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 35),
+    ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 36),
+    ('gradient', 'log2(x) -> g / (x * {math.log(2)})', 'LOG2', 'Functions of one number, in terms of the result y where that is cheaper.', 37),
+    ('gradient', 'sin(x) -> g * cos(x)', 'SIN', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
+    ('gradient', 'cos(x) -> -(g * sin(x))', 'COS', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
+    ('gradient', 'tan(x) -> g * (y * y + 1)', 'TAN', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
+    ('gradient', 'tanh(x) -> g * (1 - y * y)', 'TANH', 'Functions of one number, in terms of the result y where that is cheaper.', 41),
+    ('gradient', 'erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}', 'ERF', 'Functions of one number, in terms of the result y where that is cheaper.', 42),
+    ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
+    ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
+    ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 48),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 51),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 52),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 53),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 54),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 55),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 57),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 60),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 63),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 64),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -87,6 +88,9 @@ def _gradient_mul(y: Any, g: Any) -> Any:
     if s1.op is _CONST:
         # x * c -> g * c, _
         return (alu(_MUL, (g, s1)), None)
+    if s1 is s0:
+        # a * a -> g * (a * 2), _
+        return (alu(_MUL, (g, alu(_MUL, (s0, const(s0.dtype, 2))))), None)
     # a * b -> g * b, g * a
     return (alu(_MUL, (g, s1)), alu(_MUL, (g, s0)))
     return None
@@ -97,8 +101,8 @@ def _gradient_div(y: Any, g: Any) -> Any:
     if s1.op is _CONST:
         # x / c -> g / c, _
         return (alu(_DIV, (g, s1)), None)
-    # a / b -> g / b, -(g * y / b)
-    return (alu(_DIV, (g, s1)), alu(_NEG, (alu(_DIV, (alu(_MUL, (g, y)), s1)),)))
+    # a / b -> g / b, -(g / b * y)
+    return (alu(_DIV, (g, s1)), alu(_NEG, (alu(_MUL, (alu(_DIV, (g, s1)), y)),)))
     return None
 
 
