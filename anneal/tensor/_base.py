@@ -7,6 +7,7 @@
     Views        movement: reshape, permute, pad, cat, ...                       _views.py
     Reduce       sums, extremes, statistics, softmax, running sums               _reduce.py
     Indexing     x[...], gather, scatter, where a value is chosen by a value     _indexing.py
+    Sorting      argsort, topk, counting                                         _sorting.py
     Linalg       matmul, einsum, outer                                           _linalg.py
     Creation     zeros, arange, eye, rand, ...                                   _creation.py
     Tensor       the door: backward, repr, and the layers functions as methods   _tensor.py
@@ -34,6 +35,7 @@ from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.tensor._movement import expand, reshape
+from anneal.tensor.execution import assigned_watch
 from anneal.uop import DType, Op, UOp, alu, by_name, const, dtypes, promote
 
 if TYPE_CHECKING:
@@ -734,6 +736,8 @@ class TensorBase:
         self.uop = u
         self._alias = None
         self._own()
+        for watch in assigned_watch:
+            watch.append(weakref.ref(self))  # type: ignore[arg-type]
         return self
 
     def numpy(self) -> Array:

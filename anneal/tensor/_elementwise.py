@@ -707,13 +707,15 @@ class Elementwise(TensorBase):
     def elu(self, alpha: float = 1.0) -> Self:
         """x above 0, alpha * (exp(x) - 1) elsewhere."""
         x = self._new(self._real())
-        # clipped, so that the branch not taken cannot overflow and spoil the gradient
-        return (x > 0.0)._choose(x, x.minimum(0.0).expm1() * alpha)
+        above = x > 0.0
+        # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
+        return above._choose(x, above._choose(0.0, x).expm1() * alpha)
 
     def celu(self, alpha: float = 1.0) -> Self:
         """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
         x = self._new(self._real())
-        return (x > 0.0)._choose(x, (x.minimum(0.0) / alpha).expm1() * alpha)
+        above = x > 0.0
+        return above._choose(x, (above._choose(0.0, x) / alpha).expm1() * alpha)
 
     def selu(self) -> Self:
         """The self-normalising exponential unit (Klambauer et al., 2017)."""

@@ -1,0 +1,82 @@
+"""Sorting and counting against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import Tensor
+from tests.helpers import check_grad, check_values
+
+both_devices = pytest.mark.usefixtures("device")
+rng = np.random.default_rng(5)
+
+ROWS: dict[str, Any] = {
+    "ints": rng.integers(-5, 5, 30).astype(np.int32),
+    "floats": rng.normal(size=30).astype(np.float32),
+    "signs of zero": np.array([0.0, -0.0, 1.0, -1.0, -np.inf, np.inf, 0.0], np.float32),
+    "words": rng.integers(0, 2**32, 20, dtype=np.uint32),
+    "bools": rng.integers(0, 2, 9).astype(bool),
+    "matrix": rng.integers(-4, 4, (5, 7)).astype(np.int32),
+    "box": rng.normal(size=(2, 5, 3)).astype(np.float32),
+}
+
+
+@both_devices
+@pytest.mark.parametrize("name", ROWS)
+def test_sorting_is_stable(name: str) -> None:
+    x = ROWS[name]
+    for axis in range(x.ndim):
+        order = np.argsort(x, axis=axis, kind="stable")
+        check_values(Tensor(x).argsort(axis), order, dtype="int32")
+        values, places = Tensor(x).sort(axis)
+        check_values(values, np.take_along_axis(x, order, axis))
+        check_values(places, order)
+
+
+@both_devices
+def test_descending_keeps_the_order_of_equals() -> None:
+    check_values(Tensor([1, 3, 3, 2]).argsort(descending=True), [1, 2, 3, 0])
+    check_values(Tensor([[1, 3, 3, 2]]).argsort(descending=True), [[1, 2, 3, 0]])
+
+
+def test_nan_is_the_largest() -> None:
+    check_values(Tensor([np.nan, 1.0, np.inf, -np.nan]).argsort(), [1, 2, 0, 3])
+
+
+@both_devices
+def test_topk() -> None:
+    x = ROWS["box"]
+    order = np.argsort(-x, axis=1, kind="stable")[:, :2]
+    values, places = Tensor(x).topk(2, dim=1)
+    check_values(values, np.take_along_axis(x, order, 1))
+    check_values(places, order, dtype="int32")
+    check_values(Tensor([3, 1, 2]).topk(1, largest=False)[0], [1])
+
+
+@both_devices
+def test_counting() -> None:
+    check_values(Tensor([3, 1, 1, 9, -1]).bincount(5), [0, 2, 0, 1, 0])
+    row, values = np.array([1, 3, 3, 7], np.int32), np.array([[0, 3], [8, 4]], np.int32)
+    check_values(Tensor(row).searchsorted(Tensor(values)), np.searchsorted(row, values))
+    check_values(Tensor(row).searchsorted(Tensor(values), right=True), np.searchsorted(row, values, "right"))
+
+
+def test_the_gradient_follows_the_values() -> None:
+    weights = Tensor(np.arange(1.0, 6.0))
+    x = np.array([3.0, -1.0, 2.0, 9.0, 4.0])
+    check_grad(lambda t: t.gather(0, t.float().argsort()) * weights, x)
+
+
+def test_mistakes_are_named_at_the_call() -> None:
+    with pytest.raises(ShapeError, match="topk: k must be 0 to 3"):
+        Tensor([1, 2, 3]).topk(4)
+    with pytest.raises(ShapeError, match="argsort: axis 2 does not exist"):
+        Tensor([1, 2, 3]).argsort(2)
+    with pytest.raises(DTypeError, match="bincount: takes one axis of integers"):
+        Tensor([1.0]).bincount(2)
+    with pytest.raises(DTypeError, match="sort: takes floats of at most 32 bits"):
+        Tensor(np.zeros(2)).sort()
