@@ -7,6 +7,7 @@ Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the ord
 Cost decisions, in the order they are taken:
 - a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND), padded,
   reduced again, met by a second reduce, or wanted in more than one place;
+- with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
 - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
 - elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back.
 """
@@ -26,6 +27,8 @@ _COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
 _COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
 _COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
 _GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
+_REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
+_NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
 _LEAVES = frozenset((Op.BUFFER, Op.PARAM))
 
 
@@ -37,6 +40,7 @@ class Policy:
     recompute_cost: int = 30  # elementwise work wanted by several kernels is recomputed up to this price
     recompute_loads: int = 3  # ... and up to this many full-size loads
     epilogue_steps: int = 48  # how far ahead a reduce's value may fork before it must meet itself again
+    row_fusion: int = 0  # reduces over at most this many trailing elements stay inside the kernel that uses them
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
 
 
@@ -72,15 +76,34 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     leaves: dict[UOp, frozenset[UOp]] = {}
     none: frozenset[UOp] = frozenset()
     position = {u: n for n, u in enumerate(order)}
+    rows: set[UOp] = set()  # reduces that need not leave the kernel of their rows
+
+    def is_row(r: UOp) -> bool:
+        shape, axes = r.src[0].shape, r.arg[1]
+        first = min(axes)
+        inner = _prod(shape[first:])
+        if inner > policy.row_fusion or any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
+            return False
+        # a body larger than all it reads is a product, and no row
+        return any(x.size * 2 > r.src[0].size for x in leaves[r])
 
     def materialise(u: UOp) -> None:
-        # the value itself is kept, not a repeated or shifted view of it
+        # The value itself is kept, not a repeated or shifted view of it. A view that only reorders it, and that is all
+        # anybody sees of it, is kept as it is seen: whoever computes it can write it in that order.
         chain = [u]
         while chain[-1].op in MOVEMENT and chain[-1] not in real and chain[-1].op is not Op.PAD:
             chain.append(chain[-1].src[0])
         b = chain[-1]
         if b.op in _LEAVES or not b.src:
             return
+        if b not in real:
+            at = top = len(chain) - 1
+            while top and chain[top - 1].op in _REORDER and len(consumers[chain[top]]) == 1:
+                top -= 1
+                if chain[top].op is Op.PERMUTE:
+                    at = top
+            b = chain[at]
+            chain = chain[: at + 1]
         real[b] = None
         for c in chain:
             reduce_of[c], cost[c], leaves[c] = None, 0, frozenset((b,))
@@ -122,7 +145,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         src = u.src
         if op is Op.EXPAND:
             s = src[0]
-            if reduce_of[s] is not None or cost[s] > policy.expand_cost:
+            r = reduce_of[s]
+            row = r is not None and r in rows and u.size == r.src[0].size
+            if not row and (r is not None or cost[s] > policy.expand_cost):
                 materialise(s)
             reduce_of[u], cost[u], leaves[u] = None, cost[s], leaves[s]
         elif op is Op.PAD:
@@ -138,9 +163,11 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             if reduce_of[s] is not None:
                 materialise(s)
             reduce_of[u], cost[u], leaves[u] = u, cost[s] + 1000, leaves[s]
+            if policy.row_fusion and is_row(u):
+                rows.add(u)
         elif op in ALU:
             held = dict.fromkeys(r for s in src if (r := reduce_of[s]) is not None)
-            if len(held) > 1:
+            if len(held) > 1 and not (rows.issuperset(held) and len({r.src[0].shape for r in held}) == 1):
                 keep = max(held, key=lambda r: (r.src[0].size, -r.size))
                 for s in dict.fromkeys(src):
                     r = reduce_of[s]
@@ -181,31 +208,33 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         if u in out_set:
             materialise_self(real, u)
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
-        elif reduce_of[u] is not None and len(consumers[u]) > 1 and not converges(u):
+        elif reduce_of[u] is not None and reduce_of[u] not in rows and len(consumers[u]) > 1 and not converges(u):
             materialise(u)
-    # backward: elementwise work wanted by several kernels
+    # backward: which nodes do several kernels want?
     home: dict[UOp, UOp | None] = {}
     for u in reversed(order):
         if u in real:
             home[u] = u
             continue
         homes = dict.fromkeys(home[c] for c in consumers[u])
-        if len(homes) == 1:
-            home[u] = next(iter(homes))
-        elif u.op in ALU or u.op is Op.GATHER:
-            full = sum(1 for x in leaves[u] if x.size >= u.size)
-            wanted_again = full if full else 0
-            if cost[u] > policy.recompute_cost or wanted_again > policy.recompute_loads:
+        home[u] = next(iter(homes)) if len(homes) == 1 else None
+    # forward again, with prices that know what is materialised below: keep what is dear to compute in each of them
+    for u in order:
+        if u in real or not u.src:
+            continue
+        op, src = u.op, u.src
+        own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else _COST.get(op, op is Op.PAD)
+        cost[u] = min(own + sum(cost[s] for s in dict.fromkeys(src) if s not in real), 1 << 20)
+        leaves[u] = none.union(*[_just(s) if s in real else leaves[s] for s in src])
+        if home[u] is None and (op in ALU or op in _NEVER_TWICE):
+            wide = sum(1 for x in leaves[u] if x.size >= u.size)
+            if op in _NEVER_TWICE or cost[u] > policy.recompute_cost or wide > policy.recompute_loads:
                 real[u] = None
-                home[u] = u
-            else:
-                home[u] = None
-        elif u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM:
-            real[u] = None
-            home[u] = u
-        else:
-            home[u] = None
     return real
+
+
+def _just(u: UOp) -> frozenset[UOp]:
+    return frozenset((u,))
 
 
 def materialise_self(real: dict[UOp, None], u: UOp) -> None:
@@ -215,9 +244,10 @@ def materialise_self(real: dict[UOp, None], u: UOp) -> None:
 def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> list[Group]:
     """Kernels as groups of materialised nodes, producers first.
 
-    One group a node at first; then a group joins its only consumer where both are elementwise over one shape
-    (Adam's moments and parameter), and groups on one level that reduce the same shape from a common input join
-    (a norm's two parameter gradients). Two groups on one level cannot depend on each other, so no cycle can appear.
+    One group a node at first; then a group joins a reader that computes its values anyway, over the same shape (Adam's
+    moments and parameter) or over the rows that it reduces (a norm's statistics and its result), if every other reader
+    comes later; and groups on one level that reduce the same shape from a common input join (a norm's two parameter
+    gradients). Each step keeps to levels, so no cycle can appear.
     """
     groups: list[Group] = []
     owner: dict[UOp, Group] = {}
@@ -231,27 +261,30 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> li
     for g in groups:
         for i in g.inputs:
             readers.setdefault(i, []).append(g)
-    # elementwise producers into their only reader
+    groups = _by_level(groups, owner)
+    # producers into a reader
     gone: set[int] = set()
     for g in reversed(groups):
-        if g.reduces or g.opaque:
+        if g.opaque or (g.reduces and not policy.row_fusion):
             continue
         for i in list(g.inputs):
             p = owner.get(i)
-            if p is None or p is g or p.reduces or p.opaque or id(p) in gone or p.roots[0].shape != g.roots[0].shape:
+            if p is None or p is g or p.opaque or id(p) in gone or not _joins(p, g, policy):
                 continue
-            if any(r is not g for root in p.roots for r in readers.get(root, ())) or _is_moved(g, p, real):
+            others = [r for root in p.roots for r in readers.get(root, ()) if r is not g]
+            if any(r.level <= g.level for r in others) or _is_moved(g, p, real):
                 continue
             inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in p.roots}
             if len(inputs) + len(p.roots) + len(g.roots) > policy.max_buffers:
                 continue
             g.roots = p.roots + g.roots
             g.inputs = inputs
+            g.reduces = tuple(sorted({*g.reduces, *p.reduces}))
             gone.add(id(p))
             for root in p.roots:
                 owner[root] = g
             for k in p.inputs:
-                readers[k] = [g if r is p else r for r in readers[k]]
+                readers[k] = list({id(r): r for r in [g if r is p else r for r in readers[k]]}.values())
     groups = [g for g in groups if id(g) not in gone]
     groups = _by_level(groups, owner)
     # siblings that read the same large value over the same ranges
@@ -277,6 +310,17 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> li
         for root in g.roots:
             owner[root] = g
     return _by_level(merged, owner)
+
+
+def _joins(p: Group, g: Group, policy: Policy) -> bool:
+    """Whether g computes p's values over ranges of its own: the same ones, or p's rows."""
+    mine, theirs = g.roots[-1].shape, p.roots[-1].shape
+    if not p.reduces:
+        return mine == theirs and not g.reduces
+    if not policy.row_fusion or len(mine) != len(theirs):
+        return False
+    row = all(a == b or b == 1 for a, b in zip(mine, theirs, strict=True)) and mine != theirs
+    return row and p.reduces == (mine,) and p.reduces[0] != theirs and all(r == mine for r in g.reduces)
 
 
 def _prod(shape: tuple[int, ...]) -> int:
@@ -316,13 +360,15 @@ def _is_moved(g: Group, p: Group, real: dict[UOp, None]) -> bool:
         u = stack.pop()
         for s in u.src:
             if s in targets:
+                if u.op is Op.EXPAND and s.shape != g.roots[-1].shape and u.shape == g.roots[-1].shape:
+                    continue
                 if u.op in MOVEMENT or u.op is Op.GATHER:
                     return True
                 continue
             if s in seen or (s in real and s not in g.roots) or s.op in _LEAVES:
                 continue
             seen.add(s)
-            if u.op in MOVEMENT and base(s) in targets:
+            if u.op in MOVEMENT and s.op in MOVEMENT and base(s) in targets:
                 return True
             stack.append(s)
     return False

@@ -69,17 +69,19 @@ class _Ranges:
 def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
-    Root i is stored to slot i; all roots have one shape; leaves have the slots that follow.
+    Root i is stored to slot i; leaves have the slots that follow. All roots have one shape, or 1 where they are a
+    reduce of the others' rows: those are stored over the outer ranges alone.
     """
     roots = cut.src
     ranges = _Ranges()
-    shape = roots[0].shape
-    index = tuple([ranges.loop(s) for s in shape])
-    position = linear_index(index, shape)
+    shape = max((r.shape for r in roots), key=math.prod)
+    whole = tuple([ranges.loop(s) for s in shape])
     stores = []
     lower = _Lower(ranges)
     for slot, root in enumerate(roots):
         param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
+        index = whole if root.shape == shape else tuple([i if s != 1 else _int(0) for i, s in zip(whole, root.shape, strict=True)])
+        position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])
             value = UOp(Op.ARGSORT, _I32, (keys, index[0])) if root.size > 1 else _int(0)
@@ -324,7 +326,7 @@ def renumber(sink: UOp) -> UOp:
     for u in order:
         if u.op is Op.RANGE:
             (loops if u.arg[1] == "loop" else reduces).append(u)
-    strides = _strides(sink.src[0].src[1])
+    strides = _strides(max(sink.src, key=lambda st: st.src[0].arg[1][0]).src[1])
     loops.sort(key=lambda r: (-strides.get(r, 0), position[id(r)]))
     mapping: dict[UOp, UOp] = {}
     new: dict[UOp, UOp] = {}

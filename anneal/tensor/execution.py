@@ -21,6 +21,8 @@ Observer = Callable[[Plan, list[Storage], list[Storage]], None]
 observers: list[Observer] = []
 # Lists that get a weak reference to every tensor that is realized, while a jit captures.
 realized_watch: list[list[weakref.ref[Tensor]]] = []
+# Lists that get a weak reference to every tensor that is assigned, while a jit captures.
+assigned_watch: list[list[weakref.ref[Tensor]]] = []
 # While `tracing`: lists of what would have been realized.
 _tracing: list[list[Tensor]] = []
 
@@ -59,6 +61,9 @@ def own(t: Tensor) -> None:
 
 def policy_for(device: Device) -> Policy:
     """The fusion policy for a device: its buffer limit, capped where more would only slow the compiler."""
+    if device.name == "cpu":
+        # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
+        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
     return Policy(max_buffers=min(device.limits.max_buffers, 16))
 
 

@@ -1,0 +1,153 @@
+"""Generated from anneal/schedule/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType
+from anneal.uop.node import UOp, alu
+from anneal.uop.ops import Op
+from anneal.schedule.helpers import composed, is_identity, is_view, materialised, scatter_by_sorting
+
+_CONST = Op.CONST
+_RESHAPE = Op.RESHAPE
+_PERMUTE = Op.PERMUTE
+_REDUCE_AXIS = Op.REDUCE_AXIS
+_ARGSORT = Op.ARGSORT
+_NEG = Op.NEG
+_ADD = Op.ADD
+_MUL = Op.MUL
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop.', 7),
+    ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 10),
+    ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 11),
+    ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 12),
+    ('early', 'permute[p](x) -> x if is_identity(p)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 13),
+    ('early', 'expand[s](x) -> x if x.shape == s', 'EXPAND', 'Movement that moves nothing, and movement of movement.', 14),
+    ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 15),
+    ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 16),
+    ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 17),
+    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 20),
+    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 23),
+    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 24),
+    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 27),
+    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 28),
+)
+
+def _early_detach(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        # detach(x) -> x
+        return (s0, 'detach(x) -> x')
+    return None
+
+
+def _early_reshape(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.op is _RESHAPE and len(s0.src) == 1:
+            s0_0, = s0.src
+            # reshape[s](reshape(x)) -> reshape[s](x)
+            return (UOp(_RESHAPE, s0_0.dtype, (s0_0,), u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)')
+        if s0.shape == u.arg:
+            # reshape[s](x) -> x if x.shape == s
+            return (s0, 'reshape[s](x) -> x if x.shape == s')
+    return None
+
+
+def _early_permute(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.op is _PERMUTE and len(s0.src) == 1:
+            s0_0, = s0.src
+            # permute[p](permute[q](x)) -> permute[composed(p, q)](x)
+            return (UOp(_PERMUTE, s0_0.dtype, (s0_0,), composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)')
+        if is_identity(u.arg):
+            # permute[p](x) -> x if is_identity(p)
+            return (s0, 'permute[p](x) -> x if is_identity(p)')
+    return None
+
+
+def _early_expand(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.shape == u.arg:
+            # expand[s](x) -> x if x.shape == s
+            return (s0, 'expand[s](x) -> x if x.shape == s')
+    return None
+
+
+def _early_shrink(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.shape == u.shape:
+            # shrink[a](x) -> x if x.shape == u.shape
+            return (s0, 'shrink[a](x) -> x if x.shape == u.shape')
+    return None
+
+
+def _early_pad(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.shape == u.shape:
+            # pad[a](x) -> x if x.shape == u.shape
+            return (s0, 'pad[a](x) -> x if x.shape == u.shape')
+    return None
+
+
+def _early_flip(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if not u.arg:
+            # flip[a](x) -> x if not a
+            return (s0, 'flip[a](x) -> x if not a')
+    return None
+
+
+def _early_contiguous(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if is_view(s0) and u.tag is None:
+            # contiguous(x) -> x if is_view(x) and u.tag is None
+            return (s0, 'contiguous(x) -> x if is_view(x) and u.tag is None')
+    return None
+
+
+def _early_reduce_axis(u: Any, ctx: Any) -> Any:
+    if u.arg[0] is _ADD:
+        if len(u.src) == 1:
+            s0, = u.src
+            if s0.op is _NEG:
+                s0_0, = s0.src
+                # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
+                return (alu(_NEG, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])),)), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
+            if s0.op is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape:
+                    # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape
+                    return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape')
+    return None
+
+
+def _early_argsort(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if not is_view(s0):
+            # argsort(x) -> argsort(materialised(x)) if not is_view(x)
+            return (UOp(_ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)')
+    return None
+
+
+def _early_scatter_add(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 2:
+        s0, s1 = u.src
+        # scatter_add(i, x) -> scatter_by_sorting(u, i, x)
+        r = scatter_by_sorting(u, s0, s1)
+        if r is not None and r is not u:
+            return (r, 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)')
+    return None
+
+
+EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.PAD: _early_pad, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort, Op.SCATTER_ADD: _early_scatter_add}

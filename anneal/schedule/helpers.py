@@ -1,0 +1,46 @@
+"""What the rules of `early.upat` call."""
+
+from __future__ import annotations
+
+from anneal.uop import Op, UOp, alu, dtypes
+
+__all__ = ["composed", "is_identity", "is_view", "materialised", "scatter_by_sorting"]
+
+_I32 = dtypes.int32
+
+
+def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of PERMUTE(inner) followed by PERMUTE(outer)."""
+    return tuple([inner[i] for i in outer])
+
+
+def is_identity(order: tuple[int, ...]) -> bool:
+    """Whether a PERMUTE by `order` moves nothing."""
+    return all(i == n for n, i in enumerate(order))
+
+
+def is_view(u: UOp) -> bool:
+    """Whether `u` is memory, whole and in order, under any shape."""
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.op in (Op.BUFFER, Op.PARAM, Op.CONTIGUOUS)
+
+
+def materialised(u: UOp) -> UOp:
+    """`u` as an opaque kernel reads it: flat, in order, in memory."""
+    return u if is_view(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,))
+
+
+def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
+    """Deterministic scatter: sort the rows by destination, then add each destination's run in row order."""
+    index = materialised(index)
+    rows, n = u.arg[0], index.shape[0]
+    order = UOp(Op.ARGSORT, _I32, (index,))
+    # starts[v] = how many indices are smaller than v
+    marks = UOp(Op.IOTA, _I32, (), (rows + 1,))
+    wide = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (index,), (1, n)),), (rows + 1, n))
+    tall = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (marks,), (rows + 1, 1)),), (rows + 1, n))
+    smaller = UOp(Op.CAST, _I32, (alu(Op.LT, (wide, tall)),))
+    counts = UOp(Op.REDUCE_AXIS, _I32, (smaller,), (Op.ADD, (1,)))
+    starts = UOp(Op.RESHAPE, _I32, (counts,), (rows + 1,))
+    return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
