@@ -55,6 +55,8 @@ class Storage:
 
     # While a jit captures, every storage that is made from host data is noted here: its value would be frozen.
     made: ClassVar[list[Storage] | None] = None
+    # Bytes of device memory that storages have asked for so far.
+    allocated: ClassVar[int] = 0
 
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
         self.size, self.dtype, self.device = size, dtype, device
@@ -70,6 +72,7 @@ class Storage:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""
         if self.buffer is None:
             self.buffer = get_device(self.device).alloc(self.size, self.dtype)
+            Storage.allocated += self.size * self.dtype.itemsize
         if self.host is not None:
             get_device(self.device).upload(self.buffer, self.host)
             self.host = None

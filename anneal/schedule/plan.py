@@ -161,8 +161,8 @@ def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Grou
 
 _kernels: dict[UOp, Kernel] = {}
 _plans: dict[tuple[UOp, Policy], Plan] = {}
-_MAX_KERNELS = 8192
-_MAX_PLANS = 512
+_MAX_KERNELS = 4096
+_MAX_PLANS = 256
 
 
 def clear_cache() -> None:
@@ -180,8 +180,8 @@ def _kernel_of(piece: UOp) -> Kernel:
             sink = renumber(simplify_indices(split_ranges(rangeify(piece))))
         finally:
             a.track = track
-        if len(_kernels) >= _MAX_KERNELS:
-            _kernels.clear()
+        while len(_kernels) >= _MAX_KERNELS:
+            del _kernels[next(iter(_kernels))]
         # pieces that differ only in the shapes of their leaves become one kernel
         found = _kernels.get(sink) or Kernel(sink, name_of(sink))
         _kernels[piece] = _kernels[sink] = found

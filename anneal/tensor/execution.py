@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.backend import Device, Storage, get_device
 from anneal.schedule import Plan, Policy, graph, plan_for
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, arena
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -151,6 +151,23 @@ def realize(tensors: Sequence[Tensor]) -> None:
             own(t)
             for watch in realized_watch:
                 watch.append(weakref.ref(t))
+    if by_device:
+        _tidy()
+
+
+_SWEEP_NODES = 8192
+_SWEEP_BYTES = 64 << 20
+_allocated_at_sweep = 0
+
+
+def _tidy() -> None:
+    """Let go of nodes that nobody uses, and with them of device memory, once enough has gathered to be worth a walk."""
+    global _allocated_at_sweep
+    a = arena()
+    grown = len(a) - a.live
+    if grown > max(_SWEEP_NODES, a.live // 2) or (Storage.allocated - _allocated_at_sweep > _SWEEP_BYTES and grown > 256):
+        a.sweep()
+        _allocated_at_sweep = Storage.allocated
 
 
 def plan_of(tensors: Sequence[Tensor], max_buffers: int = 8) -> Plan:

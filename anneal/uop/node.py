@@ -244,14 +244,15 @@ class Arena:
     has doubled since the last one.
     """
 
-    __slots__ = ("_limit", "_saved", "nodes", "phase", "track")
-    _BASELINE: ClassVar[int] = 0
+    __slots__ = ("_limit", "_saved", "live", "nodes", "phase", "track")
+    _FLOOR: ClassVar[int] = 32_768  # nodes below which a sweep is not worth its time
 
     def __init__(self) -> None:
         self.nodes: dict[tuple[Any, ...], UOp] = {}
         self.phase = "forward"
         self.track = True
-        self._limit = 200_000
+        self.live = 0  # nodes left by the last sweep
+        self._limit = self._FLOOR
         self._saved: list[Arena] = []
 
     def add(self, key: tuple[Any, ...], op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
@@ -335,7 +336,8 @@ class Arena:
             if refs(u) <= 3:
                 del nodes[key]
             del key
-        self._limit = max(200_000, 2 * len(nodes))
+        self.live = len(nodes)
+        self._limit = max(self._FLOOR, 2 * self.live)
         return before - len(nodes)
 
     def __len__(self) -> int:

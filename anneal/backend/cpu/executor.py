@@ -482,7 +482,8 @@ class CpuDevice(Device):
 
     name = "cpu"
     _POOL = 256 << 20
-    _BINDINGS = 4096
+    _BINDINGS = 1024
+    _PROGRAMS = 2048
 
     def __init__(self) -> None:
         self.limits = Limits(
@@ -550,6 +551,8 @@ class CpuDevice(Device):
     def compile(self, sink: UOp) -> CpuProgram:
         found = self._programs.get(sink)
         if found is None:
+            while len(self._programs) >= self._PROGRAMS:
+                del self._programs[next(iter(self._programs))]
             found = self._programs[sink] = CpuProgram(sink, name_of(sink))
         return found
 
