@@ -71,7 +71,8 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         for n in group:
             if owners.setdefault(n, t) is not t:
                 raise GradientError(
-                    "backward: two leaves were assigned the same lazy value and cannot be told apart; realize() one of them"
+                    "backward: two leaves show the same value of another tensor and cannot be told apart; "
+                    "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
                 )
     flat = [n for group in nodes for n in group]
     found = iter(gradient(result.uop, seed, flat, leaves=True))

@@ -192,7 +192,7 @@ def uniform(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Uniform floats in [low, high)."""
+    """Uniform floats in [low, high): those of `rand` scaled, so a device may differ in the last bit."""
     d = _float_dtype("uniform", dtype)
     device = _device(device)
     u = _unit(_bits(_shape("uniform", shape), device, generator)[0], d)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from anneal.backend.cpu.reference import evaluate
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, grad
+from anneal.tensor import functional as F
 from anneal.uop import ALU, MOVEMENT, Op
 
 Array = np.ndarray[Any, Any]
@@ -206,6 +207,32 @@ def test_jax(case: Case) -> None:
             wanted = pull(jnp.asarray(weight))
             for g, want in zip(our_gradients(case, arrays, weight), wanted, strict=True):
                 np.testing.assert_allclose(g, np.asarray(want), rtol=1e-9, atol=1e-11, err_msg=f"{case.name} {shapes}")
+
+
+SECOND: list[tuple[str, Function, tuple[int, ...]]] = [
+    ("products", lambda x: (x * x * x).prod(1), (2, 3)),
+    ("softmax", lambda x: x.softmax(1) * x, (2, 3)),
+    ("layer norm", lambda x: F.layer_norm(x, 3), (2, 3)),
+    ("rows", lambda x: x[Tensor(INDEX)] * x[Tensor(INDEX + 0)].exp(), (3, 2)),
+    ("cross entropy", lambda x: F.cross_entropy(x, Tensor([2, 0])), (2, 3)),
+    ("attention", lambda x: F.scaled_dot_product_attention(x, x * 2, x.sin(), is_causal=True), (3, 2)),
+    ("convolution", lambda x: F.conv2d(x, x[:, :, :2, :2].sin(), padding=1).tanh(), (1, 1, 3, 3)),
+    ("average pooling", lambda x: F.avg_pool2d(x * x, 2, 1).exp(), (1, 3, 3)),
+    ("gelu", lambda x: x.gelu("tanh") + x.gelu(), (4,)),
+    ("matmul", lambda x: (x @ x.transpose(0, 1)).tanh(), (2, 3)),
+]
+
+
+@pytest.mark.parametrize(("name", "f", "shape"), SECOND, ids=[n for n, _, _ in SECOND])
+def test_second_derivatives(name: str, f: Function, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, direction = rng.standard_normal(shape), rng.standard_normal(shape)
+    weight = Tensor(rng.standard_normal(f(Tensor(x)).shape), dtype="float64")
+    first = grad(lambda a: (f(a) * weight).sum())
+    product = grad(lambda a: (first(a) * Tensor(direction)).sum())(Tensor(x))
+    h = 1e-5
+    up, down = evaluate([first(Tensor(x + h * direction)).uop, first(Tensor(x - h * direction)).uop])
+    np.testing.assert_allclose(evaluate([product.uop])[0], (up - down) / (2 * h), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_every_differentiable_op_has_a_rule() -> None:

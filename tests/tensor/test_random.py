@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.cpu.reference import evaluate
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.tensor import Tensor, jit, manual_seed, random
 from tests.helpers import reference
 
@@ -37,6 +37,21 @@ def test_the_device_draws_the_same_bits() -> None:
     draws = [random.random_bits(7, 11), random.rand(64), random.randint(-5, 9, (50,))]
     for d in draws:
         np.testing.assert_array_equal(reference(d), d.numpy())
+
+
+def test_webgpu_draws_the_same_bits() -> None:
+    def draw(device: str) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint32]]]:
+        manual_seed(5)
+        calls = [random.random_bits(7, 11, device=device), random.rand(999, device=device)]
+        calls += [random.randint(-5, 9, (50,), device=device), random.randperm(50, device=device)]
+        return [c.numpy() for c in calls]
+
+    try:
+        got = draw("webgpu")
+    except DeviceError as e:
+        pytest.skip(str(e).splitlines()[0])
+    for a, b in zip(draw("cpu"), got, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_seed_starts_the_stream_anew() -> None:
