@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
-from anneal.errors import DeviceError, DTypeError, ShapeError
+from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor.execution import assigned_watch
 from anneal.uop import DType, Op, UOp, alu, by_name, const, dtypes, promote
@@ -581,7 +581,7 @@ class TensorBase:
                 f"requires_grad: only floats have gradients, not {self.uop.dtype.name}; use .float() first"
             )
         if not requires_grad and not self.is_leaf:
-            raise DTypeError("requires_grad: only a leaf can decline its gradient; use .detach()")
+            raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
         self.requires_grad = requires_grad
         if requires_grad and self.is_leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:
@@ -754,6 +754,10 @@ class TensorBase:
             return np.array(u.arg, numpy_dtype(u.dtype))
         if 0 in u.shape:
             return np.zeros(u.shape, numpy_dtype(u.dtype))
+        if assigned_watch:  # only while a jit function runs
+            from anneal.tensor.jit import forbid_in_jit
+
+            forbid_in_jit("a value read back", "return the tensor, and read it outside")
         storage = storage_of(u)
         if storage is None:
             self.realize()

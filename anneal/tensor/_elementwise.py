@@ -350,10 +350,10 @@ class Elementwise(TensorBase):
         return self._at_most("ge", other, True)
 
     def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
-        return self.eq(other)
+        return self.eq(other) if _comparable(other) else NotImplemented
 
     def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
-        return self.ne(other)
+        return self.ne(other) if _comparable(other) else NotImplemented
 
     def __lt__(self, other: Operand) -> Self:
         return self.lt(other)
@@ -815,6 +815,11 @@ class Elementwise(TensorBase):
             shape = broadcast_shapes("where", p.shape, ua.shape, ub.shape)
             p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
         return self._new(elementwise(Op.WHERE, (p, ua, ub), shape), ta, tb)
+
+
+def _comparable(other: object) -> bool:
+    """Whether == is a question about values; beside None, text and the like it is one about identity."""
+    return isinstance(other, (TensorBase, bool, int, float, np.generic, np.ndarray, list, tuple))
 
 
 def _where(p: UOp, a: UOp, b: UOp) -> UOp:

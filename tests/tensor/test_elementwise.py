@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis.extra import numpy as hnp
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor
@@ -345,3 +347,12 @@ def test_mistakes_are_named_at_the_call(name: str) -> None:
     call, kind, message = MISTAKES[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=4, max_side=3))
+def test_any_shapes_broadcast_as_numpys(shapes: Any) -> None:
+    a, b, c = (np.arange(int(np.prod(s)), dtype=np.int32).reshape(s) for s in shapes.input_shapes)
+    got = Tensor.where(Tensor(a) > 2, Tensor(b), Tensor(c)) + Tensor(a) * Tensor(c)
+    assert got.shape == shapes.result_shape
+    check_values(got, np.where(a > 2, b, c) + a * c)
