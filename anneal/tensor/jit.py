@@ -70,6 +70,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.runs: list[tuple[Plan, list[Storage], list[Storage]]] = []
         self.realized: list[weakref.ref[Tensor]] = []
+        self.assigned: list[weakref.ref[Tensor]] = []
         self.made: list[Storage] = []
 
     def saw(self, plan: Plan, inputs: list[Storage], outputs: list[Storage]) -> None:
@@ -82,12 +83,14 @@ def _recording() -> Iterator[_Recorder]:
     _active.append(r)
     _realize.observers.append(r.saw)
     _realize.realized_watch.append(r.realized)
+    _realize.assigned_watch.append(r.assigned)
     outer = Storage.made
     Storage.made = r.made
     try:
         yield r
     finally:
         Storage.made = outer
+        _realize.assigned_watch.pop()
         _realize.realized_watch.pop()
         _realize.observers.pop()
         _active.pop()
@@ -202,9 +205,10 @@ class _Captured:
         now: dict[int, Tensor] = {}
         for ref in record.realized:
             t = ref()
-            s = _realize.storage_of(t.uop) if t is not None else None
-            if t is not None and s is not None and id(s) in internal and not any(t is r for r in results):
-                now[id(s)] = t
+            shown = _realize.storage_of(t.uop) if t is not None else None
+            if t is not None and shown is not None and id(shown) in internal and not any(t is r for r in results):
+                now[id(shown)] = t
+        self.kept = list(outside.values())  # constants without an owner must outlive the captures
         self.held: list[_Held] = []
         pairs: dict[int, Storage] = {}  # id of the storage read at the start -> storage that carries the state on
         for s in outside.values():
@@ -217,9 +221,9 @@ class _Captured:
             elif current is not None and id(current) in now:
                 pairs[id(s)] = current
         for t in now.values():
-            s = _realize.storage_of(t.uop)
-            assert s is not None
-            self.held.append(_Held(t, s, written=True))
+            shown = _realize.storage_of(t.uop)
+            assert shown is not None
+            self.held.append(_Held(t, shown, written=True))
         self.epoch = assignment_epoch()
         self.arguments = arguments
         self.result = result
@@ -237,7 +241,7 @@ class _Captured:
             for value, s in zip(plan.outputs, outputs, strict=True):
                 source = carried.get(id(s))
                 if source is not None and last_reader[source] == n:
-                    wanted.update({value: i for i, x in enumerate(inputs) if id(x) == source})
+                    wanted[value] = max(i for i, x in enumerate(inputs) if id(x) == source)
             done: dict[int, int] = {}
             if wanted:
                 plan, done = donate(plan, wanted)
@@ -341,6 +345,7 @@ class Jit(Generic[P, R]):
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
         self.captures: dict[Any, _Captured | None] = {}
+        self.read: dict[Any, list[weakref.ref[Tensor]]] = {}  # after the first call: the tensors that it read
         update_wrapper(self, function)
 
     def __get__(self, instance: object, owner: type | None = None) -> Jit[..., R]:
@@ -351,11 +356,12 @@ class Jit(Generic[P, R]):
         bound = instance.__dict__.get(name)
         if bound is None:
             bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
-        return bound  # type: ignore[no-any-return]
+        return bound
 
     def reset(self) -> None:
         """Forget every capture."""
         self.captures.clear()
+        self.read.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if _active:
@@ -372,6 +378,8 @@ class Jit(Generic[P, R]):
         captured = self.captures.get(key)
         if captured is not None and captured.epoch == assignment_epoch():
             return captured.replay(storages)  # type: ignore[no-any-return]
+        # what the function reads is computed first: a pending assignment is no part of the function
+        _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
         before = {id(t): t.grad for t in leaves()}
         with _recording() as record:
             result = self.function(*args, **kwargs)
@@ -379,8 +387,7 @@ class Jit(Generic[P, R]):
             _flatten(result, results)
             if results:
                 _realize.realize(results)
-            if key in self.captures:
-                _settle(record)
+            _settle(record)
         for leaf in leaves():
             old = before.get(id(leaf))
             if leaf.grad is not None and leaf.grad is not old:
@@ -392,6 +399,7 @@ class Jit(Generic[P, R]):
                 leaf.grad = None  # it would not follow the replays
         if key not in self.captures:
             self.captures[key] = None
+            self.read[key] = _owners(record)
             return result
         # the captured inputs are copies, so that the caller's own tensors are never overwritten
         own = []
@@ -406,15 +414,15 @@ class Jit(Generic[P, R]):
 
 
 def _settle(record: _Recorder) -> None:
-    """Realize tensors that the function assigned and left lazy, so that their update is part of the capture."""
-    pending = []
-    for _, inputs, _ in record.runs:
-        for s in inputs:
-            owner = s.owner() if s.owner is not None else None
-            if owner is not None and not _realize.is_realized(owner.uop):
-                pending.append(owner)
-    if pending:
-        _realize.realize(pending)
+    """Compute what the function assigned and left lazy, so that the update is part of the call."""
+    pending = [t for r in record.assigned if (t := r()) is not None]
+    _realize.realize(list({id(t): t for t in pending}.values()))
+
+
+def _owners(record: _Recorder) -> list[weakref.ref[Tensor]]:
+    """The tensors whose memory the function read."""
+    found = {id(s): s.owner for _, inputs, _ in record.runs for s in inputs if s.owner is not None}
+    return list(found.values())
 
 
 def jit(function: Callable[P, R]) -> Jit[P, R]:

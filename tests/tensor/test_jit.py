@@ -1,0 +1,113 @@
+"""jit: replays compute what the function would have, whatever happens to tensors between the calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anneal.tensor import Tensor, jit
+from anneal.tensor.jit import JitError
+
+
+def numbers(count: int = 6) -> list[Tensor]:
+    return [Tensor([float(i)]) for i in range(count)]
+
+
+def test_state_is_carried_from_call_to_call() -> None:
+    total = Tensor([0.0])
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 10
+
+    assert [add(x).item() for x in numbers()] == [0, 10, 30, 60, 100, 150]
+    assert total.item() == 15
+
+
+def test_state_that_is_looked_at_between_calls() -> None:
+    total = Tensor([0.0])
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 10
+
+    seen = []
+    for x in numbers():
+        add(x)
+        seen.append(total.item())
+    assert seen == [0, 1, 3, 6, 10, 15]
+
+
+def test_what_is_assigned_but_never_read_is_computed_too() -> None:
+    last = Tensor([0.0])
+
+    @jit
+    def remember(x: Tensor) -> Tensor:
+        last.assign(x * 2)
+        return x + 1
+
+    assert [(remember(x).item(), last.item()) for x in numbers()] == [(i + 1, 2 * i) for i in range(6)]
+
+
+@pytest.mark.parametrize("calls_before", range(5))
+def test_an_assignment_from_outside_is_seen_once(calls_before: int) -> None:
+    weight = Tensor([1.0])
+
+    @jit
+    def scale(x: Tensor) -> Tensor:
+        return x * weight
+
+    one = Tensor([1.0])
+    for _ in range(calls_before):
+        assert scale(one).item() == 1
+    weight.assign(weight * 3)
+    assert [scale(one).item() for _ in range(4)] == [3, 3, 3, 3]
+    assert weight.item() == 3
+
+
+@pytest.mark.parametrize("calls_before", range(5))
+def test_earlier_results_keep_their_values(calls_before: int) -> None:
+    total = Tensor([0.0])
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 1
+
+    one = Tensor([1.0])
+    for _ in range(calls_before):
+        add(one)
+    kept, copy, view = add(one), total + 0, total.reshape(1, 1)
+    for _ in range(4):
+        add(one)
+    assert (kept.item(), copy.item(), view.item()) == (calls_before + 1,) * 3
+    assert total.item() == calls_before + 5
+
+
+def test_other_shapes_and_values_are_captured_on_their_own() -> None:
+    @jit
+    def power(x: Tensor, n: int) -> Tensor:
+        return x**n
+
+    for _ in range(4):
+        for size in (2, 3):
+            for n in (2, 3):
+                x = np.arange(1, size + 1, dtype=np.float32)
+                assert power(Tensor(x), n).tolist() == (x**n).tolist()
+
+
+@pytest.mark.parametrize(("function", "text"), [
+    (lambda x: x + Tensor(np.array([1.0], np.float32)), "made from host data inside a jit"),
+    (lambda x: x * x.item(), "inside a jit function would be frozen"),
+])  # fmt: skip
+def test_what_would_be_frozen_is_an_error(function: object, text: str) -> None:
+    step = jit(function)  # type: ignore[arg-type]
+
+    def run() -> None:
+        for x in numbers(3):
+            step(x)
+
+    with pytest.raises(JitError, match=text):
+        run()
