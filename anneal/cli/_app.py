@@ -121,7 +121,7 @@ def kernels(
     batch: Batch = None,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL."""
+    """Print the fused kernels of a model, for a WebGPU device of the least limits: reads, writes, cost, phase and WGSL."""
     from anneal.cli._kernels import kernels as run
 
     run(model, step=step, batch=batch, as_json=as_json)

@@ -139,6 +139,7 @@ class Dashboard:
         self._start = start
         for line in _header(start):
             message(line)
+        self._live.update(self._render(Progress()))
         self._live.start()
 
     def step(self, progress: Progress) -> None:

@@ -62,3 +62,8 @@ def test_files_that_a_document_names_exist(name: str) -> None:
 def test_every_make_target_that_the_readme_names_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", read("Makefile"), re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", read("README.md"))) <= targets
+
+
+def test_the_specification_lists_every_rule_file() -> None:
+    written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "anneal").rglob("*.upat")}
+    assert set(re.findall(r"^\| `(anneal/[\w/]+\.upat)` \|", read("SPEC.md"), re.MULTILINE)) == written
