@@ -8,13 +8,15 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from anneal.backend.cpu.lanes import Lanes, blas_obeys, one_blas_thread
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.plan import BLOCK, Instr, Loop, Pad, Plan, Product, Value, make_plan, regroup
+from anneal.backend.cpu.plan import BLOCK, Instr, Loop, Pad, Plan, Product, Value, make_plan, regroup, use_lane
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
@@ -24,9 +26,13 @@ from anneal.uop import DType, UOp, dtypes
 __all__ = ["CpuDevice", "CpuProgram"]
 
 _ALIGN = 64
+# Work of less than this many nanoseconds is not worth waking another thread.
+_LANE_NS = 60_000
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
 Blocks = list[dict[int, tuple[int, int]]]
+# arrays a, b, c of a product, and the axes of its batch, m, n and k
+_Operands = tuple[Array, Array, Array, list[int], list[int], list[int], list[int]]
 
 
 def _aligned(nbytes: int) -> Array:
@@ -39,30 +45,33 @@ def _aligned(nbytes: int) -> Array:
 
 
 class _LoopLayout:
-    """How one loop is cut, and where its temporaries lie (byte offsets in the arena)."""
+    """How one loop is cut, and where its temporaries lie (byte offsets in the arena).
 
-    __slots__ = ("blocks", "cut", "end", "loop", "once", "spare")
+    A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
+    """
 
-    def __init__(self, plan: Plan, loop: Loop, start: int) -> None:
-        self.loop = loop
+    __slots__ = ("blocks", "cut", "end", "lanes", "loop", "once", "product", "spare", "start")
+
+    def __init__(self, plan: Plan, loop: Loop, start: int, lanes: int, product: Product | None) -> None:
+        self.loop, self.start, self.product = loop, start, product
         extent = plan.extent
         slots = [s for s in plan.order if loop.mask >> s & 1]
         size: dict[int, int] = {s: extent[s] for s in slots}
-        worth = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
-        if worth and math.prod(size.values()) > BLOCK:
-            inner = math.prod(extent[s] for s in slots if loop.whole >> s & 1)
-            full = False
-            for s in reversed(slots):
-                if loop.whole >> s & 1:
-                    continue
-                if full:
-                    size[s] = 1
-                elif inner * extent[s] <= BLOCK:
-                    inner *= extent[s]
-                else:
-                    pieces = math.ceil(extent[s] / max(1, BLOCK // inner))
-                    size[s] = math.ceil(extent[s] / pieces)
-                    full = True
+        total = math.prod(size.values())
+        flops = 0
+        if product is not None:
+            flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
+        folds = any(i.fold is not None for i in loop.instrs)
+        # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
+        worth = total * len(loop.instrs) // 5 + flops // 80
+        self.lanes = lanes if worth > _LANE_NS and not folds else 1
+        target = BLOCK if product is None else 2 * BLOCK
+        temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
+        if not temps and product is None or (product is not None and not loop.instrs):
+            target = total
+        target = min(target, math.ceil(total / self.lanes))
+        if total > target:
+            self._cut(slots, size, extent, target)
         cuts = [s for s in slots if size[s] < extent[s]]
         self.cut = 0
         for s in cuts:
@@ -70,9 +79,29 @@ class _LoopLayout:
         steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
-        self.once = [not self._varies(i) for i in loop.instrs]
+        self.once = [self.cut != 0 and not self._varies(i) for i in loop.instrs]
         self.spare: dict[int, int] = {}
         self.end = self._registers(size, start)
+        self.lanes = min(self.lanes, len(self.blocks))
+
+    def _cut(self, slots: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
+        """Choose block extents: whole slots from the innermost out, one slot in part, single steps before it."""
+        whole = self.loop.whole
+        inner = math.prod(extent[s] for s in slots if whole >> s & 1)
+        full = False
+        for s in reversed(slots):
+            if whole >> s & 1:
+                continue
+            if full:
+                size[s] = 1
+            elif inner * extent[s] <= target:
+                inner *= extent[s]
+            else:
+                pieces = math.ceil(extent[s] / max(1, target // inner))
+                if pieces % self.lanes and pieces < extent[s]:
+                    pieces = min(extent[s], math.ceil(pieces / self.lanes) * self.lanes)
+                size[s] = math.ceil(extent[s] / pieces)
+                full = True
 
     def _varies(self, i: Instr) -> bool:
         if (i.out.mask | i.over) & self.cut:
@@ -140,34 +169,54 @@ class _LoopLayout:
 class CpuProgram(Program):
     """A kernel's plan with the layout of its scratch memory."""
 
-    def __init__(self, sink: UOp, name: str) -> None:
+    def __init__(self, sink: UOp, name: str, lanes: int = 1) -> None:
         self.name = name
         self.sink = sink
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.ragged: Callable[[Sequence[Array]], Step] | None = None
-        self.parts: list[tuple[Plan, list[_LoopLayout | Pad | Product]]] = []
+        self.parts: list[tuple[Plan, list[_LoopLayout | Pad]]] = []
         self.scratch = 0
         if is_ragged(sink):
             self.ragged = partial(ragged_step, sink)
             return
         for piece in segments(sink):
-            self._lay_out(make_plan(piece))
+            self._lay_out(make_plan(piece), lanes)
 
-    def _lay_out(self, plan: Plan) -> None:
+    def _lay_out(self, plan: Plan, lanes: int) -> None:
         end = 0
         for v in plan.fulls:
             v.register = end
             end += (v.size * v.dtype.itemsize + _ALIGN - 1) // _ALIGN * _ALIGN
         self.scratch = max(self.scratch, end)
-        layouts: list[_LoopLayout | Pad | Product] = []
+        layouts: list[_LoopLayout | Pad] = []
+        waiting: Product | None = None
         for phase in plan.phases:
             if isinstance(phase, Loop):
-                layout = _LoopLayout(plan, phase, end)
-                self.scratch = max(self.scratch, layout.end)
+                layout = _LoopLayout(plan, phase, end, lanes, waiting)
+                if waiting is not None and layout.cut & ~waiting.c.mask:
+                    layouts.append(self._alone(plan, waiting, end, lanes))
+                    layout = _LoopLayout(plan, phase, end, lanes, None)
+                waiting = None
                 layouts.append(layout)
             else:
-                layouts.append(phase)
+                if waiting is not None:
+                    layouts.append(self._alone(plan, waiting, end, lanes))
+                    waiting = None
+                if isinstance(phase, Product):
+                    waiting = phase
+                else:
+                    layouts.append(phase)
+        if waiting is not None:
+            layouts.append(self._alone(plan, waiting, end, lanes))
+        for made in layouts:
+            if isinstance(made, _LoopLayout):
+                self.scratch = max(self.scratch, made.start + (made.end - made.start) * made.lanes)
         self.parts.append((plan, layouts))
+
+    @staticmethod
+    def _alone(plan: Plan, product: Product, start: int, lanes: int) -> _LoopLayout:
+        """A product as a loop of its own: cut into rows for the lanes."""
+        return _LoopLayout(plan, Loop([], product.c.mask, 0), start, lanes, product)
 
     @property
     def source(self) -> str:  # type: ignore[override]
@@ -194,10 +243,10 @@ class CpuProgram(Program):
             for layout in layouts:
                 if isinstance(layout, Pad):
                     lines.append(f"{name(layout.out)} = pad({name(layout.source)})")
-                elif isinstance(layout, Product):
-                    lines.append(f"{name(layout.c)} = {name(layout.a)} @ {name(layout.b)}")
                 else:
-                    lines.append(f"for {len(layout.blocks)} blocks:")
+                    lines.append(f"for {len(layout.blocks)} blocks in {layout.lanes} lanes:")
+                    if (p := layout.product) is not None:
+                        lines.append(f"    {name(p.c)} = {name(p.a)} @ {name(p.b)}")
                     for i in layout.loop.instrs:
                         lines.append(f"    {name(i.out)} = {i.name}({', '.join(name(v) for v in i.ins)})")
         return "\n".join(lines)
@@ -211,6 +260,7 @@ class _Binder:
 
     def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice) -> None:
         self.buffers = buffers
+        self.lane = self.shift = 0
         self.device = device
         self.arena = device.arena(program.scratch)
         self.steps: list[Step] = []
@@ -219,8 +269,6 @@ class _Binder:
             for layout in layouts:
                 if isinstance(layout, Pad):
                     self._pad(layout)
-                elif isinstance(layout, Product):
-                    self._product(layout)
                 else:
                     self._loop(layout)
 
@@ -248,7 +296,7 @@ class _Binder:
                     shape.append(extent[s] if lo_hi is None else lo_hi[1] - lo_hi[0])
                 else:
                     shape.append(1)
-            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register)
+            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register + (self.shift if v.size != -1 else 0))
             return temp
         if kind == "param":
             if -1 in steps:
@@ -274,39 +322,58 @@ class _Binder:
         return np.ndarray(shape, v.dtype, memory, offset, strides)
 
     def _loop(self, layout: _LoopLayout) -> None:
-        steps = self.steps
         made: dict[Any, Array] = {}
-        cut = layout.cut
+        for i, once in zip(layout.loop.instrs, layout.once, strict=True):
+            if once:
+                self.steps.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
+        product = None if layout.product is None else self._operands(layout.product)
+        count, blocks = layout.lanes, layout.blocks
+        shares: list[list[Step]] = []
+        outer = self.steps
+        for lane in range(count):
+            self.steps = []
+            self.lane, self.shift = lane, lane * (layout.end - layout.start)
+            use_lane(lane)
+            for block in blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]:
+                if product is not None:
+                    self._product_block(product, block)
+                self._block(layout, block, made)
+            shares.append(self.steps)
+        self.steps = outer
+        self.lane = self.shift = 0
+        use_lane(0)
+        if count > 1:
+            outer.append((self.device.lanes.run, (shares,)))
+        else:
+            outer.extend(shares[0])
 
-        def array(v: Value, block: dict[int, tuple[int, int]]) -> Array:
+    def _block(self, layout: _LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
+        steps, cut = self.steps, layout.cut
+
+        def array(v: Value) -> Array:
             touched = v.mask & cut
-            if not touched:
-                key: Any = id(v)
-            elif v.root.kind == "temp":
-                key = (id(v), *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
-            else:
+            if v.root.kind == "temp":
+                key: Any = (id(v), self.lane, *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
+            elif touched:
                 key = (id(v), *[lo for s, (lo, _) in block.items() if touched >> s & 1])
+            else:
+                key = id(v)
             found = made.get(key)
             if found is None:
                 found = made[key] = self._array(v, block)
             return found
 
-        instrs = layout.loop.instrs
-        for i, once in zip(instrs, layout.once, strict=True):
-            if once:
-                steps.extend(i.build([array(v, {}) for v in i.ins], array(i.out, {})))
-        for block in layout.blocks:
-            for n, i in enumerate(instrs):
-                if layout.once[n]:
-                    continue
-                ins = [array(v, block) for v in i.ins]
-                out = array(i.out, block)
-                if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
-                    part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
-                    steps.extend(i.build(ins, part))
-                    steps.append((partial(i.fold, out=out), (out, part)))
-                else:
-                    steps.extend(i.build(ins, out))
+        for n, i in enumerate(layout.loop.instrs):
+            if layout.once[n]:
+                continue
+            ins = [array(v) for v in i.ins]
+            out = array(i.out)
+            if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
+                part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
+                steps.extend(i.build(ins, part))
+                steps.append((partial(i.fold, out=out), (out, part)))
+            else:
+                steps.extend(i.build(ins, out))
 
     def _pad(self, p: Pad) -> None:
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.arena, p.out.register)
@@ -324,10 +391,27 @@ class _Binder:
             self.steps.append((np.copyto, (inside, view(p.source, self.buffers[p.source.ref], 0))))
 
     # -- products
-    def _product(self, p: Product) -> None:
+    def _operands(self, p: Product) -> _Operands | None:
+        """The product's arrays; None when it had to be computed at once."""
         at = {s: i for i, s in enumerate(self.plan.order)}
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
-        self._multiply(a, b, c, *[[at[s] for s in g] for g in (p.batch, p.m, p.n, p.k)])
+        batch, m, n, k = ([at[s] for s in g] for g in (p.batch, p.m, p.n, p.k))
+        copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
+        if max(a.nbytes * copy_a, b.nbytes * copy_b) > _PIECE:
+            self._multiply(a, b, c, batch, m, n, k)
+            return None
+        if copy_a:
+            a = self._copied(0, a, [*batch, *m, *k])
+        if copy_b:
+            b = self._copied(1, b, [*batch, *k, *n])
+        return a, b, c, batch, m, n, k
+
+    def _product_block(self, product: _Operands, block: dict[int, tuple[int, int]]) -> None:
+        a, b, c, batch, m, n, k = product
+        for axis, s in enumerate(self.plan.order):
+            if s in block:
+                a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
+        self._single(a, b, c, batch, m, n, k)
 
     def _multiply(
         self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]
@@ -346,7 +430,11 @@ class _Binder:
                 for lo in range(0, length, width):
                     sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
                     if axis in k and lo:
-                        part = self.device.workspace(2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
+                        part = (
+                            self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes]
+                            .view(c.dtype)
+                            .reshape(c.shape)
+                        )
                         self._single(sa, sb, part, batch, m, n, k)
                         self.steps.append((np.add, (c, part, c)))
                     else:
@@ -369,7 +457,7 @@ class _Binder:
         assert a3 is not None
         assert b3 is not None
         if c3 is None or not _matrix(c3):
-            target = self.device.workspace(2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
+            target = self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
             groups = [[i] for i in (*batch, *outer_m, *outer_n)]
@@ -386,7 +474,7 @@ class _Binder:
 
     def _copied(self, number: int, x: Array, axes: list[int]) -> Array:
         """`x` copied so that `axes` are contiguous, in that order."""
-        memory = self.device.workspace(number, x.nbytes)
+        memory = self.device.workspace(3 * self.lane + number, x.nbytes)
         shape = x.shape
         strides, step = [0] * x.ndim, x.itemsize
         for axis in reversed(axes):
@@ -456,19 +544,20 @@ class _Bound:
 class CpuBatch(Batch):
     """Flat calls, replayed in order."""
 
-    def __init__(self, bound: list[_Bound]) -> None:
+    def __init__(self, bound: list[_Bound], lanes: int) -> None:
         self._bound = bound
+        self._alone = lanes > 1
         self._steps = list(itertools.chain.from_iterable(b.steps for b in bound))
 
     def run(self) -> None:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), one_blas_thread() if self._alone else nullcontext():
             for f, args in self._steps:
                 f(*args)
 
     def profile(self) -> list[tuple[str, float]]:
         out = []
         clock = time.perf_counter
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), one_blas_thread() if self._alone else nullcontext():
             for b in self._bound:
                 start = clock()
                 for f, args in b.steps:
@@ -497,6 +586,8 @@ class CpuDevice(Device):
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arena = _aligned(1 << 20)
         self._workspaces: dict[int, Array] = {}
+        # without a say over BLAS's threads, lanes and BLAS would fight over the cores
+        self.lanes = Lanes(None if blas_obeys() else 1)
 
     # -- memory
     def alloc(self, size: int, dtype: DType) -> Array:
@@ -540,7 +631,7 @@ class CpuDevice(Device):
                 self._forget(key, bound, id(buffer))
 
     def _forget(self, key: tuple[int, ...], bound: _Bound, but: int) -> None:
-        for b in bound.buffers:
+        for b in {id(b): b for b in bound.buffers}.values():
             users = self._users.get(id(b))
             if users is not None and id(b) != but:
                 users.remove(key)
@@ -553,11 +644,11 @@ class CpuDevice(Device):
         if found is None:
             while len(self._programs) >= self._PROGRAMS:
                 del self._programs[next(iter(self._programs))]
-            found = self._programs[sink] = CpuProgram(sink, name_of(sink))
+            found = self._programs[sink] = CpuProgram(sink, name_of(sink), self.lanes.count)
         return found
 
     def prepare(self, calls: Sequence[Call]) -> CpuBatch:
-        return CpuBatch([self._bind(program, buffers) for program, buffers in calls])
+        return CpuBatch([self._bind(program, buffers) for program, buffers in calls], self.lanes.count)
 
     def _bind(self, program: Program, buffers: Sequence[Array]) -> _Bound:
         assert isinstance(program, CpuProgram)

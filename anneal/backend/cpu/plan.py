@@ -29,7 +29,7 @@ from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.device import numpy_dtype
 from anneal.uop import DType, Op, UOp, const, toposort
 
-__all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "identity", "make_plan"]
+__all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "identity", "make_plan", "regroup", "use_lane"]
 
 # Elements of one block: temporaries of this size stay in the second-level cache.
 BLOCK = 32_768
@@ -1166,11 +1166,19 @@ def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[An
     return steps
 
 
-_SCRATCH: list[Array] = [np.empty(1 << 16, np.uint8)]
+# One per lane: lanes run at the same time, the kernels of one lane one after another.
+_SCRATCH: dict[int, Array] = {}
+_LANE = [0]
+
+
+def use_lane(lane: int) -> None:
+    """Calls built from here on run in this lane."""
+    _LANE[0] = lane
 
 
 def _scratch(nbytes: int) -> Array:
-    """Scratch for the steps of one instruction: all kernels share it, for they run one after another."""
-    if _SCRATCH[0].nbytes < nbytes:
-        _SCRATCH[0] = np.empty(nbytes, np.uint8)
-    return _SCRATCH[0]
+    """Scratch for the steps of one instruction."""
+    found = _SCRATCH.get(_LANE[0])
+    if found is None or found.nbytes < nbytes:
+        found = _SCRATCH[_LANE[0]] = np.empty(max(nbytes, 1 << 16), np.uint8)
+    return found

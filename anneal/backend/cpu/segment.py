@@ -78,6 +78,10 @@ def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
         src = tuple([new[s] for s in u.src])
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
             new[u] = UOp(Op.LOAD, u.dtype, src[:2]) if src[2].arg else const(u.dtype, 0)
+        elif u.op is Op.ADD and src[0].is_const and src[0].arg == 0:
+            new[u] = src[1]
+        elif u.op is Op.ADD and src[1].is_const and src[1].arg == 0:
+            new[u] = src[0]
         else:
             new[u] = u.replace(src=src)
     return new[order[-1]]

@@ -1,0 +1,134 @@
+"""Lanes: worker threads that run shares of one loop. NumPy and BLAS release the interpreter lock while they compute.
+
+While lanes run, BLAS itself uses one thread, where it can be told to: its own threads and ours would fight over the
+cores, and a product split by rows together with its epilogue needs one meeting point instead of two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anneal.backend.cpu.ops import Step
+
+__all__ = ["Lanes", "blas_obeys", "one_blas_thread"]
+
+# More threads than this only queue for the interpreter lock.
+_MOST = 4
+
+
+class _Worker:
+    """One thread, asleep until it is given steps."""
+
+    __slots__ = ("done", "error", "go", "steps")
+
+    def __init__(self) -> None:
+        self.go, self.done = threading.Lock(), threading.Lock()
+        self.go.acquire()
+        self.done.acquire()
+        self.steps: list[Step] = []
+        self.error: BaseException | None = None
+        threading.Thread(target=self._serve, name="anneal-cpu-lane", daemon=True).start()
+
+    def _serve(self) -> None:
+        with np.errstate(all="ignore"):
+            while True:
+                self.go.acquire()
+                try:
+                    for f, args in self.steps:
+                        f(*args)
+                except BaseException as e:
+                    self.error = e
+                self.done.release()
+
+
+class Lanes:
+    """`count` lanes, the caller's thread among them; threads start on first use."""
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = max(1, min(_MOST, _cores() if count is None else count))
+        self._workers: list[_Worker] = []
+        if hasattr(os, "register_at_fork"):
+            # threads do not survive a fork
+            os.register_at_fork(after_in_child=self._workers.clear)
+
+    def run(self, shares: list[list[Step]]) -> None:
+        """Run each share in a lane of its own and wait for all of them."""
+        while len(self._workers) < len(shares) - 1:
+            self._workers.append(_Worker())
+        busy = self._workers[: len(shares) - 1]
+        for worker, steps in zip(busy, shares[1:], strict=True):
+            worker.steps = steps
+            worker.go.release()
+        try:
+            for f, args in shares[0]:
+                f(*args)
+        finally:
+            for worker in busy:
+                worker.done.acquire()
+        for worker in busy:
+            if worker.error is not None:
+                error, worker.error = worker.error, None
+                raise error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Blas:
+    """OpenBLAS's own thread count, in the library that NumPy's wheels bring along."""
+
+    def __init__(self) -> None:
+        self.get: Any = None
+        self.set: Any = None
+        package = Path(np.__file__).parent
+        folders = (package.parent / "numpy.libs", package / ".dylibs")
+        for path in (p for folder in folders if folder.is_dir() for p in sorted(folder.iterdir())):
+            if "openblas" in path.name and self._open(path):
+                return
+
+    def _open(self, path: Path) -> bool:
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError:
+            return False
+        for prefix, suffix in (("scipy_", "64_"), ("scipy_", ""), ("", "64_"), ("", "")):
+            name = f"{prefix}openblas_set_num_threads{suffix}"
+            if hasattr(library, name):
+                self.set = getattr(library, name)
+                self.get = getattr(library, f"{prefix}openblas_get_num_threads{suffix}")
+                return True
+        return False
+
+
+_BLAS: list[_Blas] = []
+
+
+def blas_obeys() -> bool:
+    """True when BLAS's thread count can be set."""
+    if not _BLAS:
+        _BLAS.append(_Blas())
+    return _BLAS[0].set is not None
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """BLAS on one thread inside the block, as before afterwards; does nothing when BLAS cannot be told."""
+    if not blas_obeys():
+        yield
+        return
+    blas = _BLAS[0]
+    before = blas.get()
+    blas.set(1)
+    try:
+        yield
+    finally:
+        blas.set(before)
