@@ -41,10 +41,12 @@ class Linear(Module):
     (4, 2)
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, weight: Tensor | None = None) -> None:
+        """`weight` (out_features, in_features) is shared if given, and the bias zero then; torch's start otherwise."""
         self.in_features, self.out_features = in_features, out_features
-        self.weight = init.kaiming_uniform((out_features, in_features))
-        self.bias = init.uniform((out_features,), 1 / math.sqrt(max(1, in_features))) if bias else None
+        self.weight = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
+        bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
+        self.bias = init.uniform((out_features,), bound) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
@@ -60,9 +62,12 @@ class Embedding(Module):
     (1, 3, 4)
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, weight: Tensor | None = None
+    ) -> None:
+        """`weight` is shared if given; it starts normal with deviation 1 otherwise."""
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = init.normal((num_embeddings, embedding_dim))
+        self.weight = init.normal((num_embeddings, embedding_dim)) if weight is None else weight
 
     def forward(self, index: Tensor) -> Tensor:
         return F.embedding(index, self.weight, self.padding_idx)

@@ -159,9 +159,18 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Let every parameter train, or (False) freeze it: a frozen one is a buffer until it is let loose again by name."""
-        for t in self.parameters():
-            t.requires_grad_(requires_grad)
+        """Freeze every parameter (False): it counts as a buffer until `requires_grad_(True)` lets it train again."""
+        for m in self.modules():
+            mine = [v for v in vars(m).values() if isinstance(v, Tensor)]
+            frozen: list[Tensor] = vars(m).setdefault("_frozen", [])
+            if requires_grad:
+                for t in frozen:
+                    t.requires_grad_()
+                frozen.clear()
+            else:
+                frozen += [t for t in mine if t.requires_grad]
+                for t in mine:
+                    t.requires_grad_(False)
         return self
 
     def zero_grad(self) -> None:

@@ -29,19 +29,30 @@ class GPTConfig:
     tie_weights: bool = True
 
 
+STD = 0.02
+
+
+def _linear(n_in: int, n_out: int, bias: bool, std: float = STD) -> Linear:
+    return Linear(n_in, n_out, bias, weight=init.normal((n_out, n_in), std))
+
+
 class CausalSelfAttention(Module):
     """Each position attends to itself and those before it: (batch, time, n_embd) to the same.
+
+    Weights start normal with deviation 0.02, those of the last layer with `residual_std`; biases zero.
 
     >>> CausalSelfAttention(8, 2)(Tensor.ones(1, 5, 8)).shape
     (1, 5, 8)
     """
 
-    def __init__(self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
+    ) -> None:
         if n_embd % n_head:
             raise ShapeError(f"CausalSelfAttention: {n_head} heads do not divide a width of {n_embd}")
         self.n_head, self.dropout = n_head, dropout
-        self.c_attn = Linear(n_embd, 3 * n_embd, bias)
-        self.c_proj = Linear(n_embd, n_embd, bias)
+        self.c_attn = _linear(n_embd, 3 * n_embd, bias)
+        self.c_proj = _linear(n_embd, n_embd, bias, residual_std)
 
     def forward(self, x: Tensor) -> Tensor:
         b, t, c = x.shape
@@ -55,10 +66,10 @@ class CausalSelfAttention(Module):
 class MLP(Module):
     """Two linear layers with gelu (tanh form) between: n_embd to 4*n_embd and back."""
 
-    def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD) -> None:
         self.dropout = dropout
-        self.c_fc = Linear(n_embd, 4 * n_embd, bias)
-        self.c_proj = Linear(4 * n_embd, n_embd, bias)
+        self.c_fc = _linear(n_embd, 4 * n_embd, bias)
+        self.c_proj = _linear(4 * n_embd, n_embd, bias, residual_std)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.c_proj(self.c_fc(x).gelu("tanh"))
@@ -68,11 +79,13 @@ class MLP(Module):
 class Block(Module):
     """`x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`."""
 
-    def __init__(self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
+    ) -> None:
         self.ln_1 = LayerNorm(n_embd, bias=bias)
-        self.attn = CausalSelfAttention(n_embd, n_head, bias, dropout)
+        self.attn = CausalSelfAttention(n_embd, n_head, bias, dropout, residual_std)
         self.ln_2 = LayerNorm(n_embd, bias=bias)
-        self.mlp = MLP(n_embd, bias, dropout)
+        self.mlp = MLP(n_embd, bias, dropout, residual_std)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
@@ -105,28 +118,19 @@ class GPT(Module):
         tie_weights: bool = True,
     ) -> None:
         self.config = GPTConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout, bias, tie_weights)
-        self.wte = Embedding(vocab_size, n_embd)
-        self.wpe = Embedding(block_size, n_embd)
+        self.wte = Embedding(vocab_size, n_embd, weight=init.normal((vocab_size, n_embd), STD))
+        self.wpe = Embedding(block_size, n_embd, weight=init.normal((block_size, n_embd), STD))
         self.drop = Dropout(dropout)
-        self.h = [Block(n_embd, n_head, bias, dropout) for _ in range(n_layer)]
+        residual = STD / math.sqrt(2 * n_layer)
+        self.h = [Block(n_embd, n_head, bias, dropout, residual) for _ in range(n_layer)]
         self.ln_f = LayerNorm(n_embd, bias=bias)
-        self.lm_head = Linear(n_embd, vocab_size, bias=False)
-        self._initialise()
+        head = self.wte.weight if tie_weights else init.normal((vocab_size, n_embd), STD)
+        self.lm_head = Linear(n_embd, vocab_size, bias=False, weight=head)
 
     @classmethod
     def from_config(cls, config: GPTConfig) -> GPT:
         """The model of a configuration."""
         return cls(**vars(config))
-
-    def _initialise(self) -> None:
-        residual = 0.02 / math.sqrt(2 * self.config.n_layer)
-        for name, m in self.named_modules():
-            if isinstance(m, (Linear, Embedding)):
-                m.weight = init.normal(m.weight.shape, residual if name.endswith("c_proj") else 0.02)
-            if isinstance(m, Linear) and m.bias is not None:
-                m.bias = init.constant(m.bias.shape, 0.0)
-        if self.config.tie_weights:
-            self.lm_head.weight = self.wte.weight
 
     def forward(self, index: Tensor) -> Tensor:
         """Logits (batch, time, vocab_size) of the token after each position; index is int, (batch, time).

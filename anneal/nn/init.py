@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, default_device
+from anneal.tensor._base import wrap_array
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "uniform", "xavier_normal", "xavier_uniform"]
@@ -19,7 +20,11 @@ Shape = tuple[int, ...]
 
 
 def _parameter(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Tensor:
-    return Tensor(array, requires_grad=True)
+    # The array is fresh, so it needs no copy.
+    device = default_device()
+    t = Tensor._fresh(wrap_array(array, device), device, requires_grad=True)
+    t._own()
+    return t
 
 
 def constant(shape: Shape, value: float) -> Tensor:

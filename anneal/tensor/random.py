@@ -330,9 +330,8 @@ def multinomial(
 
 
 def host_generator(generator: Generator | None = None) -> np.random.Generator:
-    """A NumPy generator (Philox) keyed by the next call: for large host-made arrays such as initial weights."""
-    seed, call = (generator or default_generator).next_key()
-    return np.random.Generator(np.random.Philox(key=(seed << 32) | call))
+    """A NumPy generator seeded by the next call's key: for large host-made arrays such as initial weights."""
+    return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
 
 
 def host_normal(shape: tuple[int, ...], std: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:

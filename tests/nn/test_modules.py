@@ -95,6 +95,16 @@ def test_gradients_reach_parameters_and_are_forgotten() -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
+def test_freezing_and_letting_loose() -> None:
+    net = Net()
+    names = [n for n, _ in net.named_parameters()]
+    net.requires_grad_(False)
+    assert net.parameters() == []
+    assert set(names) <= {n for n, _ in net.named_buffers()}
+    net.requires_grad_()
+    assert [n for n, _ in net.named_parameters()] == names
+
+
 def test_a_module_list_names_its_modules_by_number() -> None:
     layers = nn.ModuleList([nn.Linear(1, 2)]).append(nn.ReLU())
     assert len(layers) == 2
