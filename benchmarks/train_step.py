@@ -4,7 +4,9 @@
 
 Each contestant lives in a process of its own, with its default number of threads, warmed up before the first round;
 then rounds go A, B, A, B, ... so that whatever else the machine does falls on all of them alike. `median_ms` is over all
-steps of all rounds, every step waited for; `pipelined_ms` waits only at the end of a round.
+steps of all rounds, every step waited for; `pipelined_ms` waits only at the end of a round; `cpu_ms` is processor time a
+step, over all threads. On a machine that others use too, `--cores 1` and `cpu_ms` say most: a peer whose threads spin at
+barriers can look tens of times slower than it is.
 
 Peers: torch (eager), torch-compile, torch-graphs (with CUDA graphs), jax, tinygrad. With `--device webgpu` PyTorch uses
 CUDA where it has it, JAX and tinygrad whatever they choose by themselves.
@@ -13,6 +15,7 @@ CUDA where it has it, JAX and tinygrad whatever they choose by themselves.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from typing import Any
@@ -54,15 +57,24 @@ def work(who: str, size: h.Config, device: str) -> None:
 
     def round_(steps: int) -> dict[str, Any]:
         h.warm(step, step.wait)
+        spent = time.process_time()
         times = h.timed_steps(step, step.wait, steps)
-        return {"ms": times, "pipelined_ms": h.pipelined_step(step, step.wait, steps), "loss": step.last_loss()}
+        spent = (time.process_time() - spent) * 1e3 / steps
+        return {
+            "ms": times,
+            "cpu_ms": spent,
+            "pipelined_ms": h.pipelined_step(step, step.wait, steps),
+            "loss": step.last_loss(),
+        }
 
     h.serve({"first_s": first, "first_loss": first_loss, **step.about}, round_)
 
 
-def compare(config: str, layers: int | None, device: str, peers: list[str], steps: int, rounds: int) -> dict[str, Any]:
+def compare(args: argparse.Namespace, peers: list[str]) -> dict[str, Any]:
+    config, layers, device, steps, rounds = args.config, args.layers, args.device, args.steps, args.rounds
     names = ["anneal", *peers]
     extra = ["--device", device, "--config", config] + (["--layers", str(layers)] if layers else [])
+    extra += ["--cores", str(args.cores)] if args.cores else []
     env = {"DEV": "CPU"} if device == "cpu" else {}
     workers = {n: h.Worker("benchmarks.train_step", "--child", n, *extra, env=env) for n in names}
     answers: dict[str, list[dict[str, Any]]] = {n: [] for n in names}
@@ -75,6 +87,7 @@ def compare(config: str, layers: int | None, device: str, peers: list[str], step
         **h.describe(config, h.CONFIGS[config].deeper(layers)),
         "machine": h.machine(),
         "rounds": rounds,
+        "cores_used": args.cores or "all",
         "results": {},
     }
     for n in names:
@@ -84,11 +97,13 @@ def compare(config: str, layers: int | None, device: str, peers: list[str], step
             "median_ms": statistics.median(times),
             "min_ms": min(times),
             "pipelined_ms": statistics.median([a["pipelined_ms"] for a in answers[n]]),
+            "cpu_ms": statistics.median([a["cpu_ms"] for a in answers[n]]),
             "round_medians_ms": [statistics.median(a["ms"]) for a in answers[n]],
             "loss": answers[n][-1]["loss"],
         }
     mine = result["results"]["anneal"]["median_ms"]
     result["ratio"] = {n: mine / result["results"][n]["median_ms"] for n in peers}
+    result["cpu_ratio"] = {n: result["results"]["anneal"]["cpu_ms"] / result["results"][n]["cpu_ms"] for n in peers}
     return result
 
 
@@ -99,6 +114,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
             "median ms": r["median_ms"],
             "min ms": r["min_ms"],
             "pipelined ms": r["pipelined_ms"],
+            "cpu ms": r["cpu_ms"],
             "first s": r["first_s"],
             "ours / theirs": result["ratio"].get(n, 1.0),
             "device": r["device"],
@@ -117,10 +133,13 @@ def main() -> None:
     parser.add_argument("--peers", default="", help=f"a list of {', '.join(PEERS)}")
     parser.add_argument("--steps", type=int, default=30, help="timed steps of each (default 30)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each (default 5)")
+    parser.add_argument("--cores", type=int, help="bind every contestant to this many cores (Linux)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", *PEERS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
+        if args.cores:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
         work(args.child, h.CONFIGS[args.config].deeper(args.layers), args.device)
         return
     peers = [p for p in args.peers.split(",") if p]
@@ -128,7 +147,7 @@ def main() -> None:
         parser.error(f"unknown peer {unknown[0]!r}; known: {', '.join(PEERS)}")
     if min(args.steps, args.rounds) < 1:
         parser.error("--steps and --rounds take a number from 1 up")
-    result = compare(args.config, args.layers, args.device, peers, args.steps, args.rounds)
+    result = compare(args, peers)
     h.report(result, rows(result), args.json)
 
 

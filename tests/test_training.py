@@ -86,8 +86,11 @@ def test_the_second_step_finds_the_plan_of_the_first() -> None:
 
 def test_memory_is_flat() -> None:
     report = cold("benchmarks.memory", "--steps", "300", "--calls", "2000", "--json")
-    for name, r in report["results"].items():
-        assert r["growth"] < 0.05, f"{name}: {r}"
+    results = report["results"]
+    assert results["training"]["growth"] < 0.05, results
+    assert results["realize"]["growth"] < 0.05, results
+    # every call another program: the caches fill up to their bounds
+    assert results["realize, new program each"]["after_mib"] < results["realize"]["after_mib"] + 40, results
 
 
 def test_the_memory_benchmark_sees_growth() -> None:
