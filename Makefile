@@ -17,15 +17,15 @@ help: ## say what there is
 train: $(VENV)/train.stamp ## train the Shakespeare model; ARGS go to `anneal train nanogpt`
 	$(BIN)/anneal train nanogpt $(ARGS)
 
-test: check ## run every check, then the tests; ARGS go to pytest
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(ARGS)
+test: $(VENV)/test.stamp ## run every check, then the tests; ARGS go to pytest
+	@failed=0; $(MAKE) --no-print-directory check || failed=1; \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(ARGS) || failed=1; exit $$failed
 
-check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m anneal.rewrite.generate --check
+check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files; all of them, whatever fails
+	@failed=0; \
+	for tool in "ruff check ." "ruff format --check ." "mypy" "lint-imports" "python -m anneal.rewrite.generate --check"; do \
+	  echo "+ $$tool"; $(BIN)/$$tool || failed=1; \
+	done; exit $$failed
 
 format: $(VENV)/test.stamp ## let ruff rewrite the files
 	$(BIN)/ruff check --fix .

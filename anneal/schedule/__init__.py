@@ -2,7 +2,19 @@
 
 from anneal.schedule.donate import donate
 from anneal.schedule.fusion import Policy
-from anneal.schedule.plan import PASSES, Call, Kernel, Pass, Plan, Schedule, clear_cache, graph, name_of, plan_for, run_passes
+from anneal.schedule.plan import (
+    PASSES,
+    Call,
+    Kernel,
+    Pass,
+    Plan,
+    Schedule,
+    clear_cache,
+    graph,
+    name_of,
+    plan_for,
+    run_passes,
+)
 
 __all__ = [
     "PASSES",

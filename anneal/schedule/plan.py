@@ -17,7 +17,19 @@ from anneal.schedule.memory import assign_temporaries
 from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
 from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
 
-__all__ = ["PASSES", "Call", "Kernel", "Pass", "Plan", "Schedule", "clear_cache", "name_of", "parametrise", "plan_for", "run_passes"]
+__all__ = [
+    "PASSES",
+    "Call",
+    "Kernel",
+    "Pass",
+    "Plan",
+    "Schedule",
+    "clear_cache",
+    "name_of",
+    "parametrise",
+    "plan_for",
+    "run_passes",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,7 +80,11 @@ def rangeify(cut: UOp) -> UOp:
     lower = _Lower(ranges)
     for slot, root in enumerate(roots):
         param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
-        index = whole if root.shape == shape else tuple([i if s != 1 else _int(0) for i, s in zip(whole, root.shape, strict=True)])
+        index = (
+            whole
+            if root.shape == shape
+            else tuple([i if s != 1 else _int(0) for i, s in zip(whole, root.shape, strict=True)])
+        )
         position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])

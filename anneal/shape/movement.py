@@ -114,7 +114,9 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     if op is Op.SHRINK:
         return tuple([i + b if b else i for i, (b, _) in zip(index, arg, strict=True)]), None
     if op is Op.FLIP:
-        return tuple([_int(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]), None
+        return tuple(
+            [_int(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]
+        ), None
     assert op is Op.PAD, op
     gate: UOp | None = None
     moved: list[UOp] = []

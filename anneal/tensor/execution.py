@@ -14,7 +14,18 @@ from anneal.uop import Op, UOp, arena
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["Execution", "execute", "is_realized", "own", "plan_of", "policy_for", "realize", "realize_uops", "storage_of", "tracing"]
+__all__ = [
+    "Execution",
+    "execute",
+    "is_realized",
+    "own",
+    "plan_of",
+    "policy_for",
+    "realize",
+    "realize_uops",
+    "storage_of",
+    "tracing",
+]
 
 # Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
 Observer = Callable[[Plan, list[Storage], list[Storage]], None]
@@ -165,7 +176,9 @@ def _tidy() -> None:
     global _allocated_at_sweep
     a = arena()
     grown = len(a) - a.live
-    if grown > max(_SWEEP_NODES, a.live // 2) or (Storage.allocated - _allocated_at_sweep > _SWEEP_BYTES and grown > 256):
+    if grown > max(_SWEEP_NODES, a.live // 2) or (
+        Storage.allocated - _allocated_at_sweep > _SWEEP_BYTES and grown > 256
+    ):
         a.sweep()
         _allocated_at_sweep = Storage.allocated
 

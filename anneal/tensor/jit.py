@@ -255,7 +255,8 @@ class _Captured:
                     self.copies.append((s, aside))
             self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out))
         copies = [
-            (self.device.compile(_copy_kernel(to.size, to.dtype)), [to.ensure(), frm.ensure()]) for to, frm in self.copies
+            (self.device.compile(_copy_kernel(to.size, to.dtype)), [to.ensure(), frm.ensure()])
+            for to, frm in self.copies
         ]
         self.copy_batch = self.device.prepare(copies) if copies else None
 
