@@ -265,7 +265,7 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> li
     # producers into a reader
     gone: set[int] = set()
     for g in reversed(groups):
-        if g.opaque or (g.reduces and not policy.row_fusion):
+        if id(g) in gone or g.opaque or (g.reduces and not policy.row_fusion):
             continue
         for i in list(g.inputs):
             p = owner.get(i)
