@@ -35,7 +35,7 @@ from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
 from anneal.tensor._base import assignment_epoch, leaves
-from anneal.uop import DType, Op, UOp, arena, const, dtypes
+from anneal.uop import DType, Op, UOp, arena, const, dtypes, toposort
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -381,7 +381,8 @@ class Jit(Generic[P, R]):
             return captured.replay(storages)  # type: ignore[no-any-return]
         # what the function reads is computed first: a pending assignment is no part of the function
         _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
-        before = {id(t): t.grad for t in leaves()}
+        before = {id(t): t.grad for t in leaves() if t.grad is not None}
+        _realize.realize(list(before.values()))
         with _recording() as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
@@ -389,10 +390,12 @@ class Jit(Generic[P, R]):
             if results:
                 _realize.realize(results)
             _settle(record)
+        used = {id(s) for _, inputs, _ in record.runs for s in inputs}
         for leaf in leaves():
             old = before.get(id(leaf))
             if leaf.grad is not None and leaf.grad is not old:
-                if old is not None:
+                shown = None if old is None else _realize.storage_of(old.uop)
+                if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((leaf.grad.uop,)))):
                     raise JitError(
                         f"a jit function added to the gradient of a tensor of shape {leaf.shape} from outside; take the "
                         "gradient and use it inside one function, and start with zero_grad()"
