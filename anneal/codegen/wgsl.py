@@ -62,6 +62,8 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.NOT, "int"): "(~{0})",
     (Op.NOT, "uint"): "(~{0})",
     (Op.NEG, "bool"): "{0}",
+    # Unsigned, which wraps: NVIDIA's compiler turns max(int min, -x) into -min(int min, x), as if nothing could.
+    (Op.NEG, "int"): "i32(0u - u32({0}))",
     (Op.XOR, "bool"): "({0} != {1})",
     (Op.ABS, "bool"): "{0}",
     (Op.SIGN, "bool"): "{0}",
