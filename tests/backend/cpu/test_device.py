@@ -1,0 +1,284 @@
+"""Memory, pooling, batches, lanes and the choice of a device."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from anneal import settings
+from anneal.backend import Storage, get_device
+from anneal.backend import device as device_module
+from anneal.backend.cpu import executor
+from anneal.backend.cpu.executor import CpuDevice
+from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
+from anneal.backend.cpu.lanes import Lanes, one_blas_thread
+from anneal.backend.device import BufferPool
+from anneal.errors import CompilerError, DeviceError
+from anneal.uop import Op, UOp, dtypes
+from tests.backend.cpu.kernels import F32, I32, kernel, load, loop, over, param, reduce, store
+
+
+def doubling(n: int) -> UOp:
+    i = loop(0, n)
+    return kernel(store(param(0, n), i, load(param(1, n), i) * 2.0))
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+def test_data_comes_back_as_it_went_up() -> None:
+    device = get_device("cpu")
+    for dtype in (F32, I32, dtypes.bool_, dtypes.float16):
+        buffer = device.alloc(6, dtype)
+        sent = np.arange(6).reshape(2, 3).astype(buffer.dtype)
+        device.upload(buffer, sent)
+        got = device.download(buffer, 6, dtype)
+        np.testing.assert_array_equal(got, sent.reshape(-1))
+        got[0] = 1
+        assert device.download(buffer, 6, dtype)[0] == 0
+        device.free(buffer)
+
+
+def test_buffers_are_aligned_for_vectors() -> None:
+    assert get_device("cpu").alloc(3, F32).ctypes.data % 64 == 0
+
+
+def test_a_storage_gives_its_buffer_back() -> None:
+    device = get_device("cpu")
+    storage = Storage(1234, F32, "cpu", np.ones(1234, np.float32))
+    buffer = storage.ensure()
+    assert storage.host is None
+    assert buffer.sum() == 1234
+    del storage
+    gc.collect()
+    assert device.alloc(1234, F32) is buffer
+
+
+def test_storages_differ_though_their_fields_agree() -> None:
+    a, b = Storage(3, F32, "cpu"), Storage(3, F32, "cpu")
+    assert a != b
+    assert repr(a) == repr(b) == "Storage(3, float32, 'cpu')"
+
+
+def test_ten_thousand_small_buffers_leave_little_behind() -> None:
+    device = CpuDevice()
+    for n in range(10_000):
+        device.free(device.alloc(n % 97 + 1, F32))
+    assert device.__dict__["_pool"].held < 100_000
+
+
+def test_a_pool_drops_what_was_unused_longest() -> None:
+    gone: list[str] = []
+    pool = BufferPool(1100, gone.append)
+    for name in "abc":
+        pool.give(name, 100, name)
+    assert gone == []
+    pool.take("a")
+    pool.give("a", 100, "a")
+    pool.give("d", 100, "d")
+    assert gone == ["b"]
+    pool.clear()
+    assert sorted(gone) == ["a", "b", "c", "d"]
+    assert pool.held == 0
+
+
+def test_bindings_do_not_keep_buffers_that_the_pool_dropped() -> None:
+    device = CpuDevice()
+    device.__dict__["_pool"].budget = 1000
+    program = device.compile(doubling(100))
+    buffers = [device.alloc(100, F32) for _ in range(2)]
+    refs = [weakref.ref(b) for b in buffers]
+    device.prepare([(program, buffers)]).run()
+    while buffers:
+        device.free(buffers.pop())
+    device.free(device.alloc(220, F32))
+    gc.collect()
+    assert [r() for r in refs] == [None, None]
+    assert not device.__dict__["_bindings"]
+    assert not device.__dict__["_users"]
+
+
+def test_bindings_are_bounded_and_one_buffer_may_serve_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CpuDevice, "_BINDINGS", 5)
+    device = CpuDevice()
+    program = device.compile(doubling(4))
+    buffers = [np.zeros(4, np.float32) for _ in range(20)]
+    for b in buffers:
+        device.prepare([(program, [b, b])]).run()
+    assert len(device.__dict__["_bindings"]) == len(device.__dict__["_users"]) == 5
+
+
+# -- batches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_replays_in_order_and_sees_new_data() -> None:
+    device = get_device("cpu")
+    program = device.compile(doubling(3))
+    a, b, c = (np.zeros(3, np.float32) for _ in range(3))
+    batch = device.prepare([(program, [b, a]), (program, [c, b])])
+    for value in (1.0, 5.0):
+        a[:] = value
+        batch.run()
+        assert c.tolist() == [4 * value] * 3
+    timings = batch.profile()
+    assert [name for name, _ in timings] == [program.name] * 2
+    assert all(seconds > 0 for _, seconds in timings)
+
+
+def test_programs_and_bindings_are_made_once() -> None:
+    device = get_device("cpu")
+    program = device.compile(doubling(3))
+    assert device.compile(doubling(3)) is program
+    a, b = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    first, second = (device.prepare([(program, [b, a])]).__dict__["_bound"][0] for _ in range(2))
+    assert first is second
+
+
+def test_the_source_of_a_program_reads_as_steps() -> None:
+    i, j, k = loop(0, 4), loop(1, 5), over(2, 6)
+    value = reduce(Op.ADD, load(param(1, 24), i * 6 + k) * load(param(2, 30), k * 5 + j), k)
+    source = get_device("cpu").compile(kernel(store(param(0, 20), i * 5 + j, value + load(param(3, 5), j)))).source
+    assert source.splitlines()[2:] == [
+        "for 1 blocks in 1 lanes:",
+        "    p0[1*s1+5*s0] = p1[6*s0+1*s2] @ p2[5*s2+1*s1]",
+        "    p0[5*s0+1*s1] = add(p0[1*s1+5*s0], p3[1*s1])",
+    ]
+
+
+def test_a_node_that_is_no_kernel_names_itself() -> None:
+    i = loop(0, 3)
+    odd = UOp(Op.BARRIER, F32, (load(param(1, 3), i),))
+    with pytest.raises(CompilerError, match="BARRIER"):
+        get_device("cpu").compile(kernel(store(param(0, 3), i, odd)))
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+
+def test_lanes_run_every_share() -> None:
+    seen: list[int] = []
+    lanes = Lanes(3)
+    for _ in range(50):
+        seen.clear()
+        lanes.run([[(seen.append, (lane,))] * 4 for lane in range(3)])
+        assert sorted(seen) == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_an_error_in_a_lane_reaches_the_caller_and_the_lane_lives_on() -> None:
+    lanes = Lanes(2)
+    with pytest.raises(ZeroDivisionError):
+        lanes.run([[], [(divmod, (1, 0))]])
+    names: list[str] = []
+    lanes.run([[], [(lambda: names.append(threading.current_thread().name), ())]])
+    assert names == ["anneal-cpu-lane"]
+
+
+def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    i, j, k = loop(0, 40), loop(1, 30), over(2, 20)
+    value = reduce(Op.ADD, load(param(1, 800), i * 20 + k) * load(param(2, 600), k * 30 + j), k).alu(Op.TANH)
+    sink = kernel(store(param(0, 1200), i * 30 + j, value))
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(n).astype(np.float32) for n in (800, 600))
+    results = []
+    for least, count in ((10**9, 1), (-1, 4)):
+        monkeypatch.setattr(executor, "_LANE_NS", least)
+        device = CpuDevice()
+        device.lanes = Lanes(count)
+        program = device.compile(sink)
+        assert f"in {count} lanes" in program.source
+        out = np.zeros(1200, np.float32)
+        device.prepare([(program, [out, a, b])]).run()
+        results.append(out)
+    np.testing.assert_allclose(*results, rtol=1e-6, atol=1e-7)
+
+
+def test_blas_gets_its_threads_back() -> None:
+    from anneal.backend.cpu import lanes
+
+    if not lanes.blas_obeys():
+        pytest.skip("this NumPy's BLAS cannot be told its thread count")
+    blas = lanes.__dict__["_BLAS"][0]
+    before = blas.get()
+    with one_blas_thread():
+        assert blas.get() == 1
+    assert blas.get() == before
+
+
+# -- linear forms --------------------------------------------------------------------------------------------------
+
+
+def forms(index: UOp, *extents: int) -> tuple[Linear, Slots]:
+    slots = Slots()
+    for i, n in enumerate(extents):
+        slots.add(i, n)
+    while True:
+        try:
+            return linear(index, slots), slots
+        except NeedsSplit as e:
+            slots.split(e.slot, e.inner)
+
+
+def test_sums_products_and_differences_are_linear() -> None:
+    i, j = loop(0, 4), loop(1, 5)
+    form, _ = forms((i * 5 + j) * 3 - i + 7, 4, 5)
+    assert (form.const, form.slots) == (7, {0: 14, 1: 3})
+
+
+def test_division_splits_a_range() -> None:
+    i = loop(0, 24)
+    form, slots = forms(i % 4 * 6 + i // 4, 24)
+    assert slots.extent == [6, 4]
+    assert form.slots == {0: 1, 1: 6}
+
+
+def test_what_has_no_linear_form() -> None:
+    i = loop(0, 24)
+    for index in (i * i, i // 5, i % 7):
+        with pytest.raises(NotLinear):
+            forms(index, 24)
+
+
+# -- choosing a device ---------------------------------------------------------------------------------------------
+
+
+def test_unknown_devices_are_named_with_the_known() -> None:
+    with pytest.raises(DeviceError, match=r"unknown device 'gpu'; choose one of auto, cpu, webgpu"):
+        get_device("gpu")
+
+
+def test_auto_falls_back_to_the_cpu_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*_: object) -> object:
+        raise DeviceError("no adapter at all; install a driver")
+
+    monkeypatch.setattr(device_module, "_open_webgpu", none)
+    monkeypatch.setattr(device_module, "_OPEN", {})
+    monkeypatch.setattr(device_module, "_AUTO", [])
+    with settings.override(device="auto", require_webgpu=False, adapter=""):
+        assert get_device("auto").name == "cpu"
+        assert get_device("auto") is get_device("cpu")
+    err = capsys.readouterr().err
+    assert err == "anneal: no WebGPU hardware (no adapter at all); using the cpu device\n"
+
+
+def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> object:
+        raise DeviceError("no adapter at all")
+
+    monkeypatch.setattr(device_module, "_open_webgpu", none)
+    monkeypatch.setattr(device_module, "_OPEN", {})
+    monkeypatch.setattr(device_module, "_AUTO", [])
+    with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
+        get_device("auto")
+
+
+def test_the_cpu_describes_itself() -> None:
+    facts = get_device("cpu").describe()
+    assert facts["name"] == "cpu"
+    assert facts["cores"] >= 1
+    assert "float64" in facts["dtypes"]
