@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Any
+from unittest import mock
+
 import pytest
 
+from anneal.backend import get_device
+from anneal.schedule import Policy, graph, plan_for
+from anneal.tensor import execution
 from tests.fuzz.generate import program
-from tests.fuzz.programs import run, shrink
+from tests.fuzz.programs import build, run, shrink
 
 COUNT, PARTS, BATCH = 2000, 20, 25
 # Found by longer runs: kernels joined in a cycle, products with an epilogue by column, outputs that are one node.
@@ -26,6 +33,30 @@ def test_random_programs_agree_on_webgpu(part: int, webgpu: str) -> None:
 
 def test_programs_that_once_failed() -> None:
     assert not [f for s in ONCE_FAILED for f in run(range(s, s + 1), ["cpu"], 1)]
+
+
+@pytest.mark.parametrize("limit", [8, 10, 32])
+@pytest.mark.parametrize("row_fusion", [0, 8192])
+def test_programs_agree_under_every_policy(limit: int, row_fusion: int) -> None:
+    policy = Policy(max_buffers=limit, row_fusion=row_fusion)
+    with mock.patch.object(execution, "policy_for", return_value=policy):
+        failures = run(range(100), ["cpu"], 10)
+    assert not failures, failures[0]
+    for seed in range(100):
+        plan, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), policy)
+        for call in plan.calls:
+            assert len(call.args) <= limit, f"program {seed}: {call.kernel.name} binds {len(call.args)} buffers"
+
+
+def test_programs_agree_on_webgpu_with_checked_shaders(webgpu: str) -> None:
+    device: Any = get_device(webgpu)
+    with (
+        mock.patch.object(device, "trusted", not device.trusted),
+        mock.patch.object(device, "_programs", OrderedDict()),
+        mock.patch.object(device, "_pipelines", OrderedDict()),
+    ):
+        failures = run(range(100), [webgpu], BATCH)
+    assert not failures, failures[0]
 
 
 def _agree(part: int, devices: list[str]) -> None:
