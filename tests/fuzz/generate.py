@@ -63,6 +63,11 @@ class Program:
         return "\n".join([*made, *self.lines])
 
     @property
+    def backward(self) -> str:
+        """The line that computes gradients, or nothing."""
+        return next((line for line in self.lines if line.endswith(".backward()")), "")
+
+    @property
     def wants_grad(self) -> set[str]:
         return {line.split("=")[1].split(".")[0].strip() for line in self.lines if line.endswith(".grad")}
 

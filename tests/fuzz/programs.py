@@ -48,13 +48,27 @@ class Failure:
 
 
 def build(p: Program, device: str) -> dict[str, Any]:
-    """Run the program's lines: the outputs as lazy tensors."""
+    """Run the program's lines: the outputs as lazy tensors.
+
+    A gradient that does not exist stands for zeros: algebra at creation may find that a value does not depend on a leaf
+    (`where(p, where(p, a, x), b)` never reads x), and then no gradient flows there.
+    """
+    from anneal.errors import GradientError
     from anneal.tensor import Tensor, functional, set_default_device
 
     set_default_device(device)
     try:
         scope: dict[str, Any] = {"np": np, "Tensor": Tensor, "F": functional}
-        exec(compile(p.source(), f"<program {p.seed}>", "exec"), scope)
+        before, backward, after = p.source().partition(p.backward or "\0")
+        exec(compile(before, f"<program {p.seed}>", "exec"), scope)
+        with contextlib.suppress(GradientError):
+            exec(compile(backward, f"<backward of program {p.seed}>", "exec"), scope)
+        exec(compile(after, f"<end of program {p.seed}>", "exec"), scope)
+        for name, _, shape, _ in p.leaves:
+            for line in p.lines:
+                grad, _, what = line.partition(" = ")
+                if what == f"{name}.grad" and scope[grad] is None:
+                    scope[grad] = Tensor.zeros(*shape)
         return {n: scope[n] for n in p.outputs}
     finally:
         set_default_device(None)
