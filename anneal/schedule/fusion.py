@@ -197,8 +197,8 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         elif op is Op.SEGMENT_SUM:
             materialise(src[1])
             materialise(src[2])
-            if reduce_of[src[0]] is not None:
-                materialise(src[0])
+            if reduce_of[src[0]] is not None or cost[src[0]] > 0:
+                materialise(src[0])  # rows are read in any order: as they lie in memory
             reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(src)
         elif op is Op.CONTIGUOUS:
             materialise_self(real, u)

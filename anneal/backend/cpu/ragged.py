@@ -29,7 +29,55 @@ def is_ragged(sink: UOp) -> bool:
 
 def ragged_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
+    rows = _row_sums(sink)
+    if rows is not None:
+        out, values, order, starts, width = rows
+        return _sum_rows, (buffers[out], buffers[values].reshape(-1, width), buffers[order], buffers[starts])
     return _run, (sink, tuple(buffers))
+
+
+def _row_sums(sink: UOp) -> tuple[int, int, int, int, int] | None:
+    """Slots of (out, values, order, starts) and the row width, when the kernel is a segment sum of whole stored rows:
+
+    out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
+    """
+    store = sink.src[0]
+    value = store.src[2]
+    if len(sink.src) != 1 or len(store.src) != 3 or value.op is not Op.REDUCE or len(value.src) != 2:
+        return None
+    body, k = value.src
+    extent = k.src[0]
+    if value.arg is not Op.ADD or not value.dtype.is_float or body.op is not Op.LOAD or len(body.src) != 2:
+        return None
+    if extent.op is not Op.SUB or extent.src[1].op is not Op.LOAD or extent.src[1].src[1].op is not Op.RANGE:
+        return None
+    first = extent.src[1]
+    starts, v = first.src
+    index, width = body.src[1], 1
+    column: UOp | None = None
+    if index.op is Op.ADD:
+        scaled, column = index.src
+        if scaled.op is not Op.MUL or not scaled.src[1].is_const or column.op is not Op.RANGE:
+            return None
+        index, width = scaled.src[0], scaled.src[1].arg
+        if column.src[0].arg != width:
+            return None
+    if index.op is not Op.LOAD or len(index.src) != 2 or index.src[1] is not first + k:
+        return None
+    expected = v if column is None else v * width + column
+    if store.src[1] is not expected or extent.src[0] is not UOp(Op.LOAD, first.dtype, (starts, v + 1)):
+        return None
+    return store.src[0].arg[0], body.src[0].arg[0], index.src[0].arg[0], starts.arg[0], width
+
+
+def _sum_rows(out: Array, values: Array, order: Array, starts: Array) -> None:
+    rows = values.take(order[: starts[-1]], 0, None, "clip")
+    filled = np.flatnonzero(starts[1:] > starts[:-1])
+    table = out.reshape(starts.size - 1, -1)
+    table.fill(0)
+    if filled.size:
+        # empty segments lie between the others and have no rows of their own
+        table[filled] = np.add.reduceat(rows, starts[filled], axis=0)
 
 
 def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
