@@ -119,12 +119,15 @@ def kernels(
     model: Model,
     step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
+    device: Annotated[
+        Device, typer.Option("--device", help="Whose fusion decisions to show; none is opened. auto is webgpu.")
+    ] = Device.auto,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model, for a WebGPU device of the least limits: reads, writes, cost, phase and WGSL."""
+    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL."""
     from anneal.cli._kernels import kernels as run
 
-    run(model, step=step, batch=batch, as_json=as_json)
+    run(model, step=step, batch=batch, device=device.value, as_json=as_json)
 
 
 @app.command()

@@ -17,13 +17,13 @@ __all__ = ["fused_ops", "kernels", "report"]
 _FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))
 
 
-def kernels(model: str, *, step: bool, batch: int | None, as_json: bool) -> None:
+def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
     """Print the kernels of `model`'s forward pass, or of its whole training step."""
     traced = trace(model, batch)
-    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), Policy())
+    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), _policy(device))
     found = report(plan)
     if as_json:
-        json_report({"model": model, "step": step, "kernels": found})
+        json_report({"model": model, "step": step, "device": device, "kernels": found})
         return
     for number, kernel in enumerate(found):
         _print(number, len(found), kernel)
@@ -32,6 +32,16 @@ def kernels(model: str, *, step: bool, batch: int | None, as_json: bool) -> None
         f"{len(found)} kernels, {distinct} distinct; {sum(k['flops'] for k in found):,} flops, "
         f"{sum(k['bytes'] for k in found):,} bytes"
     )
+
+
+def _policy(device: str) -> Policy:
+    """The fusion policy of the cpu device, or of an adapter with at least 16 storage buffers, as nearly all have."""
+    if device == "cpu":
+        from anneal.backend import get_device
+        from anneal.tensor.execution import policy_for
+
+        return policy_for(get_device("cpu"))
+    return Policy(max_buffers=16)
 
 
 def report(plan: Plan) -> list[dict[str, Any]]:

@@ -61,6 +61,12 @@ def test_kernels_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.splitlines()[-1].endswith(" bytes")
 
 
+def test_kernels_of_the_cpu_device(capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(run(capsys, "kernels", "mlp", "--step", "--device", "cpu", "--json").out)
+    trained = run(capsys, "train", "mlp", "--steps", "3", "--device", "cpu", "--json").events[-1]
+    assert len(report["kernels"]) == trained["kernels"]
+
+
 def test_kernels_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
     here = run(capsys, "kernels", "mlp", "--step", "--json").out
     assert run_process("kernels", "mlp", "--step", "--json", PYTHONHASHSEED="7").out == here
