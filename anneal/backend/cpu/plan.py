@@ -16,6 +16,7 @@ the blocks of an earlier loop, and a sum of products becomes a Product; both lea
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ __all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "identity", "make
 BLOCK = 32_768
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
+# Multiplications in one BLAS call below which its set-up shows.
+SMALL_PRODUCT = 1 << 20
 # What is known while compiling is stored up to this size, and recomputed per block above it.
 FIXED = 1 << 20
 
@@ -495,12 +498,37 @@ class _Planner:
                         n = max(n, self.level[f] if f is not None else 0)
                     dot = self.dots[u]
                     # the factors applied afterwards may depend on more
-                    self.hoisted[u] = self._full(dot.dtype, (dot.a_mask | dot.b_mask) & ~self._over(u))
+                    mask = (dot.a_mask | dot.b_mask) & ~self._over(u)
+                    self.hoisted[u] = self._full(dot.dtype, mask, self._result_order(dot, mask))
                 elif not self._inline(u):
                     n += 1
                     wide = numpy_dtype(u.dtype)
                     self.hoisted[u] = self._full(_F32 if wide == _F16 else wide, self.mask[u])
             self.level[u] = n
+
+    def _result_order(self, dot: _Dot, mask: int) -> list[int]:
+        """How a product's result lies: as the loops have it, unless rows or columns that other slots interrupt would
+        leave BLAS with many small products. Then batch, rows and columns lie one after another."""
+        extent = self.slots.extent
+        order = [s for s in self.order if mask >> s & 1]
+        both = dot.a_mask & dot.b_mask
+        sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
+        at = {s: i for i, s in enumerate(order)}
+        apart = 1
+        for side in sides:
+            for before, after in itertools.pairwise(side):
+                if at[after] != at[before] + 1:
+                    # what comes before the last interruption has to be walked one by one
+                    apart *= math.prod(extent[s] for s in side[: side.index(after)])
+        if apart == 1:
+            return order
+        work = math.prod(extent[s] for s in _bits(dot.a_mask | dot.b_mask))
+        batch = [s for s in order if both >> s & 1]
+        calls = apart * math.prod(extent[s] for s in batch)
+        if work // calls > SMALL_PRODUCT:
+            return order
+        first, second = sides if sides[1][-1] == order[-1] else (sides[1], sides[0])
+        return [*batch, *first, *second]
 
     def _inline(self, u: UOp) -> bool:
         over = self._over(u)
