@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -82,6 +84,18 @@ def test_the_second_step_finds_the_plan_of_the_first() -> None:
     hits_after, misses_after = cache_statistics()
     assert misses_after == misses
     assert hits_after > hits
+
+
+def test_a_replayed_step_copies_no_state() -> None:
+    module = importlib.import_module("anneal.tensor.jit")
+    step = ours.Step(TINY, "cpu")
+    for _ in range(3):
+        step()
+    with mock.patch.object(module, "_copy_buffer", wraps=module._copy_buffer) as copies:
+        step()
+    # the loss of the step before, which is still held, is kept
+    assert copies.call_count <= 1
+    set_default_device(None)
 
 
 def test_memory_is_flat() -> None:
