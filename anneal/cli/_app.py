@@ -6,8 +6,6 @@ is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -152,12 +150,6 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`anneal kernels nanogpt | head`): nothing is wrong. Python flushes stdout
-        # once more on exit, so point it where writing works.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     sys.exit(0)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +15,15 @@ __all__ = ["console", "data", "fits", "json_line", "json_report", "message"]
 
 
 def data(text: str = "") -> None:
-    """One piece of data, to stdout, at once."""
-    sys.stdout.write(_printable(text, sys.stdout.encoding) + "\n")
-    sys.stdout.flush()
+    """One piece of data, to stdout, at once. Ends the command quietly when its reader has left (`... | head`)."""
+    try:
+        sys.stdout.write(_printable(text, sys.stdout.encoding) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more on exit: point it where writing works.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def message(text: str) -> None:

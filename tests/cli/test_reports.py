@@ -125,7 +125,7 @@ def test_importing_tensor_opens_nothing() -> None:
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -c 'from anneal.cli import main; main()' kernels mlp --step | head -n 2"
+    command = f"{sys.executable} -c 'from anneal.cli import main; main()' kernels nanogpt --step | head -n 2"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert done.stderr == ""
