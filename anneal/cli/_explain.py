@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anneal
 from anneal.cli._models import suggest
 from anneal.cli._output import data, json_report
-from anneal.rewrite.generate import parse, targets
+from anneal.rewrite import listing
+from anneal.rewrite.listing import Listed
 from anneal.uop import MOVEMENT, Op, UOp, toposort
 from anneal.uop.ops import ALL
 
-__all__ = ["RuleLine", "explain", "ops_of_method", "rules_of"]
+__all__ = ["explain", "ops_of_method", "rules_of"]
 
 PACKAGE = Path(anneal.__file__).resolve().parent
 # What tables of each kind are for, in the order in which a program meets them.
@@ -27,22 +26,8 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RuleLine:
-    """One rule as it stands in its file."""
-
-    op: str
-    kind: str
-    table: str
-    text: str
-    comment: str
-    file: str
-    line: int
-
-
 def explain(name: str, *, as_json: bool) -> None:
     """Print the rules of the op called `name`, or of the ops that the Tensor method `name` builds."""
-    rules = all_rules()
     methods: list[str] = []
     if name.upper() in ALL:
         ops = [name.upper()]
@@ -54,39 +39,18 @@ def explain(name: str, *, as_json: bool) -> None:
         ops = ops_of_method(name.lower())
         meaning = f"Tensor.{name.lower()} builds: {', '.join(ops) or 'no node of its own'}"
     if as_json:
-        found = {op: [_record(r) for r in rules_of(op, rules)] for op in ops}
+        found = {op: [_record(r) for r in rules_of(op)] for op in ops}
         json_report({"name": name, "meaning": meaning, "ops": found})
         return
     data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
     for op in ops:
-        _print(op, rules_of(op, rules), heading=len(ops) > 1)
+        _print(op, rules_of(op), heading=len(ops) > 1)
 
 
-def all_rules() -> list[RuleLine]:
-    """Every rule of every `.upat` file, its text read from the file and its op from the matchers made of it."""
-    rules = []
-    for source, module in targets():
-        text = source.read_text(encoding="utf-8")
-        lines = text.splitlines()
-        kinds = {table.name: table.kind for table in parse(text, source.name).tables}
-        dotted = ".".join(("anneal", *module.relative_to(PACKAGE).with_suffix("").parts))
-        for table, _, op, comment, number in importlib.import_module(dotted).RULES:
-            end = number
-            while end < len(lines) and lines[end][:1].isspace():
-                end += 1
-            rules.append(
-                RuleLine(
-                    op, kinds[table], table, "\n".join(lines[number - 1 : end]), comment,
-                    source.relative_to(PACKAGE.parent).as_posix(), number,
-                )
-            )  # fmt: skip
-    return rules
-
-
-def rules_of(op: str, rules: list[RuleLine]) -> list[RuleLine]:
-    """The rules whose pattern has `op` at its root, in the order of KINDS."""
+def rules_of(op: str) -> list[Listed]:
+    """The rules that concern `op`, in the order of KINDS; within a kind, those that start with it come first."""
     order = list(KINDS)
-    return sorted((r for r in rules if r.op == op), key=lambda r: order.index(r.kind))
+    return sorted(listing.explain(op), key=lambda r: order.index(r.kind))
 
 
 def tensor_methods() -> list[str]:
@@ -139,7 +103,7 @@ def _meaning(op: str) -> str:
     return (found[1] if found else None) or "elementwise"
 
 
-def _record(rule: RuleLine) -> dict[str, Any]:
+def _record(rule: Listed) -> dict[str, Any]:
     return {
         "kind": rule.kind,
         "table": rule.table,
@@ -150,12 +114,12 @@ def _record(rule: RuleLine) -> dict[str, Any]:
     }
 
 
-def _print(op: str, rules: list[RuleLine], heading: bool) -> None:
+def _print(op: str, rules: list[Listed], heading: bool) -> None:
     if heading:
         data(f"\n{op}: {_meaning(op)}")
     for kind, about in KINDS.items():
         data(f"\n  {about}")
-        mine = [r for r in rules if r.kind == kind]
+        mine = [r for r in rules if r.kind == kind and (r.op == op or kind != "gradient")]
         if not mine:
             data("    no rule" + ("; nothing flows back through it" if kind == "gradient" else ""))
         reason = ""
@@ -163,5 +127,4 @@ def _print(op: str, rules: list[RuleLine], heading: bool) -> None:
             if r.comment and r.comment != reason:
                 data(f"    # {r.comment}")
             reason = r.comment
-            for i, line in enumerate(r.text.splitlines()):
-                data(f"    {line}" + (f"   [{r.file}:{r.line}]" if i == 0 else ""))
+            data(f"    {r.text}   [{r.file}:{r.line}]")
