@@ -147,6 +147,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.SEGMENT_SUM: _segments,
         Op.CONTIGUOUS: _kept,
         Op.DETACH: _kept,
+        Op.COMPOSITE: _fine,
         Op.SINK: _fine,
     },
     "kernel": _LEAVES

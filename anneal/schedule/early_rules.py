@@ -21,19 +21,20 @@ _ADD = Op.ADD
 _MUL = Op.MUL
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop.', 7),
-    ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 10),
-    ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 11),
-    ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 12),
-    ('early', 'permute[p](x) -> x if is_identity(p)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 13),
-    ('early', 'expand[s](x) -> x if x.shape == s', 'EXPAND', 'Movement that moves nothing, and movement of movement.', 14),
-    ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 15),
-    ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 16),
-    ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 17),
-    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 20),
-    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 23),
-    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 24),
-    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 27),
-    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 28),
+    ('early', 'composite(x, *r) -> x', 'COMPOSITE', 'Gradients are written by now; nothing is left to stop.', 8),
+    ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 11),
+    ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 12),
+    ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 13),
+    ('early', 'permute[p](x) -> x if is_identity(p)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 14),
+    ('early', 'expand[s](x) -> x if x.shape == s', 'EXPAND', 'Movement that moves nothing, and movement of movement.', 15),
+    ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 16),
+    ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 17),
+    ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 18),
+    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 21),
+    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 24),
+    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 25),
+    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 28),
+    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 29),
 )
 
 def _early_detach(u: Any, ctx: Any) -> Any:
@@ -41,6 +42,14 @@ def _early_detach(u: Any, ctx: Any) -> Any:
         s0, = u.src
         # detach(x) -> x
         return (s0, 'detach(x) -> x')
+    return None
+
+
+def _early_composite(u: Any, ctx: Any) -> Any:
+    if len(u.src) >= 1:
+        s0 = u.src[0]
+        # composite(x, *r) -> x
+        return (s0, 'composite(x, *r) -> x')
     return None
 
 
@@ -150,4 +159,4 @@ def _early_scatter_add(u: Any, ctx: Any) -> Any:
     return None
 
 
-EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.PAD: _early_pad, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort, Op.SCATTER_ADD: _early_scatter_add}
+EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.COMPOSITE: _early_composite, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.PAD: _early_pad, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort, Op.SCATTER_ADD: _early_scatter_add}

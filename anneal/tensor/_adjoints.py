@@ -26,6 +26,7 @@ __all__ = [
     "reshaped",
     "scattered",
     "shrunk",
+    "standardized",
     "widest",
 ]
 
@@ -212,3 +213,19 @@ def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
     g = spread(g, y.shape)
     column = expand(reshape(index, (index.shape[0], 1)), value.shape)
     return UOp(Op.GATHER, g.dtype, (g, column), 0)
+
+
+# -- composites ---------------------------------------------------------------------------------------------------
+
+
+def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
+    """Of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means over `axes`.
+
+    Ioffe and Szegedy, "Batch Normalization" (2015), section 3, simplified.
+    """
+    if not g.shape:
+        g = spread(g, y.shape)
+    share = 1.0 / math.prod([y.shape[a] for a in axes])
+    mean = reduce_axis(g, Op.ADD, axes) * share
+    along = reduce_axis(g * y, Op.ADD, axes) * share
+    return (g - expand(mean, y.shape) - y * expand(along, y.shape)) * expand(r, y.shape)

@@ -735,13 +735,19 @@ class Elementwise(TensorBase):
         >>> Tensor([1.0]).gelu().round(4), Tensor([1.0]).gelu("tanh").round(4)
         (Tensor([0.8413], dtype=float32), Tensor([0.8412], dtype=float32))
         """
-        x = self._new(self._real())
+        x = self._real()
         if approximate == "none":
-            return x * ((x * (1 / math.sqrt(2)))._unary(Op.ERF) + 1.0) * 0.5
-        if approximate == "tanh":
-            inner = x * (x * x * (0.044715 * math.sqrt(2 / math.pi)) + math.sqrt(2 / math.pi))
-            return x * (inner._unary(Op.TANH) + 1.0) * 0.5
-        raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
+            t = alu(Op.ERF, (x * (1 / math.sqrt(2)),))
+            slope = alu(Op.EXP, (x * x * -0.5,)) * x * (1 / math.sqrt(2 * math.pi)) + (t * 0.5 + 0.5)
+        elif approximate == "tanh":
+            k0 = math.sqrt(2 / math.pi)
+            k1 = 0.044715 * k0
+            square = x * x
+            t = alu(Op.TANH, (x * (square * k1 + k0),))
+            slope = ((1 - t * t) * (x * (square * (3 * k1) + k0)) + t + 1.0) * 0.5
+        else:
+            raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
+        return self._new(UOp(Op.COMPOSITE, x.dtype, (x * (t * 0.5 + 0.5), x, slope), ("slope", ())))
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""

@@ -391,7 +391,9 @@ def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, U
     mean = reduce_axis(u, Op.ADD, axes) * share
     centred = u - expand(mean, u.shape)
     variance = reduce_axis(centred * centred, Op.ADD, axes) * share
-    return centred * expand(alu(Op.RSQRT, (variance + eps,)), u.shape), mean, variance
+    r = alu(Op.RSQRT, (variance + eps,))
+    y = centred * expand(r, u.shape)
+    return UOp(Op.COMPOSITE, y.dtype, (y, u, r), ("standardize", axes)), mean, variance
 
 
 def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:

@@ -11,7 +11,7 @@ from anneal.uop.dtype import DType
 from anneal.uop.node import alu, const
 from anneal.uop.ops import Op
 from anneal.tensor._adjoints import expanded, flipped, gathered, max_left, max_right, padded, permuted, power_base
-from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, widest
+from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, standardized, widest
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -56,17 +56,19 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
     ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
     ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 48),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 51),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 52),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 53),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 54),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 55),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 57),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 60),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 63),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 64),
+    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes.', 49),
+    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes.', 50),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 53),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 57),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 58),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 59),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 60),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 61),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 65),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 68),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 69),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -247,6 +249,18 @@ def _gradient_recip(y: Any, g: Any) -> Any:
     return None
 
 
+def _gradient_composite(y: Any, g: Any) -> Any:
+    if y.arg[0] == 'slope' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["slope", _](v, x, s) -> _, g * s, _
+        return (None, alu(_MUL, (g, s2)), None)
+    if y.arg[0] == 'standardize' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
+        return (None, standardized(g, y, s2, y.arg[1]), None)
+    return None
+
+
 def _gradient_cast(y: Any, g: Any) -> Any:
     s0, = y.src
     if s0.dtype.is_float:
@@ -335,4 +349,4 @@ def _gradient_scatter_add(y: Any, g: Any) -> Any:
     return None
 
 
-GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}
+GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.COMPOSITE: _gradient_composite, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}

@@ -386,6 +386,7 @@ _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[int, ...]]] = {
     Op.SEGMENT_SUM: lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]),
     Op.CONTIGUOUS: _keep,
     Op.DETACH: _keep,
+    Op.COMPOSITE: _keep,
 }
 
 _BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] = {

@@ -38,6 +38,7 @@ class Op:
     SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
+    COMPOSITE: ClassVar[Op]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
 
     # -- kernel graph
     PARAM: ClassVar[Op]  # kernel argument; arg is (slot, shape)

@@ -268,4 +268,5 @@ _GRAPH: dict[Op, Callable[[UOp, list[Array], np.dtype[Any]], Array]] = {
     Op.SEGMENT_SUM: _segment_sum,
     Op.CONTIGUOUS: lambda u, s, _: s[0],
     Op.DETACH: lambda u, s, _: s[0],
+    Op.COMPOSITE: lambda u, s, _: s[0],
 }
