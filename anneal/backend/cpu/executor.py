@@ -26,6 +26,8 @@ from anneal.uop import DType, UOp, dtypes
 __all__ = ["CpuDevice", "CpuProgram"]
 
 _ALIGN = 64
+# Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
+_PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth waking another thread.
 _LANE_NS = 60_000
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
@@ -65,7 +67,7 @@ class _LoopLayout:
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
         worth = total * len(loop.instrs) // 5 + flops // 80
         self.lanes = lanes if worth > _LANE_NS and not folds else 1
-        target = BLOCK if product is None else 2 * BLOCK
+        target = BLOCK
         temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
@@ -102,6 +104,28 @@ class _LoopLayout:
                     pieces = min(extent[s], math.ceil(pieces / self.lanes) * self.lanes)
                 size[s] = math.ceil(extent[s] / pieces)
                 full = True
+
+    def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
+        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block has."""
+        if len(blocks[0]) == 0:
+            return [blocks]
+        inner = list(blocks[0])[-1]
+        assert self.product is not None
+        size = math.prod(n for s, n in enumerate(extent) if self.product.c.mask >> s & 1)
+        out: list[Blocks] = []
+        elements = 0
+        for b in blocks:
+            own = size
+            for s, (lo, hi) in b.items():
+                own = own // extent[s] * (hi - lo)
+            same = out and all(b[s] == out[-1][-1][s] for s in b if s != inner)
+            if same and elements + own <= _PRODUCT:
+                out[-1].append(b)
+                elements += own
+            else:
+                out.append([b])
+                elements = own
+        return out
 
     def _varies(self, i: Instr) -> bool:
         if (i.out.mask | i.over) & self.cut:
@@ -334,10 +358,13 @@ class _Binder:
             self.steps = []
             self.lane, self.shift = lane, lane * (layout.end - layout.start)
             use_lane(lane)
-            for block in blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]:
+            mine = blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]
+            for together in [mine] if product is None else layout.gathered(self.plan.extent, mine):
                 if product is not None:
-                    self._product_block(product, block)
-                self._block(layout, block, made)
+                    first, last = together[0], together[-1]
+                    self._product_block(product, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
+                for block in together:
+                    self._block(layout, block, made)
             shares.append(self.steps)
         self.steps = outer
         self.lane = self.shift = 0
