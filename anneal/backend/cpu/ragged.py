@@ -71,9 +71,10 @@ def _row_sums(sink: UOp) -> tuple[int, int, int, int, int] | None:
 
 
 def _sum_rows(out: Array, values: Array, order: Array, starts: Array) -> None:
+    table = out.reshape(-1, values.shape[1])
+    starts = starts[: len(table) + 1]  # the kernel may want the first segments only
     rows = values.take(order[: starts[-1]], 0, None, "clip")
     filled = np.flatnonzero(starts[1:] > starts[:-1])
-    table = out.reshape(starts.size - 1, -1)
     table.fill(0)
     if filled.size:
         # empty segments lie between the others and have no rows of their own
