@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.rewrite.announce import announcer
 from anneal.rewrite.driver import Recorder, substitute
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
@@ -28,6 +29,7 @@ def simplify(u: UOp, given: UOp | None = None, recorder: Recorder | None = None)
     >>> simplify((j // 8) * 8 + j % 8) is j
     True
     """
+    recorder = recorder or announcer()
     if given is not None:
         return _under(u, given, recorder)
     found = _MEMO.get(u)

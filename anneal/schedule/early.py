@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.rewrite.announce import announcer
 from anneal.schedule.early_rules import EARLY
 from anneal.schedule.rangeify import reduce_identity
 from anneal.uop import ALU, Op, UOp, arena, toposort
@@ -18,6 +19,7 @@ def early_rewrites(sink: UOp) -> UOp:
     """
     new: dict[UOp, UOp] = {}
     a = arena()
+    record = announcer()
     for u in toposort((sink,)):
         a.phase = u.provenance[0]  # what replaces a backward node is backward too
         src = tuple([new[s] for s in u.src])
@@ -40,6 +42,8 @@ def early_rewrites(sink: UOp) -> UOp:
         else:
             out = UOp(op, u.dtype, src, u.arg, u.tag) if src != u.src else u
         while (rule := EARLY.get(out.op)) is not None and (found := rule(out, None)) is not None:
+            if record is not None:
+                record(out, *found)
             out = found[0]
         new[u] = out
     return new[sink]

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from anneal import settings
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Group, Policy, group_kernels, realize_map
 from anneal.schedule.memory import assign_temporaries
 from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
+from anneal.schedule.show import show
 from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
 
 __all__ = [
@@ -135,8 +137,11 @@ PASSES: tuple[Pass, ...] = (
 def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
     """Run PASSES over a parametrised tensor graph, up to and including the pass called `until`."""
     s = Schedule(sink, policy)
+    loud = settings.current().debug >= 5
     for p in PASSES:
         p.run(s)
+        if loud:
+            show(p.name, s)
         if p.name == until:
             break
     return s

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from anneal import settings
 from anneal.backend import Device, Storage, get_device
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.uop import Op, UOp, arena
@@ -124,11 +127,29 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     if lazy:
         device = get_device(device_name)
+        begun = time.perf_counter()
         plan, inputs, hit = plan_for(graph(lazy), policy_for(device))
+        planned = time.perf_counter()
         _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
         for u, storage in zip(lazy, execute(plan, device, inputs), strict=True):
             done[u] = buffer_leaf(storage, u.shape)
+        if (level := settings.current().debug) >= 2:
+            _tell(level, plan, device, hit, planned - begun, time.perf_counter() - planned)
     return [done.get(u, u) for u in uops]
+
+
+def _tell(level: int, plan: Plan, device: Device, hit: bool, planning: float, running: float) -> None:
+    """ANNEAL_DEBUG=2: the times of a realize; 3: its kernels as well."""
+    known = "known" if hit else f"{planning * 1e3:.1f} ms"
+    print(
+        f"anneal: realize on {device.name}: {len(plan.calls)} kernels, plan {known}, launch {running * 1e3:.1f} ms",
+        file=sys.stderr,
+    )
+    if level >= 3:
+        for c in plan.calls:
+            print(
+                f"anneal:   {c.kernel.name} {c.args[: c.outputs]} <- {c.args[c.outputs :]} ({c.phase})", file=sys.stderr
+            )
 
 
 @contextmanager
