@@ -145,7 +145,7 @@ def _load(u: UOp, memo: dict[UOp, Array], env: dict[UOp, Array], buffers: tuple[
     if by_row is not None:
         node, width, axis = by_row
         index = _value(node, env, buffers)
-        if index.shape[axis] == 1 and axis == index.ndim - 1:
+        if axis == index.ndim - 1 and index.shape[axis] == 1:
             rows: Array = memory.reshape(-1, width).take(index[..., 0], 0, None, "clip")
             return rows
     out: Array = memory.take(memo[u.src[1]], None, None, "clip")
