@@ -902,6 +902,12 @@ class _LoopBuilder(Emitter[Value]):
             v.offset, v.strides = load.form.const, load.form.slots
         else:
             v = self._gather(u, load.form, dtype)
+            if load.gate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
+                gate, index = self.memo[load.gate], self.instrs[-1].ins[1]
+                if gate.mask == index.mask and gate.kind != "const":
+                    # most often every row is in range: look before masking
+                    self.instrs[-1].ins.append(gate)
+                    return v
         if load.gate is not None:
             gate = self.memo[load.gate]
             v = lower(self, Op.WHERE, u.dtype, [load.gate.dtype, u.dtype, u.dtype], [gate, v, self.const(dtype, 0)])
@@ -1090,12 +1096,22 @@ def _take_rows_apart(table: Array, index: Array, out: Array) -> None:
     out[...] = table.take(index, 0, None, "clip").reshape(out.shape)
 
 
+def _clear_rows(rows: Array, keep: Array) -> None:
+    if not keep.all():
+        np.copyto(rows, 0, where=~keep)
+
+
 def _take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:
-    flat, index = ins
-    table, index = flat.reshape(-1, width), index.reshape(-1)
+    """Rows of a table; a third input says which of them are in range, the others become zero."""
+    flat, index = ins[0], ins[1]
+    steps: list[Any] = []
     if not out.flags.c_contiguous:
-        return [(_take_rows_apart, (table, index, out))]
-    return [(table.take, (index, 0, out.reshape(-1, width), "clip"))]
+        steps.append((_take_rows_apart, (flat.reshape(-1, width), index.reshape(-1), out)))
+    else:
+        steps.append((flat.reshape(-1, width).take, (index.reshape(-1), 0, out.reshape(-1, width), "clip")))
+    if len(ins) > 2:
+        steps.append((_clear_rows, (out, ins[2])))
+    return steps
 
 
 def _scatter_now(ins: Sequence[Array], flat: Array) -> None:

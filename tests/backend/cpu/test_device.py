@@ -15,7 +15,7 @@ from anneal.backend import device as device_module
 from anneal.backend.cpu import executor
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
-from anneal.backend.cpu.lanes import Lanes, one_blas_thread
+from anneal.backend.cpu.lanes import Lanes
 from anneal.backend.device import BufferPool
 from anneal.errors import CompilerError, DeviceError
 from anneal.uop import Op, UOp, dtypes
@@ -196,15 +196,16 @@ def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_allclose(*results, rtol=1e-6, atol=1e-7)
 
 
-def test_blas_gets_its_threads_back() -> None:
-    from anneal.backend.cpu import lanes
+def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
+    from anneal.backend.cpu import lanes as module
 
-    if not lanes.blas_obeys():
+    if not module.blas_obeys():
         pytest.skip("this NumPy's BLAS cannot be told its thread count")
-    blas = lanes.__dict__["_BLAS"][0]
+    blas = module.__dict__["_BLAS"][0]
     before = blas.get()
-    with one_blas_thread():
-        assert blas.get() == 1
+    seen: list[int] = []
+    Lanes(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
+    assert seen == [1, 1]
     assert blas.get() == before
 
 
