@@ -29,7 +29,7 @@ _ALIGN = 64
 # Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth waking another thread.
-_LANE_NS = 60_000
+_LANE_NS = 100_000
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
 Blocks = list[dict[int, tuple[int, int]]]
@@ -562,10 +562,11 @@ def _compact(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
 class _Bound:
     """The calls of one program on one set of buffers."""
 
-    __slots__ = ("buffers", "name", "steps")
+    __slots__ = ("buffers", "name", "program", "steps")
 
-    def __init__(self, name: str, steps: list[Step], buffers: tuple[Array, ...]) -> None:
-        self.name, self.steps, self.buffers = name, steps, buffers
+    def __init__(self, program: CpuProgram, steps: list[Step], buffers: tuple[Array, ...]) -> None:
+        # the program stays: bindings are found by its id
+        self.program, self.name, self.steps, self.buffers = program, program.name, steps, buffers
 
 
 class CpuBatch(Batch):
@@ -667,11 +668,12 @@ class CpuDevice(Device):
 
     # -- programs
     def compile(self, sink: UOp) -> CpuProgram:
-        found = self._programs.get(sink)
+        found = self._programs.pop(sink, None)
         if found is None:
-            while len(self._programs) >= self._PROGRAMS:
+            found = CpuProgram(sink, name_of(sink), self.lanes.count)
+            if len(self._programs) >= self._PROGRAMS:
                 del self._programs[next(iter(self._programs))]
-            found = self._programs[sink] = CpuProgram(sink, name_of(sink), self.lanes.count)
+        self._programs[sink] = found  # reinserted last: most recently used
         return found
 
     def prepare(self, calls: Sequence[Call]) -> CpuBatch:
@@ -687,7 +689,7 @@ class CpuDevice(Device):
             steps = [program.ragged(buffers)]
         else:
             steps = _Binder(program, buffers, self).steps
-        bound = _Bound(program.name, steps, tuple(buffers))
+        bound = _Bound(program, steps, tuple(buffers))
         while len(self._bindings) >= self._BINDINGS:
             old = next(iter(self._bindings))
             self._forget(old, self._bindings.pop(old), 0)

@@ -33,13 +33,13 @@ from anneal.uop import DType, Op, UOp, const, toposort
 __all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "identity", "make_plan", "regroup", "use_lane"]
 
 # Elements of one block: temporaries of this size stay in the second-level cache.
-BLOCK = 32_768
+BLOCK = 98_304
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
 # Multiplications in one BLAS call below which its set-up shows.
 SMALL_PRODUCT = 1 << 20
 # What is known while compiling is stored up to this size, and recomputed per block above it.
-FIXED = 1 << 20
+FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
 _F16 = np.dtype(np.float16)
