@@ -204,7 +204,8 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
     blas = module.__dict__["_BLAS"][0]
     before = blas.get()
     seen: list[int] = []
-    Lanes(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
+    with module.one_blas_thread():
+        Lanes(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
     assert seen == [1, 1]
     assert blas.get() == before
 
