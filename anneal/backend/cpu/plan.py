@@ -1098,7 +1098,7 @@ def _take_rows_apart(table: Array, index: Array, out: Array) -> None:
 
 def _clear_rows(rows: Array, keep: Array) -> None:
     if not keep.all():
-        np.copyto(rows, 0, where=~keep)
+        np.copyto(rows, rows.dtype.type(0), where=~keep)
 
 
 def _take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:

@@ -669,3 +669,13 @@ def test_sorting_is_stable() -> None:
     r = loop(0, 7)
     sink = kernel(store(param(0, 7, I32), r, UOp(Op.ARGSORT, I32, (param(1, 7, I32), r))))
     check(sink, np.zeros(7, np.int32), keys)
+
+
+@pytest.mark.parametrize("dtype", [BOOL, F16, I32], ids=str)
+def test_rows_out_of_range_are_zero_in_every_dtype(dtype: DType) -> None:
+    n, V, D = 5, 3, 4
+    i, j = loop(0, n), loop(1, D)
+    row = load(param(2, n, I32), i)
+    value = load(param(1, V * D, dtype), row * D + j, (row >= 0) & (row < V))
+    index = np.array([0, -1, 2, 3, 1], np.int32)
+    check(kernel(store(param(0, n * D, dtype), i * D + j, value)), data(n * D, dtype), data(V * D, dtype), index)
