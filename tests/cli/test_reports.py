@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -111,11 +111,12 @@ def test_help_is_instant_and_imports_no_array_library() -> None:
     )
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - begin)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert min(times) < 1.0, "0.4 s on an idle machine"
+    assert min(times) < 0.4, "processor time, so that a busy machine does not fail it"
 
 
 def test_importing_tensor_opens_nothing() -> None:
