@@ -27,7 +27,7 @@ _MOST = 4
 class _Worker:
     """One thread, asleep until it is given steps."""
 
-    __slots__ = ("done", "error", "go", "steps")
+    __slots__ = ("done", "error", "go", "last", "steps")
 
     def __init__(self) -> None:
         self.go, self.done = threading.Lock(), threading.Lock()
@@ -35,12 +35,15 @@ class _Worker:
         self.done.acquire()
         self.steps: list[Step] = []
         self.error: BaseException | None = None
+        self.last = False
         threading.Thread(target=self._serve, name="anneal-cpu-lane", daemon=True).start()
 
     def _serve(self) -> None:
         with np.errstate(all="ignore"):
-            while True:
+            while not self.last:
                 self.go.acquire()
+                if self.last:
+                    return
                 try:
                     for f, args in self.steps:
                         f(*args)
@@ -70,9 +73,16 @@ class Lanes:
         try:
             for f, args in shares[0]:
                 f(*args)
-        finally:
             for worker in busy:
                 worker.done.acquire()
+        except BaseException:
+            # Interrupted, perhaps while waiting: these workers' locks tell nothing any more. They finish and end.
+            for worker in busy:
+                worker.last = True
+                with contextlib.suppress(RuntimeError):  # not yet under way: it sees `last` by itself
+                    worker.go.release()
+            self._workers.clear()
+            raise
         for worker in busy:
             if worker.error is not None:
                 error, worker.error = worker.error, None

@@ -177,6 +177,20 @@ def test_an_error_in_a_lane_reaches_the_caller_and_the_lane_lives_on() -> None:
     assert names == ["anneal-cpu-lane"]
 
 
+def test_an_interrupt_leaves_lanes_that_work() -> None:
+    lanes = Lanes(2)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            lanes.run([[(interrupted, ())], []])
+        seen: list[int] = []
+        lanes.run([[(seen.append, (0,))], [(seen.append, (1,))]])
+        assert sorted(seen) == [0, 1]
+
+
 def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
     i, j, k = loop(0, 40), loop(1, 30), over(2, 20)
     value = reduce(Op.ADD, load(param(1, 800), i * 20 + k) * load(param(2, 600), k * 30 + j), k).alu(Op.TANH)
