@@ -72,7 +72,11 @@ class _LoopLayout:
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
         target = min(target, math.ceil(total / self.lanes))
-        if total > target:
+        if product is not None and not loop.instrs:
+            # shares of a product alone: of its matrices, or of its longer side
+            s = max(product.batch or [*product.m, *product.n], key=extent.__getitem__)
+            size[s] = math.ceil(extent[s] / self.lanes)
+        elif total > target:
             self._cut(slots, size, extent, target)
         cuts = [s for s in slots if size[s] < extent[s]]
         self.cut = 0
