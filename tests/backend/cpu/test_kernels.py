@@ -679,3 +679,33 @@ def test_rows_out_of_range_are_zero_in_every_dtype(dtype: DType) -> None:
     value = load(param(1, V * D, dtype), row * D + j, (row >= 0) & (row < V))
     index = np.array([0, -1, 2, 3, 1], np.int32)
     check(kernel(store(param(0, n * D, dtype), i * D + j, value)), data(n * D, dtype), data(V * D, dtype), index)
+
+
+def test_a_chain_of_twenty_thousand_operations() -> None:
+    n = 10
+    i = loop(0, n)
+    x = load(param(1, n), i)
+    y = load(param(2, n), i)
+    for k in range(10_000):
+        x = (x + y).alu(Op.MIN, const(F32, float(k % 7)))
+    program = get_device("cpu").compile(kernel(store(param(0, n), i, x)))
+    assert program.__dict__["scratch"] <= 4096
+    out = np.zeros(n, np.float32)
+    a, b = np.zeros(n, np.float32), np.full(n, 0.25, np.float32)
+    get_device("cpu").prepare([(program, [out, a, b])]).run()
+    want = a.copy()
+    for k in range(10_000):
+        want = np.minimum(want + b, np.float32(k % 7))
+    np.testing.assert_array_equal(out, want)
+
+
+def test_a_long_thin_tensor_and_a_wide_flat_one() -> None:
+    for rows, n in ((200_000, 3), (3, 200_000)):
+        i, j, k = loop(0, rows), loop(1, n), over(2, n)
+        size = rows * n
+        total = reduce(Op.ADD, load(param(1, size), i * n + k), k)
+        sink = kernel(store(param(0, size), i * n + j, load(param(1, size), i * n + j) - total * (1 / n)))
+        x = data(size)
+        out = run(sink, np.zeros(size, np.float32), x)[0].reshape(rows, n)
+        x = x.reshape(rows, n)
+        np.testing.assert_allclose(out, x - x.mean(1, keepdims=True), atol=1e-4)
