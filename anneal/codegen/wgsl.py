@@ -62,13 +62,14 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.NOT, "int"): "(~{0})",
     (Op.NOT, "uint"): "(~{0})",
     (Op.NEG, "bool"): "{0}",
-    # Unsigned, which wraps: NVIDIA's compiler turns max(int min, -x) into -min(int min, x), as if nothing could.
-    (Op.NEG, "int"): "i32(0u - u32({0}))",
     (Op.XOR, "bool"): "({0} != {1})",
     (Op.ABS, "bool"): "{0}",
     (Op.SIGN, "bool"): "{0}",
     # An unordered "not equal": WGSL's != may be false for nan.
     (Op.NE, "float"): "(!({0} == {1}))",
+    (Op.MAX, "int"): "max_i32({0}, {1})",
+    (Op.MIN, "int"): "min_i32({0}, {1})",
+    (Op.DIV, "float"): "div_f32({0}, {1})",
     (Op.MAX, "float"): "max_f32({0}, {1})",
     (Op.MIN, "float"): "min_f32({0}, {1})",
     (Op.SIGN, "float"): "sign_f32({0})",
@@ -94,6 +95,14 @@ _NAN_FREE: dict[Op, str] = {
 
 _HELPERS: dict[str, str] = {
     "is_nan": "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
+    # Not max() and min(): NVIDIA's compiler (580.159) gets them wrong for a chain over negated integers.
+    "max_i32": "fn max_i32(a: i32, b: i32) -> i32 { return select(a, b, a < b); }",
+    "min_i32": "fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }",
+    # WGSL promises a quotient only for divisors up to 2^126; NVIDIA gives 0 beyond.
+    "div_f32": """fn div_f32(a: f32, b: f32) -> f32 {
+  let s = select(1.0f, 0.25f, abs(b) > 8.507059e37f);
+  return (a * s) / (b * s);
+}""",
     "max_f32": "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }",
     "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
     "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",

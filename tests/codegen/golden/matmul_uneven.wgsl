@@ -2,6 +2,7 @@
 @group(0) @binding(1) var<storage, read> p1: array<f32>;
 @group(0) @binding(2) var<storage, read> p2: array<f32>;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }
 fn tanh_f32(x: f32) -> f32 {
   // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
   return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
@@ -11,18 +12,18 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let i0 = (i32(u32(wg) / 5u) * 16i) + (lid >> 3u);
-  let i1 = min(i0, 64i);
+  let i1 = min_i32(i0, 64i);
   let i2 = i1 * 70i;
   let i3 = (i32(u32(wg) % 5u) * 16i) + (lid & 7i);
-  let i4 = min(i3, 69i);
+  let i4 = min_i32(i3, 69i);
   var acc0: f32 = 0.0f;
   var acc1: f32 = 0.0f;
   var acc2: f32 = 0.0f;
   var acc3: f32 = 0.0f;
   let i5 = i1 * 30i;
-  let i6 = min(i0 + 8i, 64i);
+  let i6 = min_i32(i0 + 8i, 64i);
   let i7 = i6 * 30i;
-  let i8 = min(i3 + 8i, 69i);
+  let i8 = min_i32(i3 + 8i, 69i);
   for (var k0 = 0i; k0 < 30i; k0 += 1i) {
     let x0 = p1[i5 + k0];
     let i9 = k0 * 70i;

@@ -3,6 +3,7 @@
 var<workgroup> part0: array<f32, 64>;
 var<private> zero_bits: u32 = 0u;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }
 fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
@@ -14,7 +15,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let i2 = (wg * 260i) + (i0 * 65i);
   for (var k0 = 0i; k0 < 5i; k0 += 1i) {
     let i3 = (k0 * 16i) + i1;
-    let x0 = p1[i2 + min(i3, 64i)];
+    let x0 = p1[i2 + min_i32(i3, 64i)];
     acc0 = max_f32(acc0, select(bitcast<f32>(0xff800000u | zero_bits), x0, i3 < 65i));
   }
   part0[local_id] = acc0;
