@@ -688,7 +688,7 @@ class TensorBase:
             if self.is_leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
-            else:
+            elif not self._spent:
                 storage = storage_of(view)
                 assert storage is not None
                 storage.origin = old

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.tensor._base import _MODE, TensorBase, grad_enabled, leaf_nodes, leaves
+from anneal.tensor._base import _MODE, TensorBase, grad_enabled, leaf_nodes, leaves, storage_of
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor._reverse import gradient
 from anneal.uop import Op, UOp, const, toposort
@@ -89,6 +89,10 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         )
     if not retain_graph:
         result._spent = True
+        memory = storage_of(result.uop)
+        if memory is not None:
+            # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
+            memory.origin = None
         _RESULTS.append(weakref.ref(result))
         del _RESULTS[:-_KEPT]
 

@@ -273,3 +273,17 @@ def test_wrong_arguments() -> None:
         grad(lambda x: 3.0)(Tensor([1.0]))
     with pytest.raises(GradientError, match="elements"):
         grad(lambda x: x)(Tensor([1.0, 2.0]))
+
+
+def test_a_kept_loss_does_not_keep_its_step_alive() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    for look_first in (True, False):
+        loss = (w * w).sum()
+        if look_first:
+            loss.item()
+        loss.backward()
+        loss.item()
+        flat = loss.uop.src[0] if loss.uop.src else loss.uop
+        assert flat.arg.origin is None
+        with pytest.raises(GradientError, match="second time"):
+            loss.backward()
