@@ -36,7 +36,7 @@ from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor.execution import assigned_watch
-from anneal.uop import DType, Op, UOp, alu, by_name, const, dtypes, promote
+from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -696,6 +696,20 @@ class TensorBase:
     def contiguous(self) -> Self:
         """The same values, materialised before anything that follows is computed."""
         return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
+
+    def _kept(self) -> UOp:
+        """The node with its values in memory, for what will be compared bit for bit with them later.
+
+        Two kernels that each compute a float may round it differently (a GPU fuses multiply and add as it likes), and
+        `x == x.max()` must find its maximum. The tensor itself goes on from the same memory.
+        """
+        u = base = self.uop
+        while base.op in MOVEMENT:
+            base = base.src[0]
+        if not u.dtype.is_float or base.op in (Op.BUFFER, Op.CONTIGUOUS, Op.CONST):
+            return u
+        self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        return self.uop
 
     def clone(self) -> Self:
         """A tensor of the same values with a life of its own; gradients flow through."""

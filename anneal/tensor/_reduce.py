@@ -86,7 +86,7 @@ class Reduce(Views):
         s = self.uop.shape
         if 0 in s and any(s[a] == 0 for a in axes_of(name, where, len(s))):
             raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
-        return self._reduce(name, op, self.uop, where, keepdim)
+        return self._reduce(name, op, self._kept(), where, keepdim)
 
     def max(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
@@ -221,7 +221,7 @@ class Reduce(Views):
     # -- positions ------------------------------------------------------------------------------------------------
 
     def _position(self, name: str, op: Op, axis: int | None, keepdim: bool) -> Self:
-        u = self.uop
+        u = self._kept()
         if axis is None:
             shape = u.shape
             u = move.reshape(u, (math.prod(shape),))

@@ -54,7 +54,7 @@ class Sorting(Indexing):
         Tensor([1, 2, 0], dtype=int32)
         """
         at = axis_of("argsort", one_of("argsort", axis, dim, -1), self.ndim)
-        keys = _keys(self.uop, descending)
+        keys = _keys(self._kept(), descending)
         if len(keys.shape) < 2 and keys.dtype is _INT32:
             return self._new_plain(UOp(Op.ARGSORT, _INT32, (keys,)) if keys.shape else const(_INT32, 0))
         order = [i for i in range(len(keys.shape)) if i != at] + [at]

@@ -330,7 +330,7 @@ def max_pool2d(
              [13, 15]]], dtype=int32)
     """
     k, s, _, d, sides = _pool_args("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation)
-    u = x.uop
+    u = x._kept()
     if sides != ((0, 0), (0, 0)):
         pairs = (*[(0, 0)] * (x.ndim - 2), *sides)
         inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)

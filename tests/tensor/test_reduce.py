@@ -10,6 +10,7 @@ import pytest
 
 from anneal.errors import ShapeError
 from anneal.tensor import Tensor
+from anneal.uop import Op, toposort
 from tests.helpers import check_values
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -198,3 +199,15 @@ def test_mistakes_are_named_at_the_call(name: str) -> None:
     call, message = MISTAKES[name]
     with pytest.raises(ShapeError, match=message):
         call()
+
+
+def test_an_extreme_is_compared_with_what_it_was_chosen_from() -> None:
+    """Computed twice, a float may round twice: the values that a maximum is taken of are kept in memory."""
+    x = Tensor([1.0, 2.0, 3.0]) * 0.1 + 0.7
+    top = x.max()
+    assert x.uop.op is Op.CONTIGUOUS
+    assert x.uop in toposort((top.uop,))
+    assert (x == top).tolist() == [False, False, True]
+    y = Tensor([1.0, 2.0, 3.0]) * 0.1 + 0.7
+    assert y.uop in toposort((y.argmax().uop,))
+    assert y.uop.op is Op.CONTIGUOUS
