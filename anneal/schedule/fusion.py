@@ -102,6 +102,8 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 top -= 1
                 if chain[top].op is Op.PERMUTE:
                     at = top
+                elif _long_axes(chain[top]) != _long_axes(chain[top].src[0]):
+                    break  # split axes put in another order: a product would have to be scattered, not just written
             b = chain[at]
             chain = chain[: at + 1]
         real[b] = None
@@ -231,6 +233,10 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             if op in _NEVER_TWICE or cost[u] > policy.recompute_cost or wide > policy.recompute_loads:
                 real[u] = None
     return real
+
+
+def _long_axes(u: UOp) -> list[int]:
+    return [n for n in u.shape if n != 1]
 
 
 def _just(u: UOp) -> frozenset[UOp]:
