@@ -735,19 +735,20 @@ class Elementwise(TensorBase):
         >>> Tensor([1.0]).gelu().round(4), Tensor([1.0]).gelu("tanh").round(4)
         (Tensor([0.8413], dtype=float32), Tensor([0.8412], dtype=float32))
         """
+        # y = x * h; both slopes are written with h, which the backward pass then finds in memory
         x = self._real()
         if approximate == "none":
-            t = alu(Op.ERF, (x * (1 / math.sqrt(2)),))
-            slope = alu(Op.EXP, (x * x * -0.5,)) * x * (1 / math.sqrt(2 * math.pi)) + (t * 0.5 + 0.5)
+            h = alu(Op.ERF, (x * (1 / math.sqrt(2)),)) * 0.5 + 0.5
+            slope = alu(Op.EXP, (x * x * -0.5,)) * x * (1 / math.sqrt(2 * math.pi)) + h
         elif approximate == "tanh":
             k0 = math.sqrt(2 / math.pi)
             k1 = 0.044715 * k0
             square = x * x
-            t = alu(Op.TANH, (x * (square * k1 + k0),))
-            slope = ((1 - t * t) * (x * (square * (3 * k1) + k0)) + t + 1.0) * 0.5
+            h = alu(Op.TANH, (x * (square * k1 + k0),)) * 0.5 + 0.5
+            slope = (1 - h) * h * (x * (square * (6 * k1) + 2 * k0)) + h
         else:
             raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
-        return self._new(UOp(Op.COMPOSITE, x.dtype, (x * (t * 0.5 + 0.5), x, slope), ("slope", ())))
+        return self._new(UOp(Op.COMPOSITE, x.dtype, (x * h, x, slope), ("slope", ())))
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
