@@ -33,12 +33,11 @@ def early_rewrites(sink: UOp) -> UOp:
                     src = trimmed
             out = u.replace(src=src)
             if out.shape != shape:
-                out = UOp(Op.EXPAND, out.dtype, (UOp(Op.RESHAPE, out.dtype, (out,), (1,) * len(shape)),), shape)
+                out = _repeated(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
-            scalar = reduce_identity(u.arg[0], src[0])
-            out = UOp(Op.EXPAND, u.dtype, (UOp(Op.RESHAPE, u.dtype, (scalar,), (1,) * len(u.shape)),), u.shape)
+            out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)
         else:
             out = UOp(op, u.dtype, src, u.arg, u.tag) if src != u.src else u
         while (rule := EARLY.get(out.op)) is not None and (found := rule(out, None)) is not None:
@@ -47,6 +46,11 @@ def early_rewrites(sink: UOp) -> UOp:
             out = found[0]
         new[u] = out
     return new[sink]
+
+
+def _repeated(scalar: UOp, shape: tuple[int, ...]) -> UOp:
+    """The rank-0 value `scalar` at every index of `shape`."""
+    return UOp(Op.EXPAND, scalar.dtype, (UOp(Op.RESHAPE, scalar.dtype, (scalar,), (1,) * len(shape)),), shape)
 
 
 def _scalar(u: UOp) -> UOp:

@@ -14,6 +14,7 @@ Cost decisions, in the order they are taken:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
@@ -81,7 +82,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     def is_row(r: UOp) -> bool:
         shape, axes = r.src[0].shape, r.arg[1]
         first = min(axes)
-        inner = _prod(shape[first:])
+        inner = math.prod(shape[first:])
         if inner > policy.row_fusion or any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
             return False
         # a body larger than all it reads is a product, and no row
@@ -194,7 +195,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             reduce_of[u], cost[u], leaves[u] = None, _GATHER_COST + sum(cost[s] for s in src), gathered
         elif op is Op.ARGSORT:
             materialise(src[0])
-            materialise_self(real, u)
+            real[u] = None
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
         elif op is Op.SEGMENT_SUM:
             materialise(src[1])
@@ -203,12 +204,12 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 materialise(src[0])  # rows are read in any order: as they lie in memory
             reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(src)
         elif op is Op.CONTIGUOUS:
-            materialise_self(real, u)
+            real[u] = None
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
         else:
             raise AssertionError(op)
         if u in out_set:
-            materialise_self(real, u)
+            real[u] = None
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
         elif reduce_of[u] is not None and reduce_of[u] not in rows and len(consumers[u]) > 1 and not converges(u):
             materialise(u)
@@ -227,7 +228,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         op, src = u.op, u.src
         own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else _COST.get(op, op is Op.PAD)
         cost[u] = min(own + sum(cost[s] for s in dict.fromkeys(src) if s not in real), 1 << 20)
-        leaves[u] = none.union(*[_just(s) if s in real else leaves[s] for s in src])
+        leaves[u] = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
         if home[u] is None and (op in ALU or op in _NEVER_TWICE):
             then = consumers[u][0]
             if len(consumers[u]) == 1 and then.op in ALU and then.size == u.size and home[then] is None:
@@ -240,14 +241,6 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
 
 def _long_axes(u: UOp) -> list[int]:
     return [n for n in u.shape if n != 1]
-
-
-def _just(u: UOp) -> frozenset[UOp]:
-    return frozenset((u,))
-
-
-def materialise_self(real: dict[UOp, None], u: UOp) -> None:
-    real[u] = None
 
 
 def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> list[Group]:
@@ -303,7 +296,7 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> li
         if g.opaque:
             merged.append(g)
             continue
-        size = max((g.roots[0].size, *[_prod(s) for s in g.reduces]))
+        size = max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
         mine = {i for i in g.inputs if i.size * 2 > size}
         signature = (g.level, g.roots[0].shape, g.reduces)
         for h in open_.setdefault(signature, []):
@@ -330,13 +323,6 @@ def _joins(p: Group, g: Group, policy: Policy) -> bool:
         return False
     row = all(a == b or b == 1 for a, b in zip(mine, theirs, strict=True)) and mine != theirs
     return row and p.reduces == (mine,) and p.reduces[0] != theirs and all(r == mine for r in g.reduces)
-
-
-def _prod(shape: tuple[int, ...]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 def _cone(root: UOp, real: dict[UOp, None]) -> Group:

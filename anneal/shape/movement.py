@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["flatten", "linear_index", "source_index", "unflatten"]
+__all__ = ["linear_index", "source_index", "unflatten"]
 
 Index = tuple[UOp, ...]
 
@@ -33,9 +33,6 @@ def linear_index(index: Sequence[UOp], shape: Sequence[int]) -> UOp:
             total = term if total is None else alu(Op.ADD, (term, total))
         stride *= size
     return _int(0) if total is None else total
-
-
-flatten = linear_index
 
 
 def unflatten(position: UOp, shape: Sequence[int]) -> Index:

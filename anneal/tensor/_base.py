@@ -35,7 +35,7 @@ from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
-from anneal.tensor.execution import assigned_watch
+from anneal.tensor.execution import assigned_watch, storage_of
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
 
 if TYPE_CHECKING:
@@ -253,16 +253,6 @@ def _array(data: Any, dtype: DType | None) -> Array:
 
 
 _HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))
-
-
-def storage_of(u: UOp) -> Storage | None:
-    """The Storage behind a realised node (a BUFFER or a RESHAPE of one); None for any other."""
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    if u.op is not Op.BUFFER:
-        return None
-    storage: Storage = u.arg
-    return storage
 
 
 def wrap_array(array: Array, device: str) -> UOp:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.tensor._base import _MODE, TensorBase, grad_enabled, leaf_nodes, leaves, storage_of
+from anneal.tensor._base import _MODE, TensorBase, grad_enabled, leaf_nodes, leaves
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor._reverse import gradient
+from anneal.tensor.execution import storage_of
 from anneal.uop import Op, UOp, const, toposort
 
 if TYPE_CHECKING:
