@@ -8,7 +8,7 @@
 """
 
 from anneal.codegen.generate import Kernel, generate, prepare
-from anneal.codegen.heuristic import choose
+from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, kernel_info
 from anneal.codegen.lower import Launch, Target
 from anneal.codegen.opts import Opt, apply_opts, axes_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import collapse
-from anneal.codegen.heuristic import choose
+from anneal.codegen.heuristics import choose
 from anneal.codegen.linear import Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
 from anneal.codegen.opts import Opt, apply_opts

@@ -1,0 +1,35 @@
+"""The rules in order; the first that applies decides."""
+
+from __future__ import annotations
+
+import math
+
+from anneal.codegen.heuristics.elementwise import flat, short_reduces
+from anneal.codegen.heuristics.facts import Facts
+from anneal.codegen.heuristics.matmul import matmul
+from anneal.codegen.heuristics.rows import shared_reduce
+from anneal.codegen.lower import Target
+from anneal.codegen.opts import Opt, axes_of
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["choose"]
+
+
+def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
+    """Opts for a collapsed kernel."""
+    order = toposort((sink,))
+    axes = axes_of(sink)
+    if any(a.is_loop and a.extent is None for a in axes):
+        return ()
+    facts = Facts(
+        axes,
+        math.prod(a.extent or 1 for a in axes if a.is_loop),
+        [u for u in order if u.op is Op.REDUCE],
+        [u for u in order if u.op is Op.LOAD],
+        len(order),
+    )
+    for rule in (matmul, shared_reduce):
+        opts = rule(facts, target)
+        if opts is not None:
+            return opts
+    return (*short_reduces(facts), *flat(facts, target))
