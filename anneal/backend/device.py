@@ -11,6 +11,7 @@ last tensor that needs it goes away.
 from __future__ import annotations
 
 import sys
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -117,6 +118,12 @@ class Batch(ABC):
     @abstractmethod
     def run(self) -> None:
         """Execute every call in order. Results are visible to `Device.download` and to later batches."""
+
+    def seconds(self) -> float:
+        """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
 
     def profile(self) -> list[tuple[str, float]]:
         """Execute every call once, waiting for each; (kernel name, seconds) in order."""

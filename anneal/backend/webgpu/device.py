@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -350,6 +351,17 @@ class WebGpuBatch(Batch):
                 return name
         return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]
 
+    def seconds(self) -> float:
+        """Run every call in one pass, timed by the GPU's clock; by the host's where the adapter has no timestamps."""
+        if "timestamp-query" not in self.device.features:
+            self.device.synchronize()
+            start = time.perf_counter()
+            self.run()
+            self.device.synchronize()
+            return time.perf_counter() - start
+        with _translated(lambda: "while timing kernels"):
+            return self._timed([self._handles])[0]
+
     def profile(self) -> list[tuple[str, float]]:
         """Run every call once in a pass of its own, timed by the GPU's clock."""
         if "timestamp-query" not in self.device.features:
@@ -357,18 +369,19 @@ class WebGpuBatch(Batch):
         out: list[tuple[str, float]] = []
         step = _QUERIES // 2
         with _translated(lambda: "while timing kernels"):
-            for i in range(0, len(self.dispatches), step):
-                seconds = self._profile(self.dispatches[i : i + step])
+            for i in range(0, len(self._handles), step):
+                seconds = self._timed([[h] for h in self._handles[i : i + step]])
                 out += zip(self.names[i : i + step], seconds, strict=True)
         return out
 
-    def _profile(self, dispatches: list[native.Dispatch]) -> list[float]:
+    def _timed(self, passes: Sequence[list[native.Dispatch]]) -> list[float]:
+        """The seconds of each of `passes`, all of them one submission."""
         gpu = self.device.gpu
-        count = 2 * len(dispatches)
+        count = 2 * len(passes)
         queries = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=count)
         ticks = gpu.create_buffer(size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
         encoder = gpu.create_command_encoder()
-        for i, d in enumerate(dispatches):
+        for i, dispatches in enumerate(passes):
             compute_pass = encoder.begin_compute_pass(
                 timestamp_writes={
                     "query_set": queries,
@@ -376,7 +389,7 @@ class WebGpuBatch(Batch):
                     "end_of_pass_write_index": 2 * i + 1,
                 }
             )
-            native.record(compute_pass, native.handles([d]))
+            native.record(compute_pass, dispatches)
             compute_pass.end()
         encoder.resolve_query_set(queries, 0, count, ticks, 0)
         gpu.queue.submit([encoder.finish()])

@@ -127,6 +127,7 @@ def test_a_batch_replays_in_order_and_sees_new_data() -> None:
     timings = batch.profile()
     assert [name for name, _ in timings] == [program.name] * 2
     assert all(seconds > 0 for _, seconds in timings)
+    assert batch.seconds() > 0
 
 
 def test_programs_and_bindings_are_made_once() -> None:

@@ -112,6 +112,8 @@ def test_profile_times_every_call(device: WebGpuDevice) -> None:
     assert [name for name, _ in times] == batch.names
     assert all(seconds >= 0 for _, seconds in times)
     np.testing.assert_array_equal(device.download(x, 64, dtypes.float32), 1 + 6.0 * np.arange(64))
+    assert batch.seconds() > 0
+    np.testing.assert_array_equal(device.download(x, 64, dtypes.float32), 1 + 12.0 * np.arange(64))
 
 
 def test_equal_kernels_share_a_program_and_a_pipeline(device: WebGpuDevice) -> None:
