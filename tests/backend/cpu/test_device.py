@@ -12,7 +12,7 @@ import pytest
 from anneal import settings
 from anneal.backend import Storage, get_device
 from anneal.backend import device as device_module
-from anneal.backend.cpu import executor
+from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
 from anneal.backend.cpu.lanes import Lanes
@@ -200,7 +200,7 @@ def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> 
     a, b = (rng.standard_normal(n).astype(np.float32) for n in (800, 600))
     results = []
     for least, count in ((10**9, 1), (-1, 4)):
-        monkeypatch.setattr(executor, "_LANE_NS", least)
+        monkeypatch.setattr(layout, "_LANE_NS", least)
         device = CpuDevice()
         device.lanes = Lanes(count)
         program = device.compile(sink)

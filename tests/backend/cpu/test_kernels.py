@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device, numpy_dtype
-from anneal.backend.cpu import executor, plan, segment
+from anneal.backend.cpu import binding, layout, planner, segment
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.backend.cpu.kernels import (
     BOOL,
@@ -39,9 +39,9 @@ def data(size: int, dtype: DType = F32) -> np.ndarray:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few elements, every lane in use: remainders and folds happen at test sizes."""
-    monkeypatch.setattr(executor, "BLOCK", 7)
-    monkeypatch.setattr(executor, "_LANE_NS", -1)
-    monkeypatch.setattr(plan, "INLINE", 12)
+    monkeypatch.setattr(layout, "BLOCK", 7)
+    monkeypatch.setattr(layout, "_LANE_NS", -1)
+    monkeypatch.setattr(planner, "INLINE", 12)
     monkeypatch.setattr(segment, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]
     programs.clear()
@@ -535,14 +535,14 @@ def test_convolutions(stride: int, pad: int) -> None:
 
 
 def test_a_convolution_larger_than_the_copy_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_PIECE", 2000)
+    monkeypatch.setattr(binding, "_PIECE", 2000)
     sink, sizes = convolution(1, 1)
     check(sink, *[data(n) for n in sizes], rtol=1e-4, atol=1e-4)
 
 
 def test_the_weight_gradient_of_a_convolution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The windows are the reduced axes here: pieces of them are added up."""
-    monkeypatch.setattr(executor, "_PIECE", 700)
+    monkeypatch.setattr(binding, "_PIECE", 700)
     C, O, H, K = 2, 3, 6, 3
     W = H - K + 1
     o, c, ky, kx, y, x = loop(0, O), loop(1, C), loop(2, K), loop(3, K), over(4, W), over(5, W)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import plan
+from anneal.backend.cpu import planner
 from anneal.uop import Op, UOp, const
 from tests.backend.cpu.kernels import BOOL, F16, F32, I32, check, filled, kernel, load, loop, over, param, reduce, store
 
@@ -147,8 +147,8 @@ class Maker:
 def test_random_kernels_mean_what_the_oracle_says(
     seed: int, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anneal.backend.cpu.executor.BLOCK", limits[0])
-    monkeypatch.setattr(plan, "INLINE", limits[1])
+    monkeypatch.setattr("anneal.backend.cpu.layout.BLOCK", limits[0])
+    monkeypatch.setattr(planner, "INLINE", limits[1])
     for n in range(25):
         made = Maker(seed * 1000 + n)
         check(made.sink, *made.buffers, rtol=1e-3, atol=1e-3)

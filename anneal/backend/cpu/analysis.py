@@ -1,0 +1,354 @@
+"""What a kernel's accesses and sums look like as arrays: slots, linear indices, masks, products, and the order of axes.
+
+Every RANGE becomes one or more slots (array axes). A reduce range takes over the slot of a loop range of equal extent
+when no node sees both, so that the `exp(x - max)` summed by a softmax and the one divided by the sum are one node.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+
+from anneal.backend.cpu.index import Bounds, Linear, NeedsSplit, NotLinear, Slots, box_of, linear
+from anneal.backend.cpu.plan import Value, bits, mask_of
+from anneal.backend.device import numpy_dtype
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["Analysis", "Dot", "share_ranges"]
+
+_F16 = np.dtype(np.float16)
+_F32 = np.dtype(np.float32)
+
+
+@dataclass(slots=True)
+class _Load:
+    form: Linear
+    box: list[Bounds] | None  # the gate as bounds, when that is all it is
+    gate: UOp | None  # the gate, when it must be applied to loaded values
+    mask: int = 0
+
+
+@dataclass(slots=True)
+class Dot:
+    """A sum of products: factors of each side, and what the sum is multiplied with, divided by or negated afterwards."""
+
+    a: list[UOp]
+    b: list[UOp]
+    post: list[tuple[Op, UOp | None]]
+    a_mask: int
+    b_mask: int
+    dtype: np.dtype[Any] = _F32
+
+
+def share_ranges(sink: UOp) -> UOp:
+    """Rename reduce ranges to ranges of equal extent that no node sees together with them."""
+    order = toposort((sink,))
+    ranges = sorted((u for u in order if u.op is Op.RANGE), key=lambda u: u.arg[0])
+    reduces = [u for u in ranges if u.arg[1] == "reduce"]
+    if not reduces:
+        return sink
+    together: dict[int, int] = {u.arg[0]: 0 for u in ranges}
+    sights = {u.ranges for u in order}
+    for u in order:
+        if u.op is Op.REDUCE:
+            # also a range that the body does not depend on must not become one that it does
+            sights.add(u.src[0].ranges | mask_of(r.arg[0] for r in u.src[1:]))
+    for m in sights:
+        for i in bits(m):
+            together[i] |= m
+    renamed: dict[UOp, UOp] = {}
+    for r in reduces:
+        mine = r.arg[0]
+        for other in reversed(ranges):
+            i = other.arg[0]
+            if i >= mine or other in renamed or other.src != r.src or together[mine] >> i & 1:
+                continue
+            renamed[r] = other
+            together[i] |= together[mine]
+            for j in bits(together[mine]):
+                together[j] |= 1 << i
+            break
+    if not renamed:
+        return sink
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        if u in renamed:
+            new[u] = renamed[u]
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[sink]
+
+
+class Analysis:
+    """Slots, forms, masks and products of a kernel whose ranges all have constant extents."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.nodes = toposort((sink,))
+        self.stores = sink.src
+        self.slots = Slots()
+        self.loads: dict[UOp, _Load] = {}
+        self.store_forms: dict[UOp, Linear | None] = {}
+        self.mask: dict[UOp, int] = {}
+        self.dots: dict[UOp, Dot] = {}
+        self.order: list[int] = []
+        self.rank: dict[int, int] = {}
+        # reduces that are computed before the loops that want them, and where
+        self.hoisted: dict[UOp, Value] = {}
+        self._ranges()
+        self.empty_loop = any(u.op is Op.RANGE and u.arg[1] == "loop" and not u.src[0].arg for u in self.nodes)
+        if self.empty_loop:
+            return
+        self._forms()
+        self._masks()
+        self._find_dots()
+        self._order()
+        self._merge()
+
+    # -- ranges, forms, masks ------------------------------------------------------------------------------------
+    def _ranges(self) -> None:
+        for u in self.nodes:
+            if u.op is Op.RANGE:
+                self.slots.add(u.arg[0], int(u.src[0].arg))
+
+    def _forms(self) -> None:
+        """Linear forms of every index and gate, splitting slots until they are as linear as they get."""
+        indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
+        while True:
+            try:
+                for u in indexed:
+                    if u.op is Op.STORE:
+                        try:
+                            self.store_forms[u] = None if len(u.src) > 3 else linear(u.src[1], self.slots)
+                        except NotLinear:
+                            self.store_forms[u] = None
+                    else:
+                        self.loads[u] = self._load(u)
+                return
+            except NeedsSplit as e:
+                self.slots.split(e.slot, e.inner)
+
+    def _load(self, u: UOp) -> _Load:
+        form = linear(u.src[1], self.slots, opaque=True)
+        if len(u.src) == 2:
+            return _Load(form, None, None)
+        gate = u.src[2]
+        if not form.nodes and not _reads(gate):
+            box = box_of(gate, self.slots)
+            if box is not None and all(self._pads(form, b) for b in box):
+                return _Load(form, box, None)
+        if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
+            return _Load(form, None, gate)
+        # The index may leave the buffer where the gate is false: look elements up one by one, clipped.
+        return _Load(Linear(0, {}, {u.src[1]: 1}), None, gate)
+
+    def _low(self, form: Linear) -> int:
+        return form.const + sum(min(0, c * (self.slots.extent[s] - 1)) for s, c in form.slots.items())
+
+    def _high(self, form: Linear) -> int:
+        return form.const + sum(max(0, c * (self.slots.extent[s] - 1)) for s, c in form.slots.items())
+
+    @staticmethod
+    def _pads(form: Linear, b: Bounds) -> bool:
+        """The gated form enters the index as a whole: index = ... + step * form."""
+        steps = {divmod(form.slots.get(s, 0), c) for s, c in b.slots.items()}
+        return len(steps) <= 1 and all(r == 0 for _, r in steps)
+
+    def _masks(self) -> None:
+        mask, extent = self.mask, self.slots.extent
+        for u in self.nodes:
+            if u.op is Op.RANGE:
+                m = mask_of(s for s, _ in self.slots.digits[u.arg[0]] if extent[s] > 1)
+            elif u.op is Op.LOAD:
+                load = self.loads[u]
+                m = mask_of(load.form.slots)
+                for n in load.form.nodes:
+                    m |= mask[n]
+                if load.gate is not None:
+                    m |= mask[load.gate]
+                for b in load.box or ():
+                    m |= mask_of(b.slots)
+                load.mask = m
+            elif u.op is Op.REDUCE:
+                m = mask[u.src[0]] & ~self.over(u)
+            else:
+                m = 0
+                for s in u.src:
+                    m |= mask[s]
+            mask[u] = m
+
+    def over(self, u: UOp) -> int:
+        """The slots a REDUCE ends."""
+        return mask_of(s for r in u.src[1:] for s, _ in self.slots.digits[r.arg[0]] if self.slots.extent[s] > 1)
+
+    # -- sums of products ----------------------------------------------------------------------------------------
+    def _find_dots(self) -> None:
+        for u in self.nodes:
+            if u.op is Op.REDUCE and u.arg is Op.ADD and u.dtype.is_float and not self.empty(u):
+                dot = self._dot(u)
+                if dot is not None:
+                    self.dots[u] = dot
+
+    def empty(self, u: UOp) -> bool:
+        return any(r.src[0].arg == 0 for r in u.src[1:])
+
+    def _dot(self, u: UOp) -> Dot | None:
+        over, mask = self.over(u), self.mask
+        inner: list[UOp] = []
+        post: list[tuple[Op, UOp | None]] = []
+        stack = [u.src[0]]
+        while stack:
+            f = stack.pop()
+            if not mask[f] & over:
+                post.append((Op.MUL, f))
+            elif f.op is Op.MUL:
+                stack.extend(f.src)
+            elif f.op is Op.NEG:
+                post.append((Op.NEG, None))
+                stack.append(f.src[0])
+            elif f.op is Op.DIV and not mask[f.src[1]] & over:
+                post.append((Op.DIV, f.src[1]))
+                stack.append(f.src[0])
+            else:
+                inner.append(f)
+        if len(inner) < 2 or over & ~mask[u.src[0]]:
+            return None
+        inner.sort(key=lambda f: -mask[f].bit_count())
+        first = inner[0]
+        a_mask = mask[first]
+        second = next((f for f in inner[1:] if mask[f] & ~a_mask and a_mask & ~mask[f]), None)
+        if second is None:
+            return None
+        b_mask = mask[second]
+        a, b = [first], [second]
+        # the second once only: a square brings the same factor twice
+        inner.remove(second)
+        for f in inner[1:]:
+            if not mask[f] & ~a_mask:
+                a.append(f)
+            elif not mask[f] & ~b_mask:
+                b.append(f)
+            else:
+                return None
+        if over & ~(a_mask & b_mask) or not (a_mask & ~b_mask & ~over and b_mask & ~a_mask & ~over):
+            return None
+        dtype = numpy_dtype(u.dtype)
+        return Dot(a, b, post, a_mask, b_mask, _F32 if dtype == _F16 else dtype)
+
+    # -- slot order and merging ----------------------------------------------------------------------------------
+    def _order(self) -> None:
+        """Outermost first, as memory has them: each strided access votes, weighted by its size."""
+        extent = self.slots.extent
+        n = len(extent)
+        votes = [[0] * n for _ in range(n)]
+        direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
+        for u, load in self.loads.items():
+            if u not in direct:
+                self._vote(votes, load.form, math.prod(extent[s] for s in bits(load.mask)))
+        for form in self.store_forms.values():
+            if form is not None:
+                self._vote(votes, form, 4 * math.prod(extent[s] for s in form.slots))
+        used = 0
+        for m in self.mask.values():
+            used |= m
+        for form in self.store_forms.values():
+            used |= mask_of(form.slots) if form is not None else 0
+
+        def compare(a: int, b: int) -> int:
+            return votes[b][a] - votes[a][b] or a - b
+
+        self.order = sorted(bits(used), key=cmp_to_key(compare))
+
+    @staticmethod
+    def _vote(votes: list[list[int]], form: Linear, weight: int) -> None:
+        terms = [(abs(c), s) for s, c in form.slots.items()]
+        for i, (ca, a) in enumerate(terms):
+            for cb, b in terms[i + 1 :]:
+                if ca > cb:
+                    votes[a][b] += weight
+                elif cb > ca:
+                    votes[b][a] += weight
+
+    def _merge(self) -> None:
+        """Make one slot of neighbours that every access walks as one."""
+        extent, mask = self.slots.extent, self.mask
+        apart = 0
+        forms: list[dict[int, int]] = []
+        for load in self.loads.values():
+            forms.append(load.form.slots)
+            if load.form.nodes:
+                apart |= mask_of(load.form.slots)
+            for b in load.box or ():
+                apart |= mask_of(b.slots)
+        for u in self.store_forms:
+            form = self.store_forms[u]
+            if form is not None:
+                forms.append(form.slots)
+        # a range used as a number, and not only inside linear indices, keeps its own slots
+        stack = [u.src[2] for u in self.stores]
+        for u, form in self.store_forms.items():
+            if form is None:
+                stack.extend((u.src[1], *u.src[3:]))
+        seen = set(stack)
+        while stack:
+            u = stack.pop()
+            if u.op is Op.RANGE:
+                apart |= mask[u]
+            for s in self.inputs(u):
+                if s not in seen:
+                    seen.add(s)
+                    stack.append(s)
+        overs = {self.over(u) for u in self.nodes if u.op is Op.REDUCE}
+        kept: list[int] = []
+        for slot in self.order:
+            if kept and not (apart >> slot & 1) and not (apart >> kept[-1] & 1):
+                a = kept[-1]
+                same = all((m >> a & 1) == (m >> slot & 1) for m in overs)
+                if same and all(f.get(a, 0) == f.get(slot, 0) * extent[slot] for f in forms):
+                    kept[-1] = slot
+                    extent[slot] *= extent[a]
+                    self._forget(a)
+                    overs = {m & ~(1 << a) for m in overs}
+                    continue
+            kept.append(slot)
+        self.order = kept
+        self.rank = {s: i for i, s in enumerate(kept)}
+
+    def _forget(self, a: int) -> None:
+        keep = ~(1 << a)
+        for u in self.mask:
+            self.mask[u] &= keep
+        for load in self.loads.values():
+            load.form.slots.pop(a, None)
+            load.mask &= keep
+        for form in self.store_forms.values():
+            if form is not None:
+                form.slots.pop(a, None)
+        for d in self.dots.values():
+            d.a_mask &= keep
+            d.b_mask &= keep
+        for digits in self.slots.digits.values():
+            digits[:] = [d for d in digits if d[0] != a]
+
+    def inputs(self, u: UOp) -> tuple[UOp, ...]:
+        """The nodes whose values `u` needs."""
+        if u.op is Op.RANGE:
+            return ()
+        if u.op is Op.LOAD:
+            load = self.loads[u]
+            return (*load.form.nodes, load.gate) if load.gate is not None else tuple(load.form.nodes)
+        if u in self.hoisted:
+            dot = self.dots.get(u)
+            return () if dot is None else tuple([f for _, f in dot.post if f is not None])
+        if u.op is Op.REDUCE:
+            return () if self.empty(u) else (u.src[0],)
+        return u.src
+
+
+def _reads(u: UOp) -> bool:
+    return any(n.op is Op.LOAD for n in toposort((u,)))

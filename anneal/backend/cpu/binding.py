@@ -1,0 +1,302 @@
+"""Binding: a program's plan becomes a flat list of calls on given memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.backend.cpu.calls import regroup, use_lane
+from anneal.backend.cpu.layout import CpuProgram, LoopLayout
+from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.plan import Pad, Product, Value
+
+if TYPE_CHECKING:
+    from anneal.backend.cpu.executor import CpuDevice
+
+__all__ = ["Binder"]
+
+# A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
+_PIECE = 8 << 20
+# arrays a, b, c of a product, and the axes of its batch, m, n and k
+_Operands = tuple[Array, Array, Array, list[int], list[int], list[int], list[int]]
+
+
+class Binder:
+    """Turns a program's plan into calls on the memory of `buffers` and scratch."""
+
+    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice) -> None:
+        self.buffers = buffers
+        self.lane = self.shift = 0
+        self.device = device
+        self.arena = device.arena(program.scratch)
+        self.steps: list[Step] = []
+        for plan, layouts in program.parts:
+            self.plan = plan
+            for layout in layouts:
+                if isinstance(layout, Pad):
+                    self._pad(layout)
+                else:
+                    self._loop(layout)
+
+    def _array(self, v: Value, block: dict[int, tuple[int, int]]) -> Array:
+        kind = v.kind
+        if kind == "const":
+            return v.ref  # type: ignore[no-any-return]
+        if kind == "bits":
+            bits: Array = self._array(v.ref, block).view(v.dtype)
+            return bits
+        extent, unit = self.plan.extent, v.dtype.itemsize
+        if kind == "fixed":
+            fixed: Array = v.ref
+            at = []
+            for axis, s in enumerate(self.plan.order):
+                lo_hi = block.get(s)
+                at.append(slice(None) if lo_hi is None or fixed.shape[axis] == 1 else slice(*lo_hi))
+            return fixed[tuple(at)]
+        shape, strides = [], []
+        mask, steps = v.mask, v.strides
+        if kind == "temp":
+            for s in self.plan.order:
+                if mask >> s & 1:
+                    lo_hi = block.get(s)
+                    shape.append(extent[s] if lo_hi is None else lo_hi[1] - lo_hi[0])
+                else:
+                    shape.append(1)
+            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register + (self.shift if v.size != -1 else 0))
+            return temp
+        if kind == "param":
+            if -1 in steps:
+                flat: Array = self.buffers[v.ref]
+                return flat
+            memory, offset = self.buffers[v.ref], v.offset * unit
+        else:
+            base = v.ref if isinstance(v.ref, Value) else v
+            memory, offset = self.arena, base.register + v.offset * unit
+        for s in self.plan.order:
+            if mask >> s & 1:
+                step = steps.get(s, 0) * unit
+                lo_hi = block.get(s)
+                if lo_hi is None:
+                    shape.append(extent[s])
+                else:
+                    shape.append(lo_hi[1] - lo_hi[0])
+                    offset += lo_hi[0] * step
+                strides.append(step)
+            else:
+                shape.append(1)
+                strides.append(0)
+        return np.ndarray(shape, v.dtype, memory, offset, strides)
+
+    def _loop(self, layout: LoopLayout) -> None:
+        made: dict[Any, Array] = {}
+        for i, once in zip(layout.loop.instrs, layout.once, strict=True):
+            if once:
+                self.steps.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
+        product = None if layout.product is None else self._operands(layout.product)
+        count, blocks = layout.lanes, layout.blocks
+        shares: list[list[Step]] = []
+        outer = self.steps
+        for lane in range(count):
+            self.steps = []
+            self.lane, self.shift = lane, lane * (layout.end - layout.start)
+            use_lane(lane)
+            mine = blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]
+            for together in [mine] if product is None else layout.gathered(self.plan.extent, mine):
+                if product is not None:
+                    first, last = together[0], together[-1]
+                    self._product_block(product, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
+                for block in together:
+                    self._block(layout, block, made)
+            shares.append(self.steps)
+        self.steps = outer
+        self.lane = self.shift = 0
+        use_lane(0)
+        if count > 1:
+            outer.append((self.device.lanes.run, (shares,)))
+        else:
+            outer.extend(shares[0])
+
+    def _block(self, layout: LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
+        steps, cut = self.steps, layout.cut
+
+        def array(v: Value) -> Array:
+            touched = v.mask & cut
+            if v.root.kind == "temp":
+                key: Any = (id(v), self.lane, *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
+            elif touched:
+                key = (id(v), *[lo for s, (lo, _) in block.items() if touched >> s & 1])
+            else:
+                key = id(v)
+            found = made.get(key)
+            if found is None:
+                found = made[key] = self._array(v, block)
+            return found
+
+        for n, i in enumerate(layout.loop.instrs):
+            if layout.once[n]:
+                continue
+            ins = [array(v) for v in i.ins]
+            out = array(i.out)
+            if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
+                part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
+                steps.extend(i.build(ins, part))
+                steps.append((partial(i.fold, out=out), (out, part)))
+            else:
+                steps.extend(i.build(ins, out))
+
+    def _pad(self, p: Pad) -> None:
+        whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.arena, p.out.register)
+        self.steps.append((whole.fill, (0,)))
+        if p.extents:
+            axes = sorted(p.extents)
+            unit = p.out.dtype.itemsize
+            shape = [p.extents[i] for i in axes]
+
+            def view(v: Value, memory: Array, start: int) -> Array:
+                strides = [v.strides[i] * unit for i in axes]
+                return np.ndarray(shape, p.out.dtype, memory, start + v.offset * unit, strides)
+
+            inside = view(p.interior, self.arena, p.out.register)
+            self.steps.append((np.copyto, (inside, view(p.source, self.buffers[p.source.ref], 0))))
+
+    # -- products
+    def _operands(self, p: Product) -> _Operands | None:
+        """The product's arrays; None when it had to be computed at once."""
+        at = {s: i for i, s in enumerate(self.plan.order)}
+        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
+        batch, m, n, k = ([at[s] for s in g] for g in (p.batch, p.m, p.n, p.k))
+        copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
+        if max(a.nbytes * copy_a, b.nbytes * copy_b) > _PIECE:
+            self._multiply(a, b, c, batch, m, n, k)
+            return None
+        if copy_a:
+            a = self._copied(0, a, [*batch, *m, *k])
+        if copy_b:
+            b = self._copied(1, b, [*batch, *k, *n])
+        return a, b, c, batch, m, n, k
+
+    def _product_block(self, product: _Operands, block: dict[int, tuple[int, int]]) -> None:
+        a, b, c, batch, m, n, k = product
+        for axis, s in enumerate(self.plan.order):
+            if s in block:
+                a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
+        self._single(a, b, c, batch, m, n, k)
+
+    def _multiply(
+        self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]
+    ) -> None:
+        copy_a = not _readable(a, batch, m, k)
+        copy_b = not _readable(b, batch, n, k)
+        copied = max(a.nbytes * copy_a, b.nbytes * copy_b)
+        if copied > _PIECE:
+            axis = batch[0] if batch else (m[0] if a.nbytes * copy_a == copied else n[0])
+            if not batch and c.shape[axis] * _PIECE < copied:
+                axis = k[0]
+            length = max(x.shape[axis] for x in (a, b))
+            pieces = min(length, math.ceil(copied / _PIECE))
+            if pieces > 1:
+                width = math.ceil(length / pieces)
+                for lo in range(0, length, width):
+                    sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
+                    if axis in k and lo:
+                        part = (
+                            self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes]
+                            .view(c.dtype)
+                            .reshape(c.shape)
+                        )
+                        self._single(sa, sb, part, batch, m, n, k)
+                        self.steps.append((np.add, (c, part, c)))
+                    else:
+                        self._single(sa, sb, sc, batch, m, n, k)
+                return
+        self._single(a, b, c, batch, m, n, k)
+
+    def _single(self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]) -> None:
+        if not _readable(a, batch, m, k):
+            a = self._copied(0, a, [*batch, *m, *k])
+        if not _readable(b, batch, n, k):
+            b = self._copied(1, b, [*batch, *k, *n])
+        target = c
+        outer_m, inner_m = _together(m, a, c)
+        outer_n, inner_n = _together(n, b, c)
+        groups = [[i] for i in (*batch, *outer_m, *outer_n)]
+        a3 = regroup(a, [*groups, inner_m, k])
+        b3 = regroup(b, [*groups, k, inner_n])
+        c3 = regroup(c, [*groups, inner_m, inner_n])
+        assert a3 is not None
+        assert b3 is not None
+        if c3 is None or not _matrix(c3):
+            target = self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
+            outer_m, inner_m = _together(m, a, target)
+            outer_n, inner_n = _together(n, b, target)
+            groups = [[i] for i in (*batch, *outer_m, *outer_n)]
+            a3 = regroup(a, [*groups, inner_m, k])
+            b3 = regroup(b, [*groups, k, inner_n])
+            c3 = regroup(target, [*groups, inner_m, inner_n])
+            assert a3 is not None
+            assert b3 is not None
+            assert c3 is not None
+        a3, b3, c3 = _compact(a3, b3, c3)
+        self.steps.append((np.matmul, (a3, b3, c3)))
+        if target is not c:
+            self.steps.append((np.copyto, (c, target)))
+
+    def _copied(self, number: int, x: Array, axes: list[int]) -> Array:
+        """`x` copied so that `axes` are contiguous, in that order."""
+        memory = self.device.workspace(3 * self.lane + number, x.nbytes)
+        shape = x.shape
+        strides, step = [0] * x.ndim, x.itemsize
+        for axis in reversed(axes):
+            strides[axis] = step
+            step *= shape[axis]
+        out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
+        self.steps.append((np.copyto, (out, x)))
+        return out
+
+
+def _piece(x: Array, axis: int, lo: int, hi: int) -> Array:
+    if x.shape[axis] == 1:
+        return x
+    return x[(slice(None),) * axis + (slice(lo, hi),)]
+
+
+def _matrix(x: Array) -> bool:
+    """BLAS can take the last two axes: one has unit stride, the other steps over it."""
+    rows, cols = x.shape[-2:]
+    s, t = x.strides[-2:]
+    unit = x.itemsize
+    return (t == unit and s >= unit * cols and s % unit == 0) or (s == unit and t >= unit * rows and t % unit == 0)
+
+
+def _readable(x: Array, batch: list[int], rows: list[int], k: list[int]) -> bool:
+    """An operand that BLAS can read in place: k is one axis, and so is a worthwhile part of the rows."""
+    inner = _together(rows, x, x)[1]
+    whole = math.prod(x.shape[i] for i in rows)
+    part = math.prod(x.shape[i] for i in inner)
+    if part < whole and part < 32:
+        return False
+    outer = rows[: len(rows) - len(inner)]
+    grouped = regroup(x, [*[[i] for i in (*batch, *outer)], inner, k])
+    return grouped is not None and _matrix(grouped)
+
+
+def _together(axes: list[int], x: Array, y: Array) -> tuple[list[int], list[int]]:
+    """Split `axes` into leading ones that must stay apart, and trailing ones that are one axis in both arrays."""
+    cut = len(axes) - 1
+    while cut > 0:
+        i, j = axes[cut - 1], axes[cut]
+        if any(z.strides[i] != z.strides[j] * z.shape[j] for z in (x, y)):
+            break
+        cut -= 1
+    return axes[:cut], axes[cut:]
+
+
+def _compact(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
+    """Drop leading axes of length 1 and merge leading axes that all three arrays walk as one."""
+    while c.ndim > 2 and c.shape[0] == 1:
+        a, b, c = a[0], b[0], c[0]
+    return a, b, c

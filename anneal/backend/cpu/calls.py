@@ -1,0 +1,165 @@
+"""Primitive calls of instructions that are no plain ufunc: copies, look-ups, scatters, reduces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from anneal.backend.cpu.ops import Array
+from anneal.uop import Op
+
+__all__ = ["FOLD", "copy_cast", "reduce_calls", "regroup", "scatter", "take", "take_rows", "use_lane"]
+
+_BLAS = (np.dtype(np.float32), np.dtype(np.float64))
+
+FOLD: dict[Op, Callable[..., Any]] = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
+_ONES: dict[tuple[np.dtype[Any], int], Array] = {}
+
+
+def copy_cast(ins: Sequence[Array], out: Array) -> list[Any]:
+    return [(np.copyto, (out, ins[0], "unsafe"))]
+
+
+def take(ins: Sequence[Array], out: Array) -> list[Any]:
+    flat, index = ins
+    return [(flat.take, (index.reshape(out.shape), None, out, "clip"))]
+
+
+def _take_rows_apart(table: Array, index: Array, out: Array) -> None:
+    out[...] = table.take(index, 0, None, "clip").reshape(out.shape)
+
+
+def _clear_rows(rows: Array, keep: Array) -> None:
+    if not keep.all():
+        np.copyto(rows, rows.dtype.type(0), where=~keep)
+
+
+def take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:
+    """Rows of a table; a third input says which of them are in range, the others become zero."""
+    flat, index = ins[0], ins[1]
+    steps: list[Any] = []
+    if not out.flags.c_contiguous:
+        steps.append((_take_rows_apart, (flat.reshape(-1, width), index.reshape(-1), out)))
+    else:
+        steps.append((flat.reshape(-1, width).take, (index.reshape(-1), 0, out.reshape(-1, width), "clip")))
+    if len(ins) > 2:
+        steps.append((_clear_rows, (out, ins[2])))
+    return steps
+
+
+def _scatter_now(ins: Sequence[Array], flat: Array) -> None:
+    arrays = np.broadcast_arrays(*ins)
+    index, value = arrays[0], arrays[1]
+    if len(arrays) > 2:
+        index, value = index[arrays[2]], value[arrays[2]]
+    flat[index] = value
+
+
+def scatter(ins: Sequence[Array], out: Array) -> list[Any]:
+    return [(_scatter_now, (ins, out))]
+
+
+def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:
+    """`x` with each group of axes made one, as a view; None when the strides do not allow it. Axes in no group must
+    have length 1."""
+    shape: list[int] = []
+    strides: list[int] = []
+    for group in groups:
+        n, step = 1, x.itemsize
+        for axis in reversed(group):
+            if x.shape[axis] == 1:
+                continue
+            if n == 1:
+                n, step = x.shape[axis], x.strides[axis]
+            elif x.strides[axis] == step * n:
+                n *= x.shape[axis]
+            else:
+                return None
+        shape.append(n)
+        strides.append(step)
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+def _ones(dtype: np.dtype[Any], n: int) -> Array:
+    found = _ONES.get((dtype, n))
+    if found is None:
+        found = _ONES[dtype, n] = np.ones(n, dtype)
+    return found
+
+
+def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
+    x = ins[0]
+    f: Any = FOLD[op]
+    if op is Op.ADD and x.dtype in _BLAS:
+        # BLAS sums several times faster than np.add.reduce: a product with ones, over rows or over columns
+        others = [i for i in range(x.ndim) if i not in axes]
+        n = math.prod(x.shape[i] for i in axes)
+        before = [i for i in others if i < axes[0]]
+        after = [i for i in others if i > axes[0]]
+        x3 = regroup(x, [before, list(axes), after])
+        o2 = regroup(out, [before, after])
+        if x3 is not None and o2 is not None and n > 1:
+            unit = x.itemsize
+            ones = _ones(x.dtype, n)
+            if x3.shape[2] == 1 and x3.strides[1] == unit and x3.strides[0] >= unit * n and o2.strides[0] == unit:
+                return [(np.matmul, (x3[:, :, 0], ones, o2[:, 0]))]
+            if x3.shape[2] >= 8 and x3.strides[2] == unit and x3.strides[1] >= unit * x3.shape[2]:
+                if o2.shape[1] == 1 or o2.strides[1] == unit:
+                    if x3.shape[0] == 1:
+                        return [(np.matmul, (ones, x3[0], o2[0]))]
+                    if n * x3.shape[2] >= 256:
+                        return [(np.matmul, (ones, x3, o2))]
+    if op in (Op.MAX, Op.MIN):
+        rows = _row_extrema(f, axes, x, out)
+        if rows is not None:
+            return rows
+    return [(f.reduce, (x, axes, x.dtype, out, True))]
+
+
+def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[Any] | None:
+    """Extrema of many short rows: fold halves onto each other, then the few columns left. NumPy's own reduce pays
+    its set-up for every row."""
+    others = [i for i in range(x.ndim) if i not in axes]
+    if any(i > axes[0] and x.shape[i] > 1 for i in others):
+        return None
+    x2, o1 = regroup(x, [others, axes]), regroup(out, [others])
+    if x2 is None or o1 is None:
+        return None
+    rows, n = x2.shape
+    if rows < 64 or n % 8 or n > 512 or n // 8 & (n // 8 - 1):
+        return None
+    steps: list[Any] = []
+    if n > 8:
+        nbytes = rows * (n // 2) * x.itemsize
+        half = _scratch(nbytes)[:nbytes].view(x.dtype).reshape(rows, n // 2)
+        while n > 8:
+            n //= 2
+            steps.append((partial(f, out=half[:, :n]), (x2[:, :n], x2[:, n : 2 * n])))
+            x2 = half
+    first = x2[:, 0]
+    for i in range(1, 8):
+        steps.append((partial(f, out=o1), (first, x2[:, i])))
+        first = o1
+    return steps
+
+
+# One per lane: lanes run at the same time, the kernels of one lane one after another.
+_SCRATCH: dict[int, Array] = {}
+_LANE = [0]
+
+
+def use_lane(lane: int) -> None:
+    """Calls built from here on run in this lane."""
+    _LANE[0] = lane
+
+
+def _scratch(nbytes: int) -> Array:
+    """Scratch for the steps of one instruction."""
+    found = _SCRATCH.get(_LANE[0])
+    if found is None or found.nbytes < nbytes:
+        found = _SCRATCH[_LANE[0]] = np.empty(max(nbytes, 1 << 16), np.uint8)
+    return found

@@ -1,0 +1,261 @@
+"""Layout of a kernel's plan: how its loops are cut into blocks, and where temporaries lie. Made once per program."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.plan import Instr, Loop, Pad, Plan, Product, Value
+from anneal.backend.cpu.planner import make_plan
+from anneal.backend.cpu.ragged import is_ragged, ragged_step
+from anneal.backend.cpu.segment import segments
+from anneal.backend.device import Program
+from anneal.uop import UOp
+
+__all__ = ["ALIGN", "Blocks", "CpuProgram", "LoopLayout"]
+
+ALIGN = 64
+# Elements of one block: temporaries of this size stay in the second-level cache.
+BLOCK = 98_304
+# Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
+_PRODUCT = 1 << 18
+# Work of less than this many nanoseconds is not worth waking another thread.
+_LANE_NS = 100_000
+Blocks = list[dict[int, tuple[int, int]]]
+
+
+class LoopLayout:
+    """How one loop is cut, and where its temporaries lie (byte offsets in the arena).
+
+    A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
+    """
+
+    __slots__ = ("blocks", "cut", "end", "lanes", "loop", "once", "product", "spare", "start")
+
+    def __init__(self, plan: Plan, loop: Loop, start: int, lanes: int, product: Product | None) -> None:
+        self.loop, self.start, self.product = loop, start, product
+        extent = plan.extent
+        slots = [s for s in plan.order if loop.mask >> s & 1]
+        size: dict[int, int] = {s: extent[s] for s in slots}
+        total = math.prod(size.values())
+        flops = 0
+        if product is not None:
+            flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
+        folds = any(i.fold is not None for i in loop.instrs)
+        # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
+        worth = total * len(loop.instrs) // 5 + flops // 80
+        self.lanes = lanes if worth > _LANE_NS and not folds else 1
+        target = BLOCK
+        temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
+        if not temps and product is None or (product is not None and not loop.instrs):
+            target = total
+        target = min(target, math.ceil(total / self.lanes))
+        if product is not None and not loop.instrs:
+            # shares of a product alone: of its matrices, or of its longer side
+            s = max(product.batch or [*product.m, *product.n], key=extent.__getitem__)
+            size[s] = math.ceil(extent[s] / self.lanes)
+        elif total > target:
+            self._cut(slots, size, extent, target)
+        cuts = [s for s in slots if size[s] < extent[s]]
+        self.cut = 0
+        for s in cuts:
+            self.cut |= 1 << s
+        steps = [[(s, (i, min(i + size[s], extent[s]))) for i in range(0, extent[s], size[s])] for s in cuts]
+        self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
+        # what no block changes runs before the blocks
+        self.once = [self.cut != 0 and not self._varies(i) for i in loop.instrs]
+        self.spare: dict[int, int] = {}
+        self.end = self._registers(size, start)
+        self.lanes = min(self.lanes, len(self.blocks))
+
+    def _cut(self, slots: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
+        """Choose block extents: whole slots from the innermost out, one slot in part, single steps before it."""
+        whole = self.loop.whole
+        inner = math.prod(extent[s] for s in slots if whole >> s & 1)
+        full = False
+        for s in reversed(slots):
+            if whole >> s & 1:
+                continue
+            if full:
+                size[s] = 1
+            elif inner * extent[s] <= target:
+                inner *= extent[s]
+            else:
+                pieces = math.ceil(extent[s] / max(1, target // inner))
+                if pieces % self.lanes and pieces < extent[s]:
+                    pieces = min(extent[s], math.ceil(pieces / self.lanes) * self.lanes)
+                size[s] = math.ceil(extent[s] / pieces)
+                full = True
+
+    def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
+        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block has."""
+        if len(blocks[0]) == 0:
+            return [blocks]
+        inner = list(blocks[0])[-1]
+        assert self.product is not None
+        size = math.prod(n for s, n in enumerate(extent) if self.product.c.mask >> s & 1)
+        out: list[Blocks] = []
+        elements = 0
+        for b in blocks:
+            own = size
+            for s, (lo, hi) in b.items():
+                own = own // extent[s] * (hi - lo)
+            same = out and all(b[s] == out[-1][-1][s] for s in b if s != inner)
+            if same and elements + own <= _PRODUCT:
+                out[-1].append(b)
+                elements += own
+            else:
+                out.append([b])
+                elements = own
+        return out
+
+    def _varies(self, i: Instr) -> bool:
+        if (i.out.mask | i.over) & self.cut:
+            return True
+        return any(v.mask & self.cut for v in i.ins)
+
+    def _registers(self, size: dict[int, int], start: int) -> int:
+        instrs = self.loop.instrs
+        last: dict[int, int] = {}
+        for n, i in enumerate(instrs):
+            for v in i.ins:
+                last[id(v.root)] = n
+        free: dict[int, list[int]] = {}
+        end = start
+
+        def nbytes(v: Value) -> int:
+            n = v.dtype.itemsize
+            for s, k in size.items():
+                if v.mask >> s & 1:
+                    n *= k
+            return (n + ALIGN - 1) // ALIGN * ALIGN
+
+        def take(n: int) -> int:
+            nonlocal end
+            if free.get(n):
+                return free[n].pop()
+            end += n
+            return end - n
+
+        # all that runs once comes first, whatever its place in the list
+        numbered = sorted(range(len(instrs)), key=lambda n: not self.once[n])
+        for n in numbered:
+            i, once = instrs[n], self.once[n]
+            out = i.out.root
+            dying: list[Value] = []
+            if not once:
+                for v in {id(v.root): v.root for v in i.ins}.values():
+                    if v.kind == "temp" and last[id(v)] == n and not self._kept(v):
+                        dying.append(v)
+            if out.kind == "temp":
+                same = None
+                if i.inplace and not once:
+                    same = next(
+                        (v for v in dying if v.mask == out.mask and v.dtype.itemsize == out.dtype.itemsize), None
+                    )
+                if same is not None:
+                    out.register = same.register
+                    dying.remove(same)
+                else:
+                    out.register = take(nbytes(out))
+                if once:
+                    out.size = -1  # marks a register that lives through all blocks
+            elif i.fold is not None:
+                self.spare[n] = take(nbytes(out))
+                free.setdefault(nbytes(out), []).append(self.spare[n])
+            for v in dying:
+                free.setdefault(nbytes(v), []).append(v.register)
+        return end
+
+    @staticmethod
+    def _kept(v: Value) -> bool:
+        return v.size == -1
+
+
+class CpuProgram(Program):
+    """A kernel's plan with the layout of its scratch memory."""
+
+    def __init__(self, sink: UOp, name: str, lanes: int = 1) -> None:
+        self.name = name
+        self.sink = sink
+        self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
+        self.ragged: Callable[[Sequence[Array]], Step] | None = None
+        self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
+        self.scratch = 0
+        if is_ragged(sink):
+            self.ragged = partial(ragged_step, sink)
+            return
+        for piece in segments(sink):
+            self._lay_out(make_plan(piece), lanes)
+
+    def _lay_out(self, plan: Plan, lanes: int) -> None:
+        end = 0
+        for v in plan.fulls:
+            v.register = end
+            end += (v.size * v.dtype.itemsize + ALIGN - 1) // ALIGN * ALIGN
+        self.scratch = max(self.scratch, end)
+        layouts: list[LoopLayout | Pad] = []
+        waiting: Product | None = None
+        for phase in plan.phases:
+            if isinstance(phase, Loop):
+                layout = LoopLayout(plan, phase, end, lanes, waiting)
+                if waiting is not None and layout.cut & ~waiting.c.mask:
+                    layouts.append(self._alone(plan, waiting, end, lanes))
+                    layout = LoopLayout(plan, phase, end, lanes, None)
+                waiting = None
+                layouts.append(layout)
+            else:
+                if waiting is not None:
+                    layouts.append(self._alone(plan, waiting, end, lanes))
+                    waiting = None
+                if isinstance(phase, Product):
+                    waiting = phase
+                else:
+                    layouts.append(phase)
+        if waiting is not None:
+            layouts.append(self._alone(plan, waiting, end, lanes))
+        for made in layouts:
+            if isinstance(made, LoopLayout):
+                self.scratch = max(self.scratch, made.start + (made.end - made.start) * made.lanes)
+        self.parts.append((plan, layouts))
+
+    @staticmethod
+    def _alone(plan: Plan, product: Product, start: int, lanes: int) -> LoopLayout:
+        """A product as a loop of its own: cut into rows for the lanes."""
+        return LoopLayout(plan, Loop([], product.c.mask, 0), start, lanes, product)
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        """The plan as text: one line per array operation, blocks first."""
+        if self.ragged is not None:
+            return f"# {self.name}: evaluated whole, over a flattened ragged axis"
+        lines = [f"# {self.name}"]
+        names: dict[int, str] = {}
+
+        def name(v: Value) -> str:
+            if v.kind == "const":
+                return repr(v.ref.item())
+            if v.kind == "bits":
+                return f"{name(v.ref)}.{v.dtype.name}"
+            if v.kind == "param":
+                at = "+".join([str(v.offset)] * bool(v.offset) + [f"{c}*s{s}" for s, c in v.strides.items()])
+                return f"p{v.ref}[{at or 0}]"
+            if v.kind == "full" and isinstance(v.ref, Value):
+                return name(v.ref)
+            return names.setdefault(id(v), f"{v.kind}{len(names)}")
+
+        for plan, layouts in self.parts:
+            lines.append(f"slots: {', '.join(f's{s}={plan.extent[s]}' for s in plan.order)}")
+            for layout in layouts:
+                if isinstance(layout, Pad):
+                    lines.append(f"{name(layout.out)} = pad({name(layout.source)})")
+                else:
+                    lines.append(f"for {len(layout.blocks)} blocks in {layout.lanes} lanes:")
+                    if (p := layout.product) is not None:
+                        lines.append(f"    {name(p.c)} = {name(p.a)} @ {name(p.b)}")
+                    for i in layout.loop.instrs:
+                        lines.append(f"    {name(i.out)} = {i.name}({', '.join(name(v) for v in i.ins)})")
+        return "\n".join(lines)

@@ -1,0 +1,340 @@
+"""One loop of a plan: nodes become instructions that run once for every block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.backend.cpu.calls import FOLD, copy_cast, reduce_calls, scatter, take, take_rows
+from anneal.backend.cpu.index import Linear
+from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
+from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
+from anneal.backend.device import numpy_dtype
+from anneal.uop import Op, UOp, const
+
+if TYPE_CHECKING:
+    from anneal.backend.cpu.planner import Planner
+
+__all__ = ["LoopBuilder"]
+
+# What is known while compiling is stored up to this size, and recomputed per block above it.
+FIXED = 1 << 18
+
+_INDEX = np.dtype(np.int64)
+_F16 = np.dtype(np.float16)
+_F32 = np.dtype(np.float32)
+_EAGER = EagerEmitter()
+
+
+class LoopBuilder(Emitter[Value]):
+    """Records the instructions of one block."""
+
+    def __init__(self, planner: Planner, mask: int) -> None:
+        self.p = planner
+        self.mask = mask
+        self.whole = 0
+        self.instrs: list[Instr] = []
+        self.memo: dict[UOp, Value] = {}
+        self.same: dict[tuple[Any, ...], Value] = {}
+
+    # -- Emitter
+    def emit(self, name: str, build: Build, ins: Sequence[Value], dtype: np.dtype[Any], inplace: bool = True) -> Value:
+        mask = 0
+        for v in ins:
+            mask |= v.mask
+        key = (name, dtype, *map(id, ins))
+        found = self.same.get(key)
+        if found is not None:
+            return found
+        if all(v.kind in ("const", "fixed") for v in ins):
+            if math.prod(self.p.slots.extent[s] for s in bits(mask)) <= FIXED:
+                array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
+                out = Value("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
+                self.same[key] = out
+                # keep the inputs alive: the key names them by id
+                self.same[("keep", id(out))] = out
+                self._keep(ins)
+                return out
+        out = Value("temp", dtype, mask)
+        self.instrs.append(Instr(name, build, list(ins), out, inplace))
+        self.same[key] = out
+        return out
+
+    def _keep(self, values: Sequence[Value]) -> None:
+        for v in values:
+            self.same[("keep", id(v))] = v
+
+    def const(self, dtype: np.dtype[Any], value: Any) -> Value:
+        key = ("const", dtype, repr(value))
+        found = self.same.get(key)
+        if found is None:
+            found = self.same[key] = Value("const", dtype, 0, np.array(value).astype(dtype))
+        return found
+
+    def bits(self, value: Value, dtype: np.dtype[Any]) -> Value:
+        if value.dtype == dtype:
+            return value
+        key = ("bits", dtype, id(value))
+        found = self.same.get(key)
+        if found is not None:
+            return found
+        if value.root.dtype == dtype:
+            return value.root
+        if value.kind in ("const", "fixed"):
+            found = Value(value.kind, dtype, value.mask, value.ref.view(dtype))
+        else:
+            found = Value("bits", dtype, value.mask, value.root)
+        self.same[key] = found
+        self._keep((value,))
+        return found
+
+    def fixed(self, value: Value) -> bool:
+        return value.kind in ("const", "fixed")
+
+    def zero(self, value: Value) -> bool:
+        return value.kind == "const" and not any(value.ref.tobytes())
+
+    # -- nodes
+    def value(self, root: UOp) -> Value:
+        p, memo = self.p, self.memo
+        stack = [root]
+        while stack:
+            u = stack[-1]
+            if u in memo:
+                stack.pop()
+                continue
+            if u in p.known:
+                memo[u] = p.known[u]
+                continue
+            todo = [s for s in p.inputs(u) if s not in memo]
+            if todo:
+                stack.extend(reversed(todo))
+                continue
+            stack.pop()
+            v = memo[u] = self._node(u)
+            if v.kind == "fixed":
+                p.known[u] = v
+        return memo[root]
+
+    def _node(self, u: UOp) -> Value:
+        p, op, memo = self.p, u.op, self.memo
+        if op is Op.CONST:
+            return self.const(numpy_dtype(u.dtype), u.arg)
+        if op is Op.RANGE:
+            return self._range(u)
+        if op is Op.LOAD:
+            return self._loaded(u)
+        if op is Op.REDUCE:
+            if p.empty(u):
+                return self.const(numpy_dtype(u.dtype), identity(u.arg, u.dtype))
+            if u in p.hoisted:
+                return self._hoisted(u)
+            return self._scaled(u, self.reduce(u, self.widen(memo[u.src[0]])))
+        return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
+
+    def _axis(self, s: int, array: Array) -> Array:
+        shape = [1] * len(self.p.order)
+        shape[self.p.rank[s]] = -1
+        return array.reshape(shape)
+
+    def _range(self, u: UOp) -> Value:
+        p = self.p
+        total: Array = np.zeros((1,) * len(p.order), np.int32)
+        mask = 0
+        for s, weight in p.slots.digits[u.arg[0]]:
+            if p.slots.extent[s] > 1:
+                total = total + self._axis(s, np.arange(p.slots.extent[s], dtype=np.int32) * np.int32(weight))
+                mask |= 1 << s
+        if not mask:
+            return self.const(np.dtype(np.int32), 0)
+        return Value("fixed", np.dtype(np.int32), mask, total)
+
+    def _loaded(self, u: UOp) -> Value:
+        p = self.p
+        view = p.view(u)
+        if view is not None:
+            return view
+        load = p.loads[u]
+        dtype = numpy_dtype(u.dtype)
+        if not load.form.nodes:
+            v = Value("param", dtype, mask_of(load.form.slots), u.src[0].arg[0])
+            v.offset, v.strides = load.form.const, load.form.slots
+        else:
+            v = self._gather(u, load.form, dtype)
+            if load.gate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
+                gate, index = self.memo[load.gate], self.instrs[-1].ins[1]
+                if gate.mask == index.mask and gate.kind != "const":
+                    # most often every row is in range: look before masking
+                    self.instrs[-1].ins.append(gate)
+                    return v
+        if load.gate is not None:
+            gate = self.memo[load.gate]
+            v = lower(self, Op.WHERE, u.dtype, [load.gate.dtype, u.dtype, u.dtype], [gate, v, self.const(dtype, 0)])
+        return v
+
+    def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:
+        extent = self.p.slots.extent
+        size = u.src[0].arg[1][0]
+        flat = Value("param", dtype, 0, u.src[0].arg[0])
+        flat.strides = {-1: 1}
+        rows = self._rows(form, size)
+        if rows is not None:
+            node, width = rows
+            index = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
+            self.whole |= mask_of(form.slots)
+            out = Value("temp", dtype, index.mask | mask_of(form.slots))
+            self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
+            return out
+        total: Value | None = None
+        for node, c in form.nodes.items():
+            part = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
+            if c != 1:
+                part = self.call(np.multiply, _INDEX, part, self.const(_INDEX, c))
+            total = part if total is None else self.call(np.add, _INDEX, total, part)
+        assert total is not None
+        for s, c in form.slots.items():
+            axis = Value("fixed", _INDEX, 1 << s, self._axis(s, np.arange(extent[s], dtype=np.int64) * c))
+            total = self.call(np.add, _INDEX, total, axis)
+        if form.const:
+            total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
+        out = Value("temp", dtype, total.mask)
+        self._keep((total,))
+        self.instrs.append(Instr("take", take, [flat, total], out, False))
+        return out
+
+    def _rows(self, form: Linear, size: int) -> tuple[UOp, int] | None:
+        """index = node * width + position in a row, with the row's slots innermost and contiguous."""
+        p = self.p
+        if len(form.nodes) != 1 or form.const or not form.slots:
+            return None
+        ((node, width),) = form.nodes.items()
+        inner = sorted(form.slots, key=lambda s: p.rank[s])
+        step = 1
+        for s in reversed(inner):
+            if form.slots[s] != step:
+                return None
+            step *= p.slots.extent[s]
+        first = p.rank[inner[0]]
+        if step != width or size % width or any(p.rank[s] >= first for s in bits(p.mask[node])):
+            return None
+        return node, width
+
+    def _hoisted(self, u: UOp) -> Value:
+        p = self.p
+        v = p.hoisted[u]
+        dot = p.dots.get(u)
+        if dot is None:
+            return self._scaled(u, v)
+        for op, factor in dot.post:
+            if op is Op.NEG:
+                v = self.call(np.negative, v.dtype, v)
+            else:
+                assert factor is not None
+                f = np.multiply if op is Op.MUL else np.true_divide
+                other = self.memo[factor]
+                if other.dtype != v.dtype:
+                    other = self.emit("cast", copy_cast, (other,), v.dtype, False)
+                v = self.call(f, v.dtype, v, other)
+        return self._narrow(u, v)
+
+    def widen(self, v: Value) -> Value:
+        """float16 sums, products and extrema are kept in float32 until the reduce is done."""
+        return self.emit("cast", copy_cast, (v,), _F32, False) if v.dtype == _F16 else v
+
+    def _narrow(self, u: UOp, v: Value) -> Value:
+        out = numpy_dtype(u.dtype)
+        return v if v.dtype == out else self.emit("cast", copy_cast, (v,), out, False)
+
+    def _scaled(self, u: UOp, v: Value) -> Value:
+        """Account for ranges that the body does not depend on: n equal terms."""
+        p = self.p
+        digits = [s for r in u.src[1:] for s, _ in p.slots.digits[r.arg[0]]]
+        times = math.prod(p.slots.extent[s] for s in digits if not p.mask[u.src[0]] >> s & 1)
+        if times > 1:
+            if u.arg is Op.ADD and v.dtype != np.bool_:
+                wrapped = const(u.dtype, times).arg if u.dtype.is_int else times
+                v = self.call(np.multiply, v.dtype, v, self.const(v.dtype, wrapped))
+            elif u.arg is Op.MUL and v.dtype != np.bool_:
+                v = self.call(np.power, v.dtype, v, self.const(v.dtype, times))
+        return self._narrow(u, v)
+
+    def reduce(self, u: UOp, body: Value, into: Value | None = None) -> Value:
+        """Reduce `body` over u's ranges: to a temporary, or accumulating over blocks into `into`."""
+        p = self.p
+        over = p.over(u) & body.mask
+        out = Value("temp", body.dtype, body.mask & ~over) if into is None else into
+        if not over and into is None:
+            return body
+        if into is None:
+            self.whole |= over
+        op = u.arg
+        axes = tuple(p.rank[s] for s in p.order if over >> s & 1)
+        if not over:
+            build: Build = copy_cast
+        else:
+            build = partial(reduce_calls, op, axes)
+        name = f"reduce_{op.name.lower()}"
+        instr = Instr(name, build, [body], out, False, None if into is None else FOLD[op], over)
+        self.instrs.append(instr)
+        return out
+
+    def put(self, value: Value, target: Value) -> None:
+        """Copy into a full array, or have the last instruction write there."""
+        self._write(value, target)
+
+    def store(self, s: UOp) -> None:
+        p = self.p
+        form = p.store_forms[s]
+        value = self.value(s.src[2])
+        param = s.src[0].arg[0]
+        dtype = numpy_dtype(s.src[0].dtype)
+        if form is not None:
+            target = Value("param", dtype, mask_of(form.slots), param)
+            target.offset, target.strides = form.const, form.slots
+            if value.kind == "param" and value.ref == param and value.strides == target.strides:
+                if value.offset == target.offset and value.dtype == dtype:
+                    return
+            self._write(value, target)
+            return
+        ins = [self.value(s.src[1]), value]
+        if len(s.src) > 3:
+            ins.append(self.value(s.src[3]))
+        flat = Value("param", dtype, 0, param)
+        flat.strides = {-1: 1}
+        self.instrs.append(Instr("scatter", scatter, ins, flat, False))
+
+    def _write(self, value: Value, target: Value) -> None:
+        """Redirect the instruction that makes `value` to write into `target`, or append a copy."""
+        root = value.root
+        if root.kind == "temp" and value.dtype == target.dtype and value.mask == target.mask:
+            at = next(i for i in range(len(self.instrs) - 1, -1, -1) if self.instrs[i].out is root)
+            hazard = target.kind == "param" and any(
+                v.root.kind == "param" and v.root.ref == target.ref
+                for later in self.instrs[at + 1 :]
+                for v in (*later.ins, later.out)
+            )
+            if not hazard:
+                root.kind, root.strides, root.offset = target.kind, target.strides, target.offset
+                root.ref = target.ref if target.kind == "param" else target
+                return
+        self.instrs.append(Instr("copy", copy_cast, [value], target, False))
+
+    def finish(self) -> None:
+        if self.instrs:
+            self.p.phases.append(Loop(self._live(), self.mask, self.whole))
+
+    def _live(self) -> list[Instr]:
+        """Only what some output needs: work shared by folding may have left dead instructions."""
+        needed: set[int] = set()
+        out: list[Instr] = []
+        for i in reversed(self.instrs):
+            root = i.out.root
+            if root.kind != "temp" or id(root) in needed:
+                out.append(i)
+                needed.update(id(v.root) for v in i.ins)
+        out.reverse()
+        return out

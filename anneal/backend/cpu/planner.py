@@ -1,0 +1,317 @@
+"""Kernel graph -> plan: which arrays there are, and in which order they are computed.
+
+A node is evaluated once, at the extents of the slots it depends on; broadcasting supplies the rest. A reduce that fits
+a block is computed inside the loop that needs it. A reduce over more than that is accumulated over the blocks of an
+earlier loop, and a sum of products becomes a Product; both leave a full array behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges
+from anneal.backend.cpu.calls import copy_cast
+from anneal.backend.cpu.index import Bounds
+from anneal.backend.cpu.loops import LoopBuilder
+from anneal.backend.cpu.plan import Loop, Pad, Plan, Product, Value, bits, mask_of
+from anneal.backend.device import numpy_dtype
+from anneal.uop import Op, UOp
+
+__all__ = ["Planner", "make_plan"]
+
+# A reduce whose body has at most this many elements per row stays inside its consumer's loop.
+INLINE = 65_536
+# Multiplications in one BLAS call below which its set-up shows.
+SMALL_PRODUCT = 1 << 20
+
+_F16 = np.dtype(np.float16)
+_F32 = np.dtype(np.float32)
+
+
+def make_plan(sink: UOp) -> Plan:
+    """Plan a kernel whose ranges all have constant extents."""
+    return Planner(share_ranges(sink)).plan()
+
+
+class Planner(Analysis):
+    """Levels of hoisted reduces, and the phases that compute them."""
+
+    def __init__(self, sink: UOp) -> None:
+        super().__init__(sink)
+        self.level: dict[UOp, int] = {}
+        self.known: dict[UOp, Value] = {}  # fixed values, the same in every loop
+        self.views: dict[UOp, Value] = {}
+        self.phases: list[Loop | Pad | Product] = []
+        self.fulls: list[Value] = []
+
+    def plan(self) -> Plan:
+        """The phases, in order."""
+        if self.empty_loop:
+            return Plan([], self.slots.extent, [])
+        self._levels()
+        self._schedule()
+        return Plan(self.order, self.slots.extent, self.phases, self.fulls)
+
+    # -- levels --------------------------------------------------------------------------------------------------
+    def _levels(self) -> None:
+        """level[u]: how many rounds of hoisted reduces come before u can be computed."""
+        for u in self.nodes:
+            n = 0
+            for s in u.src:
+                n = max(n, self.level[s])
+            if u.op is Op.REDUCE and not self.empty(u):
+                if u in self.dots:
+                    n = max(self.level[f] for side in (self.dots[u].a, self.dots[u].b) for f in side) + 1
+                    for _, f in self.dots[u].post:
+                        n = max(n, self.level[f] if f is not None else 0)
+                    dot = self.dots[u]
+                    # the factors applied afterwards may depend on more
+                    mask = (dot.a_mask | dot.b_mask) & ~self.over(u)
+                    self.hoisted[u] = self._full(dot.dtype, mask, self._result_order(dot, mask))
+                elif not self._inline(u):
+                    n += 1
+                    wide = numpy_dtype(u.dtype)
+                    self.hoisted[u] = self._full(_F32 if wide == _F16 else wide, self.mask[u])
+            self.level[u] = n
+
+    def _result_order(self, dot: Dot, mask: int) -> list[int]:
+        """How a product's result lies: as the loops have it, unless rows or columns that other slots interrupt would
+        leave BLAS with many small products. Then batch, rows and columns lie one after another."""
+        extent = self.slots.extent
+        order = [s for s in self.order if mask >> s & 1]
+        both = dot.a_mask & dot.b_mask
+        sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
+        at = {s: i for i, s in enumerate(order)}
+        apart = 1
+        for side in sides:
+            for before, after in itertools.pairwise(side):
+                if at[after] != at[before] + 1:
+                    # what comes before the last interruption has to be walked one by one
+                    apart *= math.prod(extent[s] for s in side[: side.index(after)])
+        if apart == 1:
+            return order
+        work = math.prod(extent[s] for s in bits(dot.a_mask | dot.b_mask))
+        batch = [s for s in order if both >> s & 1]
+        calls = apart * math.prod(extent[s] for s in batch)
+        if work // calls > SMALL_PRODUCT:
+            return order
+        first, second = sides if sides[1][-1] == order[-1] else (sides[1], sides[0])
+        return [*batch, *first, *second]
+
+    def _inline(self, u: UOp) -> bool:
+        over = self.over(u)
+        first = min((self.rank[s] for s in bits(over)), default=len(self.order))
+        body = self.mask[u.src[0]]
+        return math.prod(self.slots.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
+
+    def _full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> Value:
+        v = Value("full", dtype, mask)
+        size = 1
+        for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
+            v.strides[s] = size
+            size *= self.slots.extent[s]
+        v.size = size
+        self.fulls.append(v)
+        return v
+
+    # -- phases --------------------------------------------------------------------------------------------------
+    def _schedule(self) -> None:
+        last = max(self.level[s.src[2]] for s in self.stores)
+        self._adopt_outputs()
+        for level in range(last + 1):
+            targets: dict[int, list[UOp]] = {}
+            products: list[tuple[UOp, Dot]] = []
+            operands: dict[tuple[UOp, ...], Value] = {}
+            for u, value in self.hoisted.items():
+                dot = self.dots.get(u)
+                if dot is not None:
+                    if max(self.level[f] for side in (dot.a, dot.b) for f in side) == level:
+                        products.append((u, dot))
+                elif self.level[u] == level + 1:
+                    del value
+                    targets.setdefault(self._reach(u.src[0]), []).append(u)
+            for key, group in targets.items():
+                self._accumulate(key, group)
+            for u, dot in products:
+                self._product(u, dot, operands)
+            if level == last:
+                self._store_loop()
+
+    def _reach(self, root: UOp) -> int:
+        """Slots of everything evaluated to get `root`, up to hoisted values."""
+        m = 0
+        seen = {root}
+        stack = [root]
+        while stack:
+            u = stack.pop()
+            m |= self.mask[u]
+            for s in self.inputs(u):
+                if s not in seen:
+                    seen.add(s)
+                    stack.append(s)
+        return m
+
+    def _adopt_outputs(self) -> None:
+        """Let a product write straight into the output that its result, or an epilogue over it, goes to."""
+        if len(self.stores) != 1:
+            return
+        store = self.stores[0]
+        form = self.store_forms[store]
+        loaded = {u.src[0].arg[0] for u in self.loads}
+        last = self.level[store.src[2]]
+        if form is None or form.nodes or store.src[0].arg[0] in loaded:
+            return
+        for u, dot in self.dots.items():
+            full = self.hoisted[u]
+            if self.level[u] == last and full.mask == mask_of(form.slots) and form.slots == full.strides:
+                if dot.dtype == numpy_dtype(store.src[0].dtype):
+                    full.kind, full.ref, full.offset = "param", store.src[0].arg[0], form.const
+                    self.fulls.remove(full)
+                    return
+
+    def _accumulate(self, mask: int, group: list[UOp]) -> None:
+        loop = LoopBuilder(self, mask)
+        for u in group:
+            body = loop.value(u.src[0])
+            body = loop.widen(body)
+            loop.reduce(u, body, self.hoisted[u])
+        loop.finish()
+
+    def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], Value]) -> None:
+        over = self.over(u)
+        both = dot.a_mask & dot.b_mask
+
+        def slots(m: int) -> list[int]:
+            return [s for s in self.order if m >> s & 1]
+
+        batch, k = slots(both & ~over), slots(over)
+        m, n = slots(dot.a_mask & ~both), slots(dot.b_mask & ~both)
+        a = self._operand(dot.a, dot, dot.a_mask, [batch, m, k], operands)
+        b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
+        c = self.hoisted[u]
+        # BLAS writes rows: the slot that is innermost in the result belongs to n
+        if self.rank[m[-1]] > self.rank[n[-1]]:
+            a, b, m, n = b, a, n, m
+        self.phases.append(Product(a, b, c, batch, m, n, k))
+
+    def _operand(
+        self, factors: list[UOp], dot: Dot, mask: int, axes: list[list[int]], made: dict[tuple[UOp, ...], Value]
+    ) -> Value:
+        if len(factors) == 1 and factors[0].op is Op.LOAD and numpy_dtype(factors[0].dtype) == dot.dtype:
+            view = self.view(factors[0])
+            if view is not None:
+                return view
+        if len(factors) == 1 and factors[0] in self.hoisted and factors[0] not in self.dots:
+            if self.hoisted[factors[0]].dtype == dot.dtype:
+                return self.hoisted[factors[0]]
+        key = tuple(factors)
+        if key in made:
+            return made[key]
+        loop = LoopBuilder(self, 0)
+        value = loop.value(factors[0])
+        for f in factors[1:]:
+            value = loop.call(np.multiply, value.dtype, value, loop.value(f))
+        flat = [s for group in axes for s in group]
+        natural = sorted(flat, key=lambda s: self.rank[s])
+        full = self._full(dot.dtype, mask, natural if _grouped(natural, axes) else flat)
+        loop.mask = 0
+        for f in factors:
+            loop.mask |= self._reach(f)
+        loop.put(value, full)
+        loop.finish()
+        made[key] = full
+        return full
+
+    def _store_loop(self) -> None:
+        mask = 0
+        for s in self.stores:
+            form = self.store_forms[s]
+            mask |= self._reach(s.src[2]) | (mask_of(form.slots) if form is not None else self.mask[s])
+        loop = LoopBuilder(self, mask)
+        written = {s.src[0].arg[0] for s in self.stores}
+        for s in self.stores:
+            v = loop.value(s.src[2])
+            if v.root.kind == "param" and v.root.ref in written and v.root.ref != s.src[0].arg[0]:
+                # another store overwrites what this one copies
+                loop.memo[s.src[2]] = loop.emit("hold", copy_cast, (v,), v.dtype, False)
+        for s in self.stores:
+            loop.store(s)
+        loop.finish()
+
+    def view(self, u: UOp) -> Value | None:
+        """A load as a strided view, padded if it must be; None if elements have to be looked up or masked."""
+        found = self.views.get(u)
+        if found is not None:
+            return found
+        load = self.loads[u]
+        if load.form.nodes or load.gate is not None:
+            return None
+        view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
+        view.offset = load.form.const
+        view.strides = load.form.slots
+        if load.box is not None:
+            view = self._pad(view, load.box)
+        self.views[u] = view
+        return view
+
+    def _pad(self, view: Value, box: list[Bounds]) -> Value:
+        """Copy the allowed part of `view` into a zeroed array that has one axis per gated form."""
+        extent = self.slots.extent
+        gated = mask_of(s for b in box for s in b.slots)
+        # axis: (step in the source, length, first, last+1 allowed, form)
+        axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
+        for s, c in view.strides.items():
+            if not gated >> s & 1:
+                axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
+        empty = False
+        for b in box:
+            if not b.slots:
+                empty = True
+                continue
+            low = sum(min(0, c * (extent[s] - 1)) for s, c in b.slots.items())
+            high = sum(max(0, c * (extent[s] - 1)) for s, c in b.slots.items()) + 1
+            s0, c0 = next(iter(b.slots.items()))
+            first, last = max(b.low, low), min(b.high, high)
+            empty |= first >= last
+            axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.slots))
+        axes.sort(key=lambda a: -abs(a[0]))
+        out = Value("full", view.dtype, view.mask)
+        whole, interior, source = (
+            Value("full", view.dtype, 0),
+            Value("full", view.dtype, 0),
+            Value("param", view.dtype, 0),
+        )
+        source.ref, source.offset = view.ref, view.offset
+        extents: dict[int, int] = {}
+        size = 1
+        for i in range(len(axes) - 1, -1, -1):
+            step, length, low, first, last, form = axes[i]
+            interior.strides[i] = size
+            interior.offset += (first - low) * size
+            source.strides[i] = step
+            source.offset += first * step
+            extents[i] = max(0, last - first)
+            for s, c in form.items():
+                out.strides[s] = c * size
+            out.offset -= low * size
+            size *= length
+        whole.size = size
+        whole.strides = {0: 1}
+        self.fulls.append(whole)
+        out.ref = interior.ref = whole
+        if empty:
+            extents = {}
+        self.phases.append(Pad(whole, interior, source, extents))
+        return out
+
+
+def _grouped(order: list[int], axes: list[list[int]]) -> bool:
+    """The innermost axis group is contiguous in `order`, and so are the others but the batch."""
+    last = [g for g in axes[1:] if g]
+    at = {s: i for i, s in enumerate(order)}
+    return all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in last)
