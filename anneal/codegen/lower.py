@@ -25,12 +25,16 @@ _PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_))
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What generated code may rely on; the defaults are what every WebGPU device has."""
+    """What generated code may rely on; the defaults are what every WebGPU device has.
+
+    `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
+    """
 
     max_threads: int = 256
     max_workgroups: int = 65535
     workgroup_bytes: int = 16384
     f16: bool = False
+    subgroup: int = 0
 
     @property
     def dtypes(self) -> frozenset[DType]:

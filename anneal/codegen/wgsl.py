@@ -19,6 +19,7 @@ from anneal.uop import DType, Op, UOp, dtypes
 __all__ = ["grid", "render"]
 
 _TYPES = {dtypes.bool_: "bool", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.float32: "f32", dtypes.float16: "f16"}
+_READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 # -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ----------------------------------
@@ -351,34 +352,71 @@ class _Writer:
         self.line(s.depth, text if len(s.src) == 3 else f"if ({_bare(self.operand(s.src[3]))}) {{ {text} }}")
 
     def share(self, stmts: Sequence[Stmt]) -> None:
-        """Combine partial results: halve the number of threads that hold one until a single one does."""
+        """Combine partial results: first within subgroups, then through workgroup memory; every thread gets the total."""
         launch = self.program.launch
+        stride, group = launch.group_stride, launch.group
         parts = []
         for s in stmts:
             assert s.node is not None
-            name = self.name("part")
+            self.text[s.number] = name = self.name("total")
             parts.append((name, s.node))
-            self.shared.append(f"var<workgroup> {name}: array<{_TYPES[s.node.dtype]}, {launch.threads}>;")
-            self.line(0, f"{name}[local_id] = {_bare(self.operand(s.src[0]))};")
-        self.line(0, "workgroupBarrier();")
-        stride = launch.group_stride
+            self.line(0, f"var {name} = {_bare(self.operand(s.src[0]))};")
+        joined = 1  # neighbouring lanes of a group that hold the same combined value by now
+        while joined < group and stride * joined < self.target.subgroup and stride & (stride - 1) == 0:
+            for name, u in parts:
+                self.line(0, _combine(u.arg, u.dtype, name, f"subgroupShuffleXor({name}, {stride * joined}u)"))
+            joined *= 2
+        if joined < group:
+            self.share_in_memory(parts, joined)
+
+    def share_in_memory(self, parts: list[tuple[str, UOp]], joined: int) -> None:
+        """One of `joined` lanes writes; while many are left an eighth of the threads takes in the others; all read."""
+        launch = self.program.launch
+        stride, left = launch.group_stride, launch.group // joined
+        rooms = []
+        for _, u in parts:
+            rooms.append(self.name("part"))
+            self.shared.append(f"var<workgroup> {rooms[-1]}: array<{_TYPES[u.dtype]}, {launch.threads // joined}>;")
         lane = self.name("lane")
         at = "local_id" if stride == 1 else f"(local_id / {stride}u)"
         whole = launch.group * stride == launch.threads
         self.line(0, f"let {lane} = {_bare(at) if whole else f'{at} % {launch.group}u'};")
-        step = launch.group // 2
-        while step:
-            self.line(0, f"if ({lane} < {step}u) {{")
-            for name, u in parts:
-                there = f"{name}[local_id + {step * stride}u]"
-                self.line(1, _combine(u.arg, u.dtype, f"{name}[local_id]", there))
+        # A group's partial results lie `stride` apart, as its threads do.
+        where = "local_id"
+        if joined > 1:
+            where = f"local_id / {stride * joined}u" + (f" * {stride}u + local_id % {stride}u" if stride > 1 else "")
+        write = " ".join(f"{room}[{where}] = {name};" for room, (name, _) in zip(rooms, parts, strict=True))
+        self.line(0, f"if (({lane} & {joined - 1}u) == 0u) {{ {write} }}" if joined > 1 else write)
+        self.line(0, "workgroupBarrier();")
+        while left > _READ_AT_ONCE:
+            keep = max(1, left // _READ_AT_ONCE)
+            self.line(0, f"if ({lane} < {keep}u) {{")
+            first = self.name("first")
+            mine = lane if stride == 1 else f"{lane} * {stride}u"
+            start = self.first_of(joined)
+            self.line(1, f"let {first} = {mine if start == '0u' else f'{start} + {mine}'};")
+            for room, (_, u) in zip(rooms, parts, strict=True):
+                for i in range(1, left // keep):
+                    there = f"{room}[{first} + {i * keep * stride}u]"
+                    self.line(1, _combine(u.arg, u.dtype, f"{room}[{first}]", there))
             self.line(0, "}")
             self.line(0, "workgroupBarrier();")
-            step //= 2
-        first = f"local_id - {lane}" if stride == 1 else f"local_id - {lane} * {stride}u"
-        for s, (name, _) in zip(stmts, parts, strict=True):
-            self.text[s.number] = out = self.name("total")
-            self.line(0, f"let {out} = {name}[{first}];")
+            left = keep
+        first = self.name("first")
+        self.line(0, f"let {first} = {self.first_of(joined)};")
+        for room, (name, u) in zip(rooms, parts, strict=True):
+            self.line(0, f"{name} = {room}[{first}];")
+            for i in range(1, left):
+                self.line(0, _combine(u.arg, u.dtype, name, f"{room}[{first} + {i * stride}u]"))
+
+    def first_of(self, joined: int) -> str:
+        """Where a group's first partial result lies."""
+        launch = self.program.launch
+        stride = launch.group_stride
+        if launch.group * stride == launch.threads:
+            return "0u" if stride == 1 else f"local_id % {stride}u"
+        start = f"local_id / {launch.group * stride}u * {launch.group // joined * stride}u"
+        return start if stride == 1 else f"{start} + local_id % {stride}u"
 
     # -- expressions
 

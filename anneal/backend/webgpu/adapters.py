@@ -9,10 +9,12 @@ from typing import Any
 
 from anneal.errors import DeviceError
 
-__all__ = ["AdapterInfo", "choose_adapter", "describe_adapter", "fix_for"]
+__all__ = ["AdapterInfo", "choose_adapter", "describe_adapter", "fix_for", "subgroup_size"]
 
 _SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "microsoft basic render")
 _BACKENDS = ("Vulkan", "Metal", "D3D12")
+# The least number of threads of a subgroup, by PCI vendor: NVIDIA, AMD, Apple, Intel. Others report it themselves.
+_SUBGROUPS = {0x10DE: 32, 0x1002: 32, 0x106B: 32, 0x8086: 8}
 _KINDS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU")
 
 _FIXES = {
@@ -51,6 +53,16 @@ def describe_adapter(adapter: Any) -> AdapterInfo:
         driver=str(info.get("description", "")),
         vendor=str(info.get("vendor", "")),
     )
+
+
+def subgroup_size(adapter: Any) -> int:
+    """How many neighbouring threads surely are in one subgroup; 0 where the adapter has no subgroup operations."""
+    if "subgroup" not in adapter.features:
+        return 0
+    info = adapter.info
+    # wgpu-py 0.32 misspells the key; 4 is what WebGPU promises.
+    reported = info.get("subgroup_min_size") or info.get("stackgroup_min_size") or 4
+    return max(int(reported), _SUBGROUPS.get(int(info.get("vendor_id") or 0), 4))
 
 
 def fix_for(platform: str) -> str:

@@ -18,7 +18,7 @@ import wgpu
 from anneal import settings
 from anneal.backend.device import Array, Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.backend.webgpu import native
-from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
+from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.codegen import Kernel, Target, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
@@ -95,6 +95,7 @@ class WebGpuDevice(Device):
             max_workgroups=granted["max-compute-workgroups-per-dimension"],
             workgroup_bytes=granted["max-compute-workgroup-storage-size"],
             f16="shader-f16" in self.features,
+            subgroup=subgroup_size(adapter),
         )
         self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
         self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)

@@ -9,18 +9,24 @@ import numpy.typing as npt
 
 from anneal.backend.device import numpy_dtype
 from anneal.backend.webgpu import Buffer, WebGpuDevice, WebGpuProgram
-from anneal.codegen import Opt, generate
+from anneal.codegen import Opt, Target, generate
 from anneal.uop import Op, UOp, toposort
 
 Array = npt.NDArray[Any]
 
 
-def run(device: WebGpuDevice, sink: UOp, inputs: dict[int, Array], opts: list[Opt] | None = None) -> dict[int, Array]:
+def run(
+    device: WebGpuDevice,
+    sink: UOp,
+    inputs: dict[int, Array],
+    opts: list[Opt] | None = None,
+    target: Target | None = None,
+) -> dict[int, Array]:
     """The contents of every stored PARAM after one run; `inputs` gives contents by slot."""
-    if opts is None:
+    if opts is None and target is None:
         program = device.compile(sink)
     else:
-        program = WebGpuProgram("test", generate(sink, device.target, opts))
+        program = WebGpuProgram("test", generate(sink, target or device.target, opts))
     params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
     buffers: list[Buffer] = []
     for slot in range(max(params) + 1):

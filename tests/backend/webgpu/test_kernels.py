@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,18 @@ def test_shared_reduces_of_every_amount(device: WebGpuDevice, group: int) -> Non
         for op, f in REDUCES.items():
             out = run(device, K.row_reduce(op, 6, 37), {1: x}, order)[0]
             np.testing.assert_allclose(out, f(x.astype(np.float64), axis=1), rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("local", [1, 2, 3])
+def test_shared_reduces_with_and_without_subgroups(device: WebGpuDevice, local: int) -> None:
+    x = normal(6, 700)
+    for subgroup in {0, device.target.subgroup}:
+        target = replace(device.target, subgroup=subgroup)
+        for group in (2, 16, 128):
+            opts = [Opt("GROUP", 1, group), Opt("LOCAL", 0, local)]
+            for order in (opts, opts[::-1]):
+                out = run(device, K.row_reduce(Op.ADD, 6, 700), {1: x}, order, target)[0]
+                np.testing.assert_allclose(out, x.astype(np.float64).sum(axis=1), rtol=2e-5, atol=1e-5)
 
 
 def test_maximum_keeps_nan_however_it_is_shared(device: WebGpuDevice) -> None:

@@ -12,37 +12,34 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let x1 = p1[lid + i0];
     acc0 += i32((x1 < x0) | ((x1 == x0) & ((i0 + lid) < wg)));
   }
-  part0[local_id] = acc0;
-  workgroupBarrier();
+  var total0 = acc0;
   let lane0 = local_id;
-  if (lane0 < 64u) {
-    part0[local_id] += part0[local_id + 64u];
-  }
-  workgroupBarrier();
-  if (lane0 < 32u) {
-    part0[local_id] += part0[local_id + 32u];
-  }
+  part0[local_id] = total0;
   workgroupBarrier();
   if (lane0 < 16u) {
-    part0[local_id] += part0[local_id + 16u];
-  }
-  workgroupBarrier();
-  if (lane0 < 8u) {
-    part0[local_id] += part0[local_id + 8u];
-  }
-  workgroupBarrier();
-  if (lane0 < 4u) {
-    part0[local_id] += part0[local_id + 4u];
+    let first0 = lane0;
+    part0[first0] += part0[first0 + 16u];
+    part0[first0] += part0[first0 + 32u];
+    part0[first0] += part0[first0 + 48u];
+    part0[first0] += part0[first0 + 64u];
+    part0[first0] += part0[first0 + 80u];
+    part0[first0] += part0[first0 + 96u];
+    part0[first0] += part0[first0 + 112u];
   }
   workgroupBarrier();
   if (lane0 < 2u) {
-    part0[local_id] += part0[local_id + 2u];
+    let first1 = lane0;
+    part0[first1] += part0[first1 + 2u];
+    part0[first1] += part0[first1 + 4u];
+    part0[first1] += part0[first1 + 6u];
+    part0[first1] += part0[first1 + 8u];
+    part0[first1] += part0[first1 + 10u];
+    part0[first1] += part0[first1 + 12u];
+    part0[first1] += part0[first1 + 14u];
   }
   workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] += part0[local_id + 1u];
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0];
+  let first2 = 0u;
+  total0 = part0[first2];
+  total0 += part0[first2 + 1u];
   if (lid == 0i) { p0[total0] = wg; }
 }

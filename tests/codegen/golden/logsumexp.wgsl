@@ -15,66 +15,58 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let x0 = p1[i0 + (k0 * 64i)];
     acc0 = max_f32(acc0, x0);
   }
-  part0[local_id] = acc0;
-  workgroupBarrier();
+  var total0 = acc0;
   let lane0 = local_id;
-  if (lane0 < 32u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 32u]);
-  }
-  workgroupBarrier();
-  if (lane0 < 16u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 16u]);
-  }
+  part0[local_id] = total0;
   workgroupBarrier();
   if (lane0 < 8u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 8u]);
+    let first0 = lane0;
+    part0[first0] = max_f32(part0[first0], part0[first0 + 8u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 16u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 24u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 32u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 40u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 48u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 56u]);
   }
   workgroupBarrier();
-  if (lane0 < 4u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 4u]);
-  }
-  workgroupBarrier();
-  if (lane0 < 2u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 2u]);
-  }
-  workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 1u]);
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0];
+  let first1 = 0u;
+  total0 = part0[first1];
+  total0 = max_f32(total0, part0[first1 + 1u]);
+  total0 = max_f32(total0, part0[first1 + 2u]);
+  total0 = max_f32(total0, part0[first1 + 3u]);
+  total0 = max_f32(total0, part0[first1 + 4u]);
+  total0 = max_f32(total0, part0[first1 + 5u]);
+  total0 = max_f32(total0, part0[first1 + 6u]);
+  total0 = max_f32(total0, part0[first1 + 7u]);
   var acc1: f32 = 0.0f;
   for (var k1 = 0i; k1 < 4i; k1 += 1i) {
     let x1 = p1[i0 + (k1 * 64i)];
     acc1 += exp(x1 - total0);
   }
-  part1[local_id] = acc1;
-  workgroupBarrier();
+  var total1 = acc1;
   let lane1 = local_id;
-  if (lane1 < 32u) {
-    part1[local_id] += part1[local_id + 32u];
-  }
-  workgroupBarrier();
-  if (lane1 < 16u) {
-    part1[local_id] += part1[local_id + 16u];
-  }
+  part1[local_id] = total1;
   workgroupBarrier();
   if (lane1 < 8u) {
-    part1[local_id] += part1[local_id + 8u];
+    let first2 = lane1;
+    part1[first2] += part1[first2 + 8u];
+    part1[first2] += part1[first2 + 16u];
+    part1[first2] += part1[first2 + 24u];
+    part1[first2] += part1[first2 + 32u];
+    part1[first2] += part1[first2 + 40u];
+    part1[first2] += part1[first2 + 48u];
+    part1[first2] += part1[first2 + 56u];
   }
   workgroupBarrier();
-  if (lane1 < 4u) {
-    part1[local_id] += part1[local_id + 4u];
-  }
-  workgroupBarrier();
-  if (lane1 < 2u) {
-    part1[local_id] += part1[local_id + 2u];
-  }
-  workgroupBarrier();
-  if (lane1 < 1u) {
-    part1[local_id] += part1[local_id + 1u];
-  }
-  workgroupBarrier();
-  let total1 = part1[local_id - lane1];
+  let first3 = 0u;
+  total1 = part1[first3];
+  total1 += part1[first3 + 1u];
+  total1 += part1[first3 + 2u];
+  total1 += part1[first3 + 3u];
+  total1 += part1[first3 + 4u];
+  total1 += part1[first3 + 5u];
+  total1 += part1[first3 + 6u];
+  total1 += part1[first3 + 7u];
   if (lid == 0i) { p0[wg] = total0 + log(total1); }
 }

@@ -38,30 +38,30 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     acc2 += x0 * x3;
     acc3 += x2 * x3;
   }
-  part0[local_id] = acc0;
-  part1[local_id] = acc1;
-  part2[local_id] = acc2;
-  part3[local_id] = acc3;
-  workgroupBarrier();
+  var total0 = acc0;
+  var total1 = acc1;
+  var total2 = acc2;
+  var total3 = acc3;
   let lane0 = local_id / 64u;
-  if (lane0 < 2u) {
-    part0[local_id] += part0[local_id + 128u];
-    part1[local_id] += part1[local_id + 128u];
-    part2[local_id] += part2[local_id + 128u];
-    part3[local_id] += part3[local_id + 128u];
-  }
+  part0[local_id] = total0; part1[local_id] = total1; part2[local_id] = total2; part3[local_id] = total3;
   workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] += part0[local_id + 64u];
-    part1[local_id] += part1[local_id + 64u];
-    part2[local_id] += part2[local_id + 64u];
-    part3[local_id] += part3[local_id + 64u];
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0 * 64u];
-  let total1 = part1[local_id - lane0 * 64u];
-  let total2 = part2[local_id - lane0 * 64u];
-  let total3 = part3[local_id - lane0 * 64u];
+  let first0 = local_id % 64u;
+  total0 = part0[first0];
+  total0 += part0[first0 + 64u];
+  total0 += part0[first0 + 128u];
+  total0 += part0[first0 + 192u];
+  total1 = part1[first0];
+  total1 += part1[first0 + 64u];
+  total1 += part1[first0 + 128u];
+  total1 += part1[first0 + 192u];
+  total2 = part2[first0];
+  total2 += part2[first0 + 64u];
+  total2 += part2[first0 + 128u];
+  total2 += part2[first0 + 192u];
+  total3 = part3[first0];
+  total3 += part3[first0 + 64u];
+  total3 += part3[first0 + 128u];
+  total3 += part3[first0 + 192u];
   let c0 = i5 == 0i;
   if (c0) { p0[i4] = tanh_f32(total0); }
   if (c0) { p0[i4 + 256i] = tanh_f32(total1); }

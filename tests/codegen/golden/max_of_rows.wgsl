@@ -18,25 +18,23 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let x0 = p1[i2 + min_i32(i3, 64i)];
     acc0 = max_f32(acc0, select(bitcast<f32>(0xff800000u | zero_bits), x0, i3 < 65i));
   }
-  part0[local_id] = acc0;
-  workgroupBarrier();
+  var total0 = acc0;
   let lane0 = local_id % 16u;
-  if (lane0 < 8u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 8u]);
-  }
-  workgroupBarrier();
-  if (lane0 < 4u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 4u]);
-  }
+  part0[local_id] = total0;
   workgroupBarrier();
   if (lane0 < 2u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 2u]);
+    let first0 = local_id / 16u * 16u + lane0;
+    part0[first0] = max_f32(part0[first0], part0[first0 + 2u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 4u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 6u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 8u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 10u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 12u]);
+    part0[first0] = max_f32(part0[first0], part0[first0 + 14u]);
   }
   workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] = max_f32(part0[local_id], part0[local_id + 1u]);
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0];
+  let first1 = local_id / 16u * 16u;
+  total0 = part0[first1];
+  total0 = max_f32(total0, part0[first1 + 1u]);
   if (i1 == 0i) { p0[(wg * 4i) + i0] = total0; }
 }

@@ -9,41 +9,36 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let x0 = p1[lid + (k0 * 256i)];
     acc0 += x0;
   }
-  part0[local_id] = acc0;
-  workgroupBarrier();
+  var total0 = acc0;
   let lane0 = local_id;
-  if (lane0 < 128u) {
-    part0[local_id] += part0[local_id + 128u];
-  }
-  workgroupBarrier();
-  if (lane0 < 64u) {
-    part0[local_id] += part0[local_id + 64u];
-  }
+  part0[local_id] = total0;
   workgroupBarrier();
   if (lane0 < 32u) {
-    part0[local_id] += part0[local_id + 32u];
-  }
-  workgroupBarrier();
-  if (lane0 < 16u) {
-    part0[local_id] += part0[local_id + 16u];
-  }
-  workgroupBarrier();
-  if (lane0 < 8u) {
-    part0[local_id] += part0[local_id + 8u];
+    let first0 = lane0;
+    part0[first0] += part0[first0 + 32u];
+    part0[first0] += part0[first0 + 64u];
+    part0[first0] += part0[first0 + 96u];
+    part0[first0] += part0[first0 + 128u];
+    part0[first0] += part0[first0 + 160u];
+    part0[first0] += part0[first0 + 192u];
+    part0[first0] += part0[first0 + 224u];
   }
   workgroupBarrier();
   if (lane0 < 4u) {
-    part0[local_id] += part0[local_id + 4u];
+    let first1 = lane0;
+    part0[first1] += part0[first1 + 4u];
+    part0[first1] += part0[first1 + 8u];
+    part0[first1] += part0[first1 + 12u];
+    part0[first1] += part0[first1 + 16u];
+    part0[first1] += part0[first1 + 20u];
+    part0[first1] += part0[first1 + 24u];
+    part0[first1] += part0[first1 + 28u];
   }
   workgroupBarrier();
-  if (lane0 < 2u) {
-    part0[local_id] += part0[local_id + 2u];
-  }
-  workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] += part0[local_id + 1u];
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0];
+  let first2 = 0u;
+  total0 = part0[first2];
+  total0 += part0[first2 + 1u];
+  total0 += part0[first2 + 2u];
+  total0 += part0[first2 + 3u];
   if (lid == 0i) { p0[0i] = total0; }
 }

@@ -14,21 +14,18 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let x0 = p1[i3 + (k0 * 1024i)];
     acc0 += x0;
   }
-  part0[local_id] = acc0;
-  workgroupBarrier();
+  var total0 = acc0;
   let lane0 = local_id / 32u;
-  if (lane0 < 4u) {
-    part0[local_id] += part0[local_id + 128u];
-  }
+  part0[local_id] = total0;
   workgroupBarrier();
-  if (lane0 < 2u) {
-    part0[local_id] += part0[local_id + 64u];
-  }
-  workgroupBarrier();
-  if (lane0 < 1u) {
-    part0[local_id] += part0[local_id + 32u];
-  }
-  workgroupBarrier();
-  let total0 = part0[local_id - lane0 * 32u];
+  let first0 = local_id % 32u;
+  total0 = part0[first0];
+  total0 += part0[first0 + 32u];
+  total0 += part0[first0 + 64u];
+  total0 += part0[first0 + 96u];
+  total0 += part0[first0 + 128u];
+  total0 += part0[first0 + 160u];
+  total0 += part0[first0 + 192u];
+  total0 += part0[first0 + 224u];
   if (i2 == 0i) { p0[i0 + i1] = total0; }
 }
