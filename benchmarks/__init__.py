@@ -2,6 +2,8 @@
 
     python -m benchmarks.compile_time --config baby --peers tinygrad   trace, schedule and generate code, cold
     python -m benchmarks.train_step   --config baby --peers torch      a training step, interleaved rounds
+    python -m benchmarks.matmul       --device webgpu --peers torch    products of matrices and convolution, TFLOP/s
+    python -m benchmarks.memory_bound --device webgpu --peers torch    what memory bounds, GB/s beside a copy
     python -m benchmarks.memory                                        resident size over 1000 steps
     python -m benchmarks.startup                                       imports and `anneal --help`
 

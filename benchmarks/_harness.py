@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -14,6 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,6 +100,25 @@ def warm(step: Callable[[], Any], wait: Callable[[], Any], seconds: float = 0.1,
         wait()
 
 
+def measure(run: Callable[[int], float], rounds: int = 5, least: float = 0.01, heat: float = 0.1) -> dict[str, Any]:
+    """Seconds of one repeat, where `run(n)` does n of them and returns the seconds that the device took.
+
+    Compiled by a first run, warm after `heat` seconds of work, then `rounds` batches of at least `least` seconds: short
+    bursts after a pause meet a clock that has not risen yet.
+    """
+    run(1)
+    once = min(run(1) for _ in range(2))
+    count = max(1, min(2048, math.ceil(heat / 4 / once)))
+    spent = 0.0
+    while spent < heat:
+        once = max(run(count), 1e-9)
+        spent, once = spent + once, once / count
+    count = max(1, min(2048, math.ceil(1.2 * least / once)))
+    run(count)
+    times = [run(count) / count for _ in range(rounds)]
+    return {"seconds": statistics.median(times), "best_seconds": min(times), "repeats": count}
+
+
 def summary(values: Sequence[float]) -> dict[str, float]:
     return {"min": min(values), "median": statistics.median(values)}
 
@@ -137,9 +161,12 @@ class Worker:
         return self._answer()
 
     def close(self) -> None:
+        """Tell it to end, and wait until it has."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -157,6 +184,65 @@ def serve(ready: Mapping[str, Any], round_: Callable[[int], Mapping[str, Any]]) 
         print(json.dumps(round_(int(line))), flush=True)
 
 
+Run = Callable[[int], float]  # does the work n times; the seconds that the device took
+
+
+def serve_cases(
+    make: Callable[[], Any],
+    prepare: Callable[[Any, int], tuple[Run, Callable[[], float]]],
+    rounds: int,
+) -> None:
+    """The child's side of `contest`: `make` gives the contestant, `prepare` a case's work and the error of its values.
+
+    A peer that is not installed, and a case that fails, answer with "error" and a reason.
+    """
+
+    def case(number: int) -> dict[str, Any]:
+        try:
+            run, check = prepare(contestant, number)
+            error = check()
+            if not error <= TOLERANCE:
+                return {"error": f"wrong values: relative error {error:.1e}"}
+            return {**measure(run, rounds), "relative_error": error, **contestant.details}
+        except NotImplementedError as e:
+            return {"skipped": str(e)}
+        except Exception as e:  # whatever a peer's library raises: the other cases still count
+            return {"error": f"{type(e).__name__}: {e}"[:300]}
+
+    try:
+        contestant = make()
+    except ImportError as e:
+        print(json.dumps({"error": str(e)}), flush=True)
+        return
+    serve(contestant.about, case)
+
+
+TOLERANCE = 1e-4  # of float32 results against float64 ones
+
+
+def contest(module: str, names: Sequence[str], args: Sequence[str], count: int) -> dict[str, Any]:
+    """Every contestant in a process of its own; case by case in turns. {"contestants": about, "cases": [answers]}."""
+    # without this JAX takes three quarters of the GPU's memory for itself
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    workers = {n: Worker(module, "--child", n, *args, env=env) for n in names}
+    present = {n: w for n, w in workers.items() if "error" not in w.ready}
+    cases = []
+    for number in range(count):
+        if sys.stderr.isatty():
+            print(f"case {number + 1} of {count}", end="\r", file=sys.stderr, flush=True)
+        cases.append({n: w.round(number) for n, w in present.items()})
+    for w in workers.values():
+        w.close()
+    return {"contestants": {n: w.ready for n, w in workers.items()}, "cases": cases}
+
+
+def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
+    """The norm of the difference over the norm of what was expected; infinite for another shape."""
+    if got.shape != expected.shape:
+        return math.inf
+    return float(np.linalg.norm((got - expected).ravel()) / (np.linalg.norm(expected.ravel()) or 1.0))
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows of equal keys as aligned text.
 
@@ -166,13 +252,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     torch  20.00
     """
     columns = list(rows[0])
-    cells = [columns, *[[f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]]
+    cells = [columns, *[[_figure(v) for v in row.values()] for row in rows]]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = []
     for line in cells:
         first, *rest = (c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths)))
         lines.append("  ".join([first, *rest]).rstrip())
     return "\n".join(lines)
+
+
+def _figure(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def report(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
@@ -182,8 +274,46 @@ def report(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json
         return
     about = result["machine"]
     print(f"{about['cpu']}, {about['cores']} cores, {about['system']}, Python {about['python']}")
+    for name, who in result.get("contestants", {}).items():
+        print(f"{name}: {', '.join(str(v) for v in who.values() if v)}")
     print(table(rows))
+    for case, r in result.get("cases", {}).items():
+        for name, answer in r["results"].items():
+            if "error" in answer:
+                print(f"{case}, {name}: {answer['error']}")
 
 
 def describe(config: str, size: Config) -> dict[str, Any]:
     return {"config": config, **asdict(size)}
+
+
+# -- what the kernel benchmarks share -------------------------------------------------------------------------------------
+
+
+def kernel_parser(name: str, doc: str | None, peers: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=(doc or "").splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
+    parser.add_argument("--peers", default="", help=f"a list of {', '.join(peers)}")
+    parser.add_argument("--sizes", default="", help="only cases whose name contains one of these, with commas between")
+    parser.add_argument("--tiny", action="store_true", help="small sizes: does it work, not how fast is it")
+    parser.add_argument("--rounds", type=int, default=5, help="timed batches of each case (default 5)")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", choices=("anneal", *peers), help=argparse.SUPPRESS)
+    return parser
+
+
+def peers_of(parser: argparse.ArgumentParser, text: str, known: Sequence[str]) -> list[str]:
+    """The peers that --peers names; an unknown one ends the program."""
+    peers = [p for p in text.split(",") if p]
+    if unknown := [p for p in peers if p not in known]:
+        parser.error(f"unknown peer {unknown[0]!r}; known: {', '.join(known)}")
+    return peers
+
+
+def chosen(name: str, sizes: str) -> bool:
+    return not sizes or any(part in name for part in sizes.split(","))
+
+
+def cell(answer: Mapping[str, Any], key: str) -> Any:
+    """A figure of an answer, or why there is none."""
+    return answer.get(key, "-" if "error" not in answer else "wrong" if "wrong" in answer["error"] else "error")

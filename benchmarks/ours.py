@@ -1,13 +1,17 @@
-"""anneal's side of the comparisons: the step of `anneal train nanogpt`, run or only compiled."""
+"""anneal's side of the comparisons: the step of `anneal train nanogpt`, run or only compiled, and single kernels."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks._harness import Config
+from benchmarks._harness import Config, Run
+
+Array = npt.NDArray[Any]
 
 
 def prepare(config: Config) -> tuple[Any, Any, Any, Any]:
@@ -66,6 +70,116 @@ class Step:
 
     def last_loss(self) -> float:
         return float(self.loss.item())
+
+
+class Kernels:
+    """Single pieces of work as their plans' kernels, timed on the device; see `benchmarks.matmul` and `memory_bound`."""
+
+    def __init__(self, device: str) -> None:
+        from anneal.backend import get_device
+        from anneal.tensor import set_default_device
+
+        set_default_device(device)
+        self.device = get_device(device)
+        self.details: dict[str, Any] = {}  # of the case at hand
+
+    @property
+    def about(self) -> dict[str, Any]:
+        about = self.device.describe()
+        return {"device": str(about.get("adapter") or about["name"]), "driver": str(about.get("driver", ""))}
+
+    def product(self, a: Array, b: Array, ta: bool, tb: bool) -> tuple[Run, Callable[[], Array]]:
+        from anneal.tensor import Tensor
+
+        x, y = Tensor(a), Tensor(b)
+        x, y = x.transpose(-1, -2) if ta else x, y.transpose(-1, -2) if tb else y
+        run, results = self.bind([x @ y])
+        return run, lambda: results()[0]
+
+    def convolution(self, x: Array, w: Array) -> tuple[Run, Callable[[], Array]]:
+        from anneal.tensor import Tensor
+        from anneal.tensor import functional as F
+
+        run, results = self.bind([F.conv2d(Tensor(x), Tensor(w), padding=1)])
+        return run, lambda: results()[0]
+
+    def memory(self, op: str, arrays: Sequence[Array]) -> tuple[Run, Callable[[], list[Array]]]:
+        """One of `benchmarks.memory_bound`'s operations."""
+        return self.bind(_work(op, *arrays))
+
+    def bind(self, outputs: Sequence[Any]) -> tuple[Run, Callable[[], list[Array]]]:
+        """What computes these lazy tensors, ready to run any number of times, and their values."""
+        from anneal.backend import Storage
+        from anneal.schedule import graph, plan_for
+        from anneal.tensor.execution import Execution, policy_for
+
+        device = self.device
+        plan, inputs, _ = plan_for(graph([t.uop for t in outputs]), policy_for(device))
+        made = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+        bound = Execution(plan, device, inputs, made)
+        calls = [(device.compile(c.kernel.sink), [bound.buffers[v] for v in c.args]) for c in plan.calls]
+        self.details = {"kernels": len(calls)}
+        batches: dict[int, Any] = {}
+
+        def run(count: int) -> float:
+            if count not in batches:
+                batches.clear()
+                batches[count] = device.prepare(calls * count)
+            seconds: float = batches[count].seconds()
+            return seconds
+
+        def results() -> list[Array]:
+            bound.run()
+            return [device.download(s.buffer, s.size, s.dtype).reshape(t.shape) for s, t in zip(made, outputs)]
+
+        return run, results
+
+
+def _work(op: str, *arrays: Array) -> Sequence[Any]:
+    """The lazy results of one of `benchmarks.memory_bound`'s operations."""
+    from anneal.tensor import Tensor
+    from anneal.tensor import functional as F
+
+    if op == "AdamW":
+        return _adamw(*arrays)
+    backward = op.endswith(("backward", "gradient"))
+    given = [Tensor(a, requires_grad=backward and a.dtype == np.float32) for a in arrays]
+    if op == "cross-entropy and gradient":
+        loss = F.cross_entropy(*given)
+        loss.backward()
+        return [loss, given[0].grad]
+    forward: dict[str, Callable[..., Any]] = {
+        "copy": lambda x: x * 1.5,
+        "gelu": lambda x: x.gelu("tanh"),
+        "softmax": lambda x: x.softmax(-1),
+        "layer norm": lambda x, w, b: F.layer_norm(x, w.shape, w, b),
+        "rms norm": lambda x, w: F.rms_norm(x, w.shape, w, 1e-5),
+        "cross-entropy": F.cross_entropy,
+        "sum": lambda x: x.sum(),
+        "column sum": lambda x: x.sum(0),
+        "transpose": lambda x: x.T.contiguous(),
+    }
+    if not backward:
+        return [forward[op](*given)]
+    *given, d = given
+    forward[op.removesuffix(" backward")](*given).backward(d.detach())
+    return [t.grad for t in given]
+
+
+def _adamw(p: Array, g: Array) -> Sequence[Any]:
+    """The second step: the first makes the moments."""
+    from anneal import nn
+    from anneal.tensor import Tensor
+    from anneal.tensor.execution import tracing
+
+    parameter = Tensor(p, requires_grad=True)
+    parameter.grad = Tensor(g)
+    optimiser = nn.AdamW([parameter], lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    optimiser.step()
+    with tracing() as wanted:
+        optimiser.step()
+    lazy = list({id(t): t for t in wanted if t is not parameter}.values())
+    return [parameter, *lazy]
 
 
 def compile_once(config: Config) -> dict[str, Any]:
