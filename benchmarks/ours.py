@@ -54,16 +54,37 @@ class Step:
         self.device = get_device(device)
         self.model, self.optimiser, self.x, self.y = prepare(config)
         realize([self.x, self.y])
+        self.calls = self.kernels = 0
         self.step = jit(lambda x, y: update(self.model, self.optimiser, x, y))
 
     @property
     def about(self) -> dict[str, Any]:
         about = self.device.describe()
-        name = about.get("adapter") or about.get("device") or self.device.name
-        return {"device": str(name), "params": sum(p.numel() for p in self.model.parameters())}
+        params = sum(p.numel() for p in self.model.parameters())
+        return {
+            "device": str(about.get("adapter") or about["name"]),
+            "driver": str(about.get("driver", "")),
+            "params": params,
+            "kernels": self.kernels,
+        }
 
     def __call__(self) -> None:
-        self.loss = self.step(self.x, self.y)
+        self.calls += 1
+        if self.calls == 2:  # the one that jit captures
+            self._counted()
+        else:
+            self.loss = self.step(self.x, self.y)
+
+    def _counted(self) -> None:
+        from anneal.tensor.execution import observers
+
+        seen: list[int] = []
+        observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
+        try:
+            self.loss = self.step(self.x, self.y)
+        finally:
+            observers.pop()
+        self.kernels = sum(seen)
 
     def wait(self) -> None:
         self.device.synchronize()

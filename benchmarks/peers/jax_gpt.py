@@ -69,6 +69,8 @@ def loss_of(params: dict[str, Any], tokens: jax.Array, targets: jax.Array, heads
 
 class Step:
     def __init__(self, config: Config, device: str, mode: str) -> None:
+        if device == "cpu":
+            jax.config.update("jax_platforms", "cpu")
         optimiser = optax.adamw(1e-3, b1=0.9, b2=0.99, weight_decay=0.1)
         self.params = init(config)
         self.state = optimiser.init(self.params)

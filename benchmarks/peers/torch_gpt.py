@@ -61,6 +61,7 @@ class Step:
             self.model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=self.device == "cuda" or None
         )
         self.forward: Any = self.model
+        self.graphs = mode == "graphs"
         if mode != "eager":
             self.forward = torch.compile(self.model, mode="reduce-overhead" if mode == "graphs" else None)
         shape = (config.batch, config.context)
@@ -73,6 +74,8 @@ class Step:
         return {"device": name, "params": sum(p.numel() for p in self.model.parameters())}
 
     def __call__(self) -> None:
+        if self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # the loss of the step before may be overwritten
         self.loss = self.forward(self.x, self.y)
         self.optimiser.zero_grad(set_to_none=True)
         self.loss.backward()
