@@ -6,8 +6,10 @@ do not need each other share a loop, and reduces that threads share meet at the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,6 +81,7 @@ class _Lineariser:
         self.count = 0
         self.stack = [_Block(0, 0)]
         self.serial = 0
+        self.loops: list[UOp] = []
         self.levels: dict[UOp, int] = {}
         self._analyse()
 
@@ -96,10 +99,12 @@ class _Lineariser:
                 self.levels[u] = level[u]
             elif u.op is Op.RANGE and u.arg[1] == "reduce":
                 self.serial |= 1 << u.arg[0]
+                self.loops.append(u)
             elif u.op is Op.PARAM:
                 params.setdefault(u, False)
             elif u.op is Op.STORE:
                 params[u.src[0]] = True
+        self.loops.sort(key=lambda r: int(r.arg[0]))
         self.params = tuple(Param(p.arg[0], p, w) for p, w in sorted(params.items(), key=lambda kv: kv[0].arg[0]))
 
     # -- emitting
@@ -182,8 +187,16 @@ class _Lineariser:
     def loop(self, members: list[UOp]) -> None:
         """Accumulators, the loops over the members' common ranges, and one update each."""
         outer = self.stack[-1]
-        ranges = members[0].src[1:]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
+        with self.looping(members[0].src[1:]):
+            self.emit([u.src[0] for u in members])
+            for u, acc in zip(members, accs, strict=True):
+                self.add(self.stack[-1], "update", u, acc, self.operand(u.src[0]))
+        outer.names.update(zip(members, accs, strict=True))
+
+    @contextlib.contextmanager
+    def looping(self, ranges: Sequence[UOp]) -> Iterator[None]:
+        """Within the block, loops over `ranges` are open."""
         depth = len(self.stack)
         for r in ranges:
             if self.find(r.src[0]) is None:
@@ -194,14 +207,11 @@ class _Lineariser:
             block.stmts.append(Stmt("for", self.count, r, (self.operand(r.src[0]),), parent.depth))
             block.names[r] = self.count
             self.stack.append(block)
-        self.emit([u.src[0] for u in members])
-        for u, acc in zip(members, accs, strict=True):
-            self.add(self.stack[-1], "update", u, acc, self.operand(u.src[0]))
+        yield
         while len(self.stack) > depth:
             closed = self.stack.pop()
             closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
             self.stack[-1].stmts += closed.stmts
-        outer.names.update(zip(members, accs, strict=True))
 
     def share(self, members: list[UOp]) -> None:
         """Partial results of a group's threads, combined: all members at the same barriers."""
@@ -214,9 +224,10 @@ class _Lineariser:
 
     def run(self, launch: Launch) -> LinearProgram:
         root = self.stack[0]
-        stores = self.sink.src
+        gates = {s: _conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
+        stores = [s for s, gate in gates.items() if not any(g.op is Op.CONST and not g.arg for g in gate)]
+        rest = [[g for g in gates[s] if g.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
-        rest = [_conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in stores]
         if not shared:
             # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at
             # barriers all must stay.
@@ -226,11 +237,17 @@ class _Lineariser:
                 self.emit(common)
                 self.add(root, "guard", None, *[self.operand(g) for g in common])
                 rest = [[g for g in r if g not in common] for r in rest]
-        # Every load comes before every store: a buffer may be both read and written.
-        gates = [_all(r) for r in rest]
-        self.emit([x for s, g in zip(stores, gates, strict=True) for x in (*s.src[1:3], *g)])
-        for s, g in zip(stores, gates, strict=True):
-            self.add(root, "store", s, *[self.operand(x) for x in (*s.src[:3], *g)])
+        # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
+        # long for registers) that holds for each turn; what stands outside is read before.
+        by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
+        for s, r in zip(stores, rest, strict=True):
+            by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *_all(r))))
+        self.emit([x for _, src in by_loops[0] for x in src])
+        for loops in sorted(by_loops, reverse=True):
+            with self.looping([r for r in self.loops if loops >> r.arg[0] & 1]):
+                self.emit([x for _, src in by_loops[loops] for x in src])
+                for s, src in by_loops[loops]:
+                    self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
         return LinearProgram(tuple(root.stmts), self.params, launch)
 
 

@@ -150,8 +150,8 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
             table[g] = table[groups[0]]
         gate = table[groups[0]].eq(0)
     if table or "unroll" in by_kind:
-        sink = _replace(sink, table, gate, serial)
-    for r in by_kind.get("upcast", ()):
+        sink = _replace(sink, table, gate, sum(1 << g.arg[0] for g in groups), serial)
+    for r in (*by_kind.get("upcast", ()), *by_kind.get("unroll", ())):
         sink = _write_out(sink, r, serial)
     return sink, launch
 
@@ -171,15 +171,16 @@ def _digits(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
     return total
 
 
-def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, serial: int) -> UOp:
-    # A group range stays as it is among a reduce's sources: it says how many threads share the reduce.
+def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, serial: int) -> UOp:
+    # A group range stays as it is among a reduce's sources: it says how many threads share the reduce. What is stored
+    # once for all of them is stored by the first.
     new: dict[UOp, UOp] = dict(table)
     for u in toposort((sink,), until=lambda u: u in new):
         src = tuple([new[s] for s in u.src])
         if u.op is Op.REDUCE:
             keep = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
             new[u] = _unroll(u, src[0], keep, serial)
-        elif u.op is Op.STORE and gate is not None:
+        elif u.op is Op.STORE and gate is not None and not u.ranges & shared:
             both = gate if len(src) == 3 else gate & src[3]
             new[u] = rebuild(u, (*src[:3], both), serial)
         else:

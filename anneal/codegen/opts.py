@@ -18,10 +18,13 @@ extent: what runs over is clamped and never stored, and adds nothing to a reduce
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from dataclasses import dataclass
 
 from anneal.codegen.affine import rebuild
+from anneal.codegen.row import join_row, row_reduces
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, const, dtypes, toposort
 
@@ -36,8 +39,9 @@ KINDS = {
     "MERGE": "a reduce range takes in the `amount` ranges after it in its reduce, as digits of one index",
     "GROUP": "`amount` threads share a reduce range",
     "UNROLL": "`amount` values of a reduce range are written out",
+    "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
 }
-_ON_LOOP = frozenset(("LOCAL", "UPCAST"))
+_ON_LOOP = frozenset(("LOCAL", "UPCAST", "ROW"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,11 @@ def identity(op: Op, dtype: DType) -> UOp:
 class _Split:
     """An axis while opts are applied: what is left of it, and the pieces split off, outermost first."""
 
-    __slots__ = ("axis", "digits", "extent", "left", "pieces")
+    __slots__ = ("axis", "digits", "extent", "is_row", "left", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
+        self.is_row = False
         self.extent = self.left = axis.extent or 0
         self.pieces: list[UOp] = []
         self.digits: list[UOp] = []  # after MERGE: the ranges this one stands for, outermost first
@@ -109,11 +114,21 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     group = 0
     merged: set[UOp] = set()  # ranges that another took in
     for opt in opts:
-        _check(opt, axes, group)
+        _check(opt, splits, group)
         if opt.kind == "FLAT":
             flat = opt.amount
             continue
         split = splits[opt.axis]
+        if split.axis.range in merged:
+            raise CompilerError(f"{opt} names a range that another took in", stage="apply_opts")
+        if opt.kind == "ROW":
+            joined = row_reduces(sink, split.axis.range)
+            if not joined or split.pieces or merged & joined:
+                raise CompilerError(f"{opt}: no reduce can run over this range", stage="apply_opts")
+            sink = join_row(sink, split.axis.range, joined)
+            split.is_row = True
+            merged |= joined
+            continue
         if opt.kind == "MERGE":
             merged |= _merge(split, opt, axes, sink)
             continue
@@ -124,7 +139,7 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     clamp = any(o.kind in ("GROUP", "UPCAST") for o in opts)
     table: dict[UOp, UOp] = {}
     gates: list[UOp] = []
-    loops = [s for s in splits if s.axis.is_loop]
+    loops = [s for s in splits if s.axis.is_loop and not s.is_row]
     outer: dict[UOp, UOp] = {}
     if flat:
         flat_gate = _flatten(loops, flat, fresh, outer, clamp)
@@ -139,14 +154,14 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
             continue
         head = outer.get(r)
         if head is None:
-            kind = "workgroup" if s.axis.is_loop else "reduce"
+            kind = "workgroup" if s.axis.is_loop and not s.is_row else "reduce"
             head = const(_I32, 0) if s.left == 1 else _range(fresh, s.left, kind)
             fresh += 1
         value = head
         for p in s.pieces:
             value = value * int(p.src[0].arg) + p
         inside = value < s.extent
-        if not s.axis.is_loop:
+        if not s.axis.is_loop or s.is_row:
             serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
             if not inside.is_const:
                 overrun[r] = inside
@@ -162,27 +177,24 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
             serial[d] = []
             stride *= extent
         table[r] = value // stride
-    gate: UOp | None = None
-    for g in gates:
-        gate = g if gate is None else gate & g
-    return _rewrite(sink, table, serial, overrun, gate)
+    return _rewrite(sink, table, serial, overrun, gates)
 
 
 def _range(ident: int, extent: int, kind: str) -> UOp:
     return UOp(Op.RANGE, _I32, (const(_I32, extent),), (ident, kind))
 
 
-def _check(opt: Opt, axes: list[Axis], group: int) -> None:
+def _check(opt: Opt, splits: list[_Split], group: int) -> None:
     if opt.kind not in KINDS:
         raise CompilerError(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}", stage="apply_opts")
     if opt.amount < 1:
         raise CompilerError(f"{opt} has an amount below 1", stage="apply_opts")
     if opt.kind == "FLAT":
         return
-    if not 0 <= opt.axis < len(axes):
-        raise CompilerError(f"{opt} names axis {opt.axis} of a kernel with {len(axes)}", stage="apply_opts")
-    axis = axes[opt.axis]
-    if axis.is_loop != (opt.kind in _ON_LOOP):
+    if not 0 <= opt.axis < len(splits):
+        raise CompilerError(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}", stage="apply_opts")
+    axis = splits[opt.axis].axis
+    if (axis.is_loop and not splits[opt.axis].is_row) != (opt.kind in _ON_LOOP):
         raise CompilerError(f"{opt} does not fit a {axis.range.arg[1]} range", stage="apply_opts")
     if axis.extent is None:
         raise CompilerError(f"{opt} splits a range whose extent depends on data", stage="apply_opts")
@@ -228,7 +240,7 @@ def _flatten(loops: list[_Split], amount: int, fresh: int, outer: dict[UOp, UOp]
 
 
 def _rewrite(
-    sink: UOp, table: dict[UOp, UOp], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp], gate: UOp | None
+    sink: UOp, table: dict[UOp, UOp], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp], gates: list[UOp]
 ) -> UOp:
     new: dict[UOp, UOp] = dict(table)
     for u in toposort((sink,), until=lambda u: u in new):
@@ -236,12 +248,15 @@ def _rewrite(
         if u.op is Op.REDUCE:
             new[u] = _reduce(u, src, serial, overrun)
         elif u.op is Op.STORE:
-            inner = src[3] if len(src) == 4 else None
-            both = gate if inner is None else inner if gate is None else gate & inner
-            new[u] = rebuild(u, src[:3] if both is None else (*src[:3], both))
+            rows = [c for r, c in overrun.items() if u.ranges >> r.arg[0] & 1]
+            new[u] = rebuild(u, (*src[:3], *_all([*gates, *rows, *src[3:]])))
         else:
             new[u] = rebuild(u, src)
     return new[sink]
+
+
+def _all(conditions: list[UOp]) -> tuple[UOp, ...]:
+    return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
 
 def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp]) -> UOp:

@@ -120,3 +120,30 @@ def embedding(tokens: int, width: int, rows: int) -> UOp:
 def transpose(rows: int, columns: int) -> UOp:
     i, j = loop(rows, 0), loop(columns, 1)
     return sink(store(param(0, rows * columns), i * columns + j, load(param(1, rows * columns), j * rows + i)))
+
+
+def softmax(rows: int, columns: int, statistics: bool = False) -> UOp:
+    """Each row's softmax, with its largest value and its sum as outputs of their own if asked for."""
+    i, j, k = loop(rows, 0), loop(columns, 1), over(columns, 2)
+    x = param(1, rows * columns)
+    top = reduce(Op.MAX, load(x, i * columns + k), k)
+    total = reduce(Op.ADD, (load(x, i * columns + k) - top).alu(Op.EXP), k)
+    out = store(param(0, rows * columns), i * columns + j, (load(x, i * columns + j) - top).alu(Op.EXP) / total)
+    if not statistics:
+        return sink(out)
+    return sink(out, store(param(2, rows), i, top), store(param(3, rows), i, total))
+
+
+def layer_norm_backward(rows: int, columns: int) -> UOp:
+    """dx = (w dy - mean(w dy) - x mean(w dy x)) * s[row], for normalised x: two reduces of two rows and a vector."""
+    i, j, k = loop(rows, 0), loop(columns, 1), over(columns, 2)
+    x, dy, w = param(1, rows * columns), param(2, rows * columns), param(3, columns)
+
+    def at(r: UOp) -> tuple[UOp, UOp]:
+        return load(x, i * columns + r), load(dy, i * columns + r) * load(w, r)
+
+    xk, gk = at(k)
+    a = reduce(Op.ADD, gk, k) * (1 / columns)
+    b = reduce(Op.ADD, gk * xk, k) * (1 / columns)
+    xj, gj = at(j)
+    return sink(store(param(0, rows * columns), i * columns + j, (gj - a - xj * b) * load(param(4, rows), i)))

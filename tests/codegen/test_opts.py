@@ -47,6 +47,17 @@ def test_opts_that_do_not_fit_say_why(opt: Opt, why: str) -> None:
         apply_opts(K.segment_sum(5, 6, 7), [Opt("UNROLL", 2, 2)])
 
 
+def test_a_row_is_one_range_of_reduces_and_stores() -> None:
+    graph = prepare(K.softmax(64, 100), Target())
+    out = apply_opts(graph, [Opt("ROW", 1, 1), Opt("GROUP", 1, 8), Opt("UNROLL", 1, 4)])
+    assert kinds(out) == [("group", 8), ("unroll", 4), ("workgroup", 64), ("reduce", 4)]
+    source = generate(K.softmax(64, 100), Target(), [Opt("ROW", 1, 1), Opt("GROUP", 1, 32), Opt("UNROLL", 1, 4)]).source
+    assert source.count("= p1[") == 4, "each thread loads its part of the row once"
+    for graph, opt in ((K.transpose(8, 8), Opt("ROW", 1, 1)), (K.matmul(8, 9, 8), Opt("ROW", 0, 1))):
+        with pytest.raises(CompilerError, match="no reduce can run over this range"):
+            apply_opts(prepare(graph, Target()), [opt])
+
+
 def test_launch_of_a_tiled_product() -> None:
     graph = prepare(K.matmul(64, 48, 32), Target())
     _, launch = to_hardware(apply_opts(graph, [Opt("LOCAL", 1, 8), Opt("LOCAL", 0, 8), Opt("GROUP", 2, 4)]))
