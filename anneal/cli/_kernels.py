@@ -35,13 +35,11 @@ def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: 
 
 
 def _policy(device: str) -> Policy:
-    """The fusion policy of the cpu device, or of an adapter with at least 16 storage buffers, as nearly all have."""
-    if device == "cpu":
-        from anneal.backend import get_device
-        from anneal.tensor.execution import policy_for
+    """The fusion policy of the cpu device, or of an adapter whose storage buffers are no limit."""
+    from anneal.backend import get_device
+    from anneal.tensor.execution import gpu_policy, policy_for
 
-        return policy_for(get_device("cpu"))
-    return Policy(max_buffers=16)
+    return policy_for(get_device("cpu")) if device == "cpu" else gpu_policy()
 
 
 def report(plan: Plan) -> list[dict[str, Any]]:

@@ -15,13 +15,19 @@ def donate(plan: Plan, wanted: Mapping[int, int]) -> tuple[Plan, dict[int, int]]
     """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.
 
     Safe means: the call that writes the output comes after every other reader of the input, and reads the input only
-    at the index it stores. Calls whose results no other call reads are moved to the end first, so that updates come
-    last. Returns the plan and the pairs that were accepted.
+    at the index it stores. A call whose results no other call reads is moved behind those readers first. Returns the
+    plan and the pairs that were accepted.
     """
     read = {v for c in plan.calls for v in c.args[c.outputs :]}
-    middle = [c for c in plan.calls if any(v in read for v in c.args[: c.outputs])]
-    last = [c for c in plan.calls if not any(v in read for v in c.args[: c.outputs])]
-    order = middle + last
+    reader = {v: n for n, c in enumerate(plan.calls) for v in c.args[c.outputs :]}
+    # An update waits for the last reader of what it overwrites, and no longer: what it reads takes memory meanwhile.
+    when: list[tuple[int, bool]] = []
+    for n, c in enumerate(plan.calls):
+        mine = c.args[: c.outputs]
+        final = not any(v in read for v in mine)
+        after = max([reader.get(wanted[v], -1) for v in mine if v in wanted], default=-1) if final else -1
+        when.append((max(n, after), after > n))
+    order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
     final_reader: dict[int, int] = {}
     for n, c in enumerate(order):
         for v in c.args[c.outputs :]:

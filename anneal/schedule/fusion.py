@@ -1,4 +1,4 @@
-"""Where to cut: which nodes of the tensor graph are materialised, and which kernels are merged.
+"""Where to cut: which nodes of the tensor graph are materialised.
 
 Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
 
@@ -15,11 +15,11 @@ Cost decisions, in the order they are taken:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["Group", "Policy", "base", "group_kernels", "realize_map"]
+__all__ = ["LEAVES", "Policy", "base", "realize_map"]
 
 # What recomputing an op costs, in units of one multiply.
 _COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
@@ -30,7 +30,7 @@ _COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
 _GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 _NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
-_LEAVES = frozenset((Op.BUFFER, Op.PARAM))
+LEAVES = frozenset((Op.BUFFER, Op.PARAM))
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,10 @@ class Policy:
     epilogue_steps: int = 48  # how far ahead a reduce's value may fork before it must meet itself again
     row_fusion: int = 0  # reduces over at most this many trailing elements stay inside the kernel that uses them
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
-
-
-@dataclass
-class Group:
-    """One kernel to be: the nodes it stores (all of one shape), in structural order."""
-
-    roots: list[UOp]
-    inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
-    reduces: tuple[tuple[int, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
-    opaque: bool = False  # ARGSORT and the like, never merged
-    level: int = 0
+    join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
+    keeps_rows: bool = (
+        True  # a kernel holds a row while it reduces it, so a reduce may join the kernel that makes the row
+    )
 
 
 def base(u: UOp) -> UOp:
@@ -95,7 +88,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         while chain[-1].op in MOVEMENT and chain[-1] not in real and chain[-1].op is not Op.PAD:
             chain.append(chain[-1].src[0])
         b = chain[-1]
-        if b.op in _LEAVES or not b.src:
+        if b.op in LEAVES or not b.src:
             return
         if b not in real:
             at = top = len(chain) - 1
@@ -139,7 +132,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
 
     for u in order:
         op = u.op
-        if op in _LEAVES:
+        if op in LEAVES:
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
             continue
         if not u.src:
@@ -241,150 +234,3 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
 
 def _long_axes(u: UOp) -> list[int]:
     return [n for n in u.shape if n != 1]
-
-
-def group_kernels(order: list[UOp], real: dict[UOp, None], policy: Policy) -> list[Group]:
-    """Kernels as groups of materialised nodes, producers first.
-
-    One group a node at first; then a group joins a reader that computes its values anyway, over the same shape (Adam's
-    moments and parameter) or over the rows that it reduces (a norm's statistics and its result), if every other reader
-    comes later; and groups on one level that reduce the same shape from a common input join (a norm's two parameter
-    gradients). Each step keeps to levels, so no cycle can appear.
-    """
-    groups: list[Group] = []
-    owner: dict[UOp, Group] = {}
-    for u in order:
-        if u not in real:
-            continue
-        g = _cone(u, real)
-        groups.append(g)
-        owner[u] = g
-    readers: dict[UOp, list[Group]] = {}
-    for g in groups:
-        for i in g.inputs:
-            readers.setdefault(i, []).append(g)
-    groups = _by_level(groups, owner)
-    # producers into a reader
-    gone: set[int] = set()
-    for g in reversed(groups):
-        if id(g) in gone or g.opaque or (g.reduces and not policy.row_fusion):
-            continue
-        for i in list(g.inputs):
-            p = owner.get(i)
-            if p is None or p is g or p.opaque or id(p) in gone or not _joins(p, g, policy):
-                continue
-            others = [r for root in p.roots for r in readers.get(root, ()) if r is not g]
-            if any(r.level <= g.level for r in others) or _is_moved(g, p, real):
-                continue
-            inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in p.roots}
-            if len(inputs) + len(p.roots) + len(g.roots) > policy.max_buffers:
-                continue
-            g.roots = p.roots + g.roots
-            g.inputs = inputs
-            g.reduces = tuple(sorted({*g.reduces, *p.reduces}))
-            gone.add(id(p))
-            for root in p.roots:
-                owner[root] = g
-            for k in p.inputs:
-                readers[k] = list({id(r): r for r in [g if r is p else r for r in readers[k]]}.values())
-    groups = [g for g in groups if id(g) not in gone]
-    groups = _by_level(groups, owner)
-    # siblings that read the same large value over the same ranges
-    merged: list[Group] = []
-    open_: dict[tuple[object, ...], list[Group]] = {}
-    for g in groups:
-        if g.opaque:
-            merged.append(g)
-            continue
-        size = max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
-        mine = {i for i in g.inputs if i.size * 2 > size}
-        signature = (g.level, g.roots[0].shape, g.reduces)
-        for h in open_.setdefault(signature, []):
-            inputs = {**h.inputs, **g.inputs}
-            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and any(i in mine for i in h.inputs):
-                h.roots = h.roots + g.roots
-                h.inputs = inputs
-                break
-        else:
-            open_[signature].append(g)
-            merged.append(g)
-    for g in merged:
-        for root in g.roots:
-            owner[root] = g
-    return _by_level(merged, owner)
-
-
-def _joins(p: Group, g: Group, policy: Policy) -> bool:
-    """Whether g computes p's values over ranges of its own: the same ones, or p's rows."""
-    mine, theirs = g.roots[-1].shape, p.roots[-1].shape
-    if not p.reduces:
-        return mine == theirs and not g.reduces
-    if not policy.row_fusion or len(mine) != len(theirs):
-        return False
-    row = all(a == b or b == 1 for a, b in zip(mine, theirs, strict=True)) and mine != theirs
-    return row and p.reduces == (mine,) and p.reduces[0] != theirs and all(r == mine for r in g.reduces)
-
-
-def _cone(root: UOp, real: dict[UOp, None]) -> Group:
-    g = Group([root], opaque=root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM)
-    seen = {root}
-    stack = [root]
-    reduces = []
-    while stack:
-        u = stack.pop()
-        if u.op is Op.REDUCE_AXIS:
-            reduces.append(u.src[0].shape)
-        for s in reversed(u.src):
-            if s in seen:
-                continue
-            seen.add(s)
-            if s in real or s.op in _LEAVES:
-                g.inputs[s] = None
-            elif s.src:
-                stack.append(s)
-    g.reduces = tuple(sorted(reduces))
-    return g
-
-
-def _is_moved(g: Group, p: Group, real: dict[UOp, None]) -> bool:
-    """Whether g reads p's values elsewhere than at its own index."""
-    targets = set(p.roots)
-    seen: set[UOp] = set(g.roots)
-    stack = list(g.roots)
-    while stack:
-        u = stack.pop()
-        for s in u.src:
-            if s in targets:
-                if u.op is Op.EXPAND and s.shape != g.roots[-1].shape and u.shape == g.roots[-1].shape:
-                    continue
-                if u.op in MOVEMENT or u.op is Op.GATHER:
-                    return True
-                continue
-            if s in seen or (s in real and s not in g.roots) or s.op in _LEAVES:
-                continue
-            seen.add(s)
-            if u.op in MOVEMENT and s.op in MOVEMENT and base(s) in targets:
-                return True
-            stack.append(s)
-    return False
-
-
-def _by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
-    """Groups sorted so that producers come first, with `level` = longest path from an input."""
-    out: list[Group] = []
-    state: dict[int, int] = {}
-    for g0 in groups:
-        stack = [(g0, False)]
-        while stack:
-            g, ready = stack.pop()
-            if ready:
-                needs = [owner[i].level for i in g.inputs if i in owner and owner[i] is not g]
-                g.level = 1 + max(needs, default=-1)
-                out.append(g)
-                continue
-            if id(g) in state:
-                continue
-            state[id(g)] = 1
-            stack.append((g, True))
-            stack.extend((owner[i], False) for i in g.inputs if i in owner and owner[i] is not g)
-    return out

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from anneal import settings
 from anneal.schedule.early import early_rewrites
-from anneal.schedule.fusion import Group, Policy, group_kernels, realize_map
+from anneal.schedule.fusion import Policy, realize_map
+from anneal.schedule.groups import Group, group_kernels
 from anneal.schedule.memory import assign_temporaries
 from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.show import show
@@ -109,7 +110,7 @@ def _realize(s: Schedule) -> None:
 
 
 def _group(s: Schedule) -> None:
-    s.groups = group_kernels(s.order, s.real, s.policy)
+    s.groups = group_kernels(s.order, s.real, s.sink.src, s.policy)
 
 
 def _split(s: Schedule) -> None:

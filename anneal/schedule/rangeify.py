@@ -11,7 +11,7 @@ import math
 
 from anneal.errors import CompilerError
 from anneal.rewrite import simplify
-from anneal.shape import linear_index, source_index
+from anneal.shape import linear_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
@@ -69,8 +69,8 @@ class _Ranges:
 def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
-    Root i is stored to slot i; leaves have the slots that follow. All roots have one shape, or 1 where they are a
-    reduce of the others' rows: those are stored over the outer ranges alone.
+    Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
+    or one for each row of them: those are stored over the outer ranges alone.
     """
     roots = cut.src
     ranges = _Ranges()
@@ -80,11 +80,7 @@ def rangeify(cut: UOp) -> UOp:
     lower = _Lower(ranges)
     for slot, root in enumerate(roots):
         param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
-        index = (
-            whole
-            if root.shape == shape
-            else tuple([i if s != 1 else _int(0) for i, s in zip(whole, root.shape, strict=True)])
-        )
+        index = whole if root.shape == shape else _same_place(whole, shape, root.shape)
         position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])
@@ -93,6 +89,13 @@ def rangeify(cut: UOp) -> UOp:
             value = lower.value(root, index if root.shape else ())
         stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
     return UOp(Op.SINK, roots[0].dtype, tuple(stores))
+
+
+def _same_place(whole: Index, shape: tuple[int, ...], other: tuple[int, ...]) -> Index:
+    """The index in an array of shape `other` of the element, or of the row, that `whole` is or is part of."""
+    position = linear_index(whole, shape)
+    row = math.prod(shape) // max(1, math.prod(other))
+    return unflatten(position if row == 1 else alu(Op.IDIV, (position, _int(row))), other)
 
 
 class _Lower:

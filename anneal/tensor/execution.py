@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Execution",
     "execute",
+    "gpu_policy",
     "is_realized",
     "own",
     "plan_of",
@@ -74,11 +75,16 @@ def own(t: Tensor) -> None:
 
 
 def policy_for(device: Device) -> Policy:
-    """The fusion policy for a device: its buffer limit, capped where more would only slow the compiler."""
+    """The fusion policy for a device."""
     if device.name == "cpu":
         # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
-        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
-    return Policy(max_buffers=min(device.limits.max_buffers, 16))
+        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8, join_epilogues=False, keeps_rows=False)
+    return gpu_policy(device.limits.max_buffers)
+
+
+def gpu_policy(max_buffers: int = 32) -> Policy:
+    """The fusion policy for an adapter with that many storage buffers; more than 32 would only slow the compiler."""
+    return Policy(max_buffers=min(max_buffers, 32))
 
 
 class Execution:
@@ -204,7 +210,7 @@ def _tidy() -> None:
         _allocated_at_sweep = Storage.allocated
 
 
-def plan_of(tensors: Sequence[Tensor], max_buffers: int = 8) -> Plan:
-    """The plan that realizing `tensors` would run, without opening a device."""
-    plan, _, _ = plan_for(graph([t.uop for t in tensors]), Policy(max_buffers=max_buffers))
+def plan_of(tensors: Sequence[Tensor], max_buffers: int = 32) -> Plan:
+    """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers; no device is opened."""
+    plan, _, _ = plan_for(graph([t.uop for t in tensors]), gpu_policy(max_buffers))
     return plan

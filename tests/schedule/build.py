@@ -51,5 +51,15 @@ def softmax(x: UOp) -> UOp:
     return e / expand(reduce(e, Op.ADD, 1), *x.shape)
 
 
-def plan(*outputs: UOp, max_buffers: int = 8) -> Plan:
-    return plan_for(graph(outputs), Policy(max_buffers=max_buffers))[0]
+def layer_norm(x: UOp, weight: UOp, bias: UOp) -> tuple[UOp, UOp, UOp]:
+    """The result, the mean and one over the deviation."""
+    n, f = x.shape[1], x.shape
+    mean = reduce(x, Op.ADD, 1) * (1 / n)
+    centred = x - expand(mean, *f)
+    scale = (reduce(centred * centred, Op.ADD, 1) * (1 / n) + 1e-5).alu(Op.RSQRT)
+    y = centred * expand(scale, *f) * expand(reshape(weight, 1, n), *f) + expand(reshape(bias, 1, n), *f)
+    return y, mean, scale
+
+
+def plan(*outputs: UOp, max_buffers: int = 8, row_fusion: int = 0) -> Plan:
+    return plan_for(graph(outputs), Policy(max_buffers=max_buffers, row_fusion=row_fusion))[0]

@@ -7,11 +7,13 @@ import pytest
 from anneal.schedule import Policy, graph, plan_for
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-from .build import F32, buffer, expand, matmul, permute, plan, reduce, reshape, softmax
+from .build import F32, buffer, expand, layer_norm, matmul, permute, plan, reduce, reshape, softmax
+
+ROWS = 8192
 
 
-def kernels(*outputs: UOp, max_buffers: int = 8) -> int:
-    return len(plan(*outputs, max_buffers=max_buffers).calls)
+def kernels(*outputs: UOp, max_buffers: int = 8, row_fusion: int = 0) -> int:
+    return len(plan(*outputs, max_buffers=max_buffers, row_fusion=row_fusion).calls)
 
 
 def test_an_elementwise_chain_is_one_kernel() -> None:
@@ -37,8 +39,65 @@ def test_an_activation_that_uses_its_input_twice_still_joins() -> None:
     assert kernels(h * h.alu(Op.TANH) + h) == 1
 
 
-def test_softmax_is_three_kernels() -> None:
+def test_softmax_without_row_fusion_is_three_kernels() -> None:
     assert kernels(softmax(buffer(8, 16))) == 3
+
+
+def test_softmax_is_one_kernel() -> None:
+    assert kernels(softmax(buffer(8, 16)), row_fusion=ROWS) == 1
+
+
+def test_a_norm_and_its_statistics_are_one_kernel() -> None:
+    p = plan(*layer_norm(buffer(8, 16), buffer(16), buffer(16)), row_fusion=ROWS)
+    assert [c.outputs for c in p.calls] == [3]
+
+
+def test_what_makes_the_rows_of_a_norm_joins_it_and_is_stored_too() -> None:
+    x = (buffer(8, 16) * buffer(8, 16)).alu(Op.EXP) + buffer(8, 16)
+    p = plan(x, layer_norm(x, buffer(16), buffer(16))[0], row_fusion=ROWS)
+    assert [c.outputs for c in p.calls] == [2]
+
+
+def test_a_row_that_is_no_row_of_what_is_read_does_not_join() -> None:
+    x = (buffer(8, 16) * buffer(8, 16)).alu(Op.EXP)
+    assert kernels(x, softmax(permute(x, 1, 0)), row_fusion=ROWS) == 2
+
+
+def test_rows_longer_than_the_policy_allows_stay_apart() -> None:
+    assert kernels(softmax(buffer(8, 16)), row_fusion=15) == 3
+
+
+def test_a_product_stays_out_of_the_rows_that_are_made_of_it() -> None:
+    p = plan(softmax(matmul(buffer(8, 32), buffer(32, 16))), row_fusion=ROWS)
+    assert len(p.calls) == 2
+
+
+def test_a_value_and_its_activation_leave_the_product_together() -> None:
+    h = matmul(buffer(8, 16), buffer(16, 32)) + expand(reshape(buffer(32), 1, 32), 8, 32)
+    p = plan(h, h * h.alu(Op.TANH), matmul(h.alu(Op.TANH), buffer(32, 8)))
+    assert [c.outputs for c in p.calls] == [3, 1]
+
+
+def test_an_update_joins_the_product_that_is_its_gradient() -> None:
+    g = matmul(permute(buffer(64, 32), 1, 0), buffer(64, 16))
+    p = plan(*adam(g))
+    assert [c.outputs for c in p.calls] == [3]
+    assert p.calls[0].kernel.sink.src[0].op is Op.STORE
+
+
+def test_an_update_joins_through_a_reshape() -> None:
+    g = reshape(matmul(permute(buffer(64, 32), 1, 0), buffer(64, 16)), 32, 16)
+    split = reshape(g, 4, 8, 16)
+    p = plan(split, *adam(reshape(split, 32, 16)), max_buffers=16)
+    assert [c.outputs for c in p.calls] == [4]
+
+
+def test_two_gradients_of_one_kernel_are_both_updated_in_it() -> None:
+    dy, x = buffer(64, 16), buffer(64, 16)
+    grads = reshape(reduce(dy, Op.ADD, 0), 16), reshape(reduce(dy * x, Op.ADD, 0), 16)
+    p = plan(*[u for g in grads for u in adam(g)], max_buffers=32)
+    assert [c.outputs for c in p.calls] == [6]
+    assert len(plan(*[u for g in grads for u in adam(g)], max_buffers=10).calls) > 1
 
 
 def test_what_a_matmul_reads_many_times_is_materialised() -> None:
@@ -57,8 +116,9 @@ def test_a_sum_of_two_matmuls_is_two_kernels() -> None:
     assert kernels(matmul(buffer(8, 16), buffer(16, 8)) + matmul(buffer(8, 4), buffer(4, 8))) == 2
 
 
-def adam() -> tuple[UOp, UOp, UOp]:
-    p, g, m, v = (buffer(32, 16) for _ in range(4))
+def adam(g: UOp | None = None) -> tuple[UOp, UOp, UOp]:
+    g = buffer(32, 16) if g is None else g
+    p, m, v = (buffer(*g.shape) for _ in range(3))
     m2 = m * 0.9 + g * 0.1
     v2 = v * 0.99 + g * g * 0.01
     return m2, v2, p - m2 / (v2.alu(Op.SQRT) + 1e-8)

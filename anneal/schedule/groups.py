@@ -1,0 +1,265 @@
+"""Which materialised nodes are computed together: kernels as groups of nodes, before any is lowered.
+
+One group a node at first. Then, with levels (the longest path from an input) to keep cycles out:
+
+- a group joins the group that makes its input, if it reads that input only where it is made: elementwise work joins any
+  kernel of its shape (an activation beside the product that feeds it, Adam's update behind the gradient), and what
+  reduces or repeats along rows joins a kernel of the same rows (a softmax, a norm with its statistics);
+- groups of one level with the same ranges join if they read a large value in common (a norm's two parameter gradients).
+
+What is joined and read by nobody else is not stored any more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from anneal.schedule.fusion import LEAVES, Policy
+from anneal.uop import ALU, Op, UOp
+
+__all__ = ["Group", "group_kernels"]
+
+
+@dataclass(eq=False)
+class Group:
+    """One kernel to be: the nodes it stores, in structural order."""
+
+    roots: list[UOp]
+    inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
+    reduces: tuple[tuple[int, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
+    opaque: bool = False  # ARGSORT and the like, never merged
+    size: int = 0  # values that it computes, or reduces row by row
+    row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
+    level: int = 0
+
+    @property
+    def computes_rows(self) -> bool:
+        """Whether no reduce, or one along rows only, stands between its inputs and its values."""
+        return not self.reduces or self.row > 0
+
+
+def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, ...], policy: Policy) -> list[Group]:
+    """The kernels that compute the nodes of `real`, producers first; nodes that none need store any more leave `real`."""
+    groups: list[Group] = []
+    owner: dict[UOp, Group] = {}
+    for u in order:
+        if u in real:
+            g = owner[u] = _cone(u, real, policy)
+            groups.append(g)
+    groups = _by_level(groups, owner)
+    groups = _Joining(groups, owner, real, outputs, policy).run()
+    return _siblings(_by_level(groups, owner), owner, policy)
+
+
+def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
+    g = Group([root], opaque=root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM)
+    seen = {root}
+    stack = [root]
+    reduces = []
+    while stack:
+        u = stack.pop()
+        if u.op is Op.REDUCE_AXIS:
+            reduces.append(u)
+        for s in reversed(u.src):
+            if s in seen:
+                continue
+            seen.add(s)
+            if s in real or s.op in LEAVES:
+                g.inputs[s] = None
+            elif s.src:
+                stack.append(s)
+    g.reduces = tuple(sorted(r.src[0].shape for r in reduces))
+    g.size = root.size
+    if reduces:
+        rows = {(r.src[0].size, _row_length(r)) for r in reduces}
+        size, row = rows.pop()
+        # a body larger than all it reads is a product, and no row
+        whole = root.size == size or root.size * row == size
+        if not rows and 0 < row <= policy.row_fusion and whole and any(i.size * 2 > size for i in g.inputs):
+            g.size, g.row = size, row
+    return g
+
+
+def _row_length(reduce: UOp) -> int:
+    """How many neighbours in memory order become one, or 0 if those reduced are no neighbours."""
+    shape, axes = reduce.src[0].shape, reduce.arg[1]
+    first = min(axes)
+    if any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
+        return 0
+    return math.prod(shape[first:])
+
+
+class _Joining:
+    """Groups join the producers of what they read."""
+
+    def __init__(
+        self,
+        groups: list[Group],
+        owner: dict[UOp, Group],
+        real: dict[UOp, None],
+        outputs: tuple[UOp, ...],
+        policy: Policy,
+    ) -> None:
+        self.groups, self.owner, self.real, self.policy = groups, owner, real, policy
+        self.outputs = set(outputs)
+        self.gone: set[Group] = set()
+        self.readers: dict[UOp, dict[Group, None]] = {}
+        for g in groups:
+            for i in g.inputs:
+                self.readers.setdefault(i, {})[g] = None
+
+    def run(self) -> list[Group]:
+        for g in self.groups:
+            if g in self.gone or g.opaque:
+                continue
+            again = True
+            while again:
+                again = False
+                for i in list(g.inputs):
+                    p = self.owner.get(i)
+                    if p is not None and p is not g and not p.opaque and self.joined(p, g):
+                        again = True
+                        break
+        return [g for g in self.groups if g not in self.gone]
+
+    def joined(self, p: Group, g: Group) -> bool:
+        """Let g take in p, the producer of some of its inputs, if that is right."""
+        row = _common_row(p, g, self.policy)
+        if row is None:
+            return False
+        # Where the joined kernel stands: after all it reads, before all who read it.
+        level = max(
+            [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
+        )
+        others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
+        if any(r.level <= level for r in others):
+            return False
+        size = max(p.size, g.size)
+        if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
+            return False
+        kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
+        mine = set(p.roots)
+        inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
+        if len(inputs) + len(kept) + len(g.roots) > self.policy.max_buffers:
+            return False
+        for root in p.roots:
+            self.readers.get(root, {}).pop(g, None)
+            if root in kept:
+                self.owner[root] = g
+            else:
+                del self.owner[root], self.real[root]
+        for k in p.inputs:
+            readers = self.readers[k]
+            readers.pop(p, None)
+            readers[g] = None
+        g.roots = kept + g.roots
+        g.inputs, g.level, g.size, g.row = inputs, level, size, row
+        g.reduces = tuple(sorted({*g.reduces, *p.reduces}))
+        self.gone.add(p)
+        return True
+
+
+def _common_row(p: Group, g: Group, policy: Policy) -> int | None:
+    """The length of the rows that p and g have in common, 0 if they are of one shape, None if they do not go together."""
+    if not p.computes_rows:
+        return 0 if policy.join_epilogues and not g.reduces and g.size == p.size else None
+    if not g.computes_rows:
+        return None
+    if p.row and g.row and p.row != g.row:
+        return None
+    row = p.row or g.row
+    if p.size == g.size:
+        return row
+    small, large = min(p.size, g.size), max(p.size, g.size)
+    lesser = p if p.size == small else g
+    return row if row and not lesser.row and small * row == large else None
+
+
+def _in_place(g: Group, p: Group, real: dict[UOp, None], size: int, row: int, may_reduce: bool) -> bool:
+    """Whether g reads p's values only where they are made: at its own index, or as rows or numbers of a row."""
+    targets = set(p.roots)
+    below: dict[UOp, bool] = {}  # node of g -> whether it depends on p
+    stack = list(g.roots)
+    while stack:
+        u = stack[-1]
+        if u in below:
+            stack.pop()
+            continue
+        todo = [s for s in u.src if s not in below and s not in targets and s not in real and s.op not in LEAVES]
+        if u in real and u not in g.roots:
+            todo = []
+        if todo:
+            stack.extend(todo)
+            continue
+        stack.pop()
+        sources = [s for s in u.src if s in targets or below.get(s)]
+        below[u] = bool(sources)
+        for s in sources:
+            if not _keeps_place(u, s, size, row) or (u.op is Op.REDUCE_AXIS and not may_reduce):
+                return False
+    return True
+
+
+def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
+    """Whether u reads s in memory order: element by element, or the elements of a row for its number and back."""
+    op = u.op
+    if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
+        return u.size == s.size
+    if op is Op.PERMUTE:
+        return [a for a in u.arg if s.shape[a] != 1] == [a for a, n in enumerate(s.shape) if n != 1]
+    if not row or op not in (Op.EXPAND, Op.REDUCE_AXIS):
+        return False
+    if op is Op.REDUCE_AXIS:
+        return s.size == size and _row_length(u) == row
+    first = next((a for a, (m, n) in enumerate(zip(s.shape, u.shape, strict=True)) if m != n), None)
+    if first is None:
+        return True
+    return u.size == size and math.prod(s.shape[first:]) == 1 and math.prod(u.shape[first:]) == row
+
+
+def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
+    """Join groups of one level that read the same large value over the same ranges."""
+    merged: list[Group] = []
+    open_: dict[tuple[object, ...], list[Group]] = {}
+    for g in groups:
+        if g.opaque:
+            merged.append(g)
+            continue
+        size = max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
+        mine = {i for i in g.inputs if i.size * 2 > size}
+        signature = (g.level, g.roots[0].shape, g.reduces)
+        for h in open_.setdefault(signature, []):
+            inputs = {**h.inputs, **g.inputs}
+            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and any(i in mine for i in h.inputs):
+                h.roots = h.roots + g.roots
+                h.inputs = inputs
+                break
+        else:
+            open_[signature].append(g)
+            merged.append(g)
+    for g in merged:
+        for root in g.roots:
+            owner[root] = g
+    return _by_level(merged, owner)
+
+
+def _by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
+    """Groups sorted so that producers come first, with `level` = longest path from an input."""
+    out: list[Group] = []
+    state: set[Group] = set()
+    for g0 in groups:
+        stack = [(g0, False)]
+        while stack:
+            g, ready = stack.pop()
+            if ready:
+                needs = [owner[i].level for i in g.inputs if i in owner and owner[i] is not g]
+                g.level = 1 + max(needs, default=-1)
+                out.append(g)
+                continue
+            if g in state:
+                continue
+            state.add(g)
+            stack.append((g, True))
+            stack.extend((owner[i], False) for i in g.inputs if i in owner and owner[i] is not g)
+    return out
