@@ -152,6 +152,14 @@ class Device(ABC):
     def download(self, buffer: Any, size: int, dtype: DType) -> Array:
         """A fresh flat host array with the buffer's contents, after all work submitted so far."""
 
+    def download_all(self, pieces: Sequence[tuple[Any, int, DType]]) -> list[Array]:
+        """`download` of several buffers, each with its size and dtype; waits once."""
+        return [self.download(*p) for p in pieces]
+
+    @abstractmethod
+    def copy(self, source: Any, destination: Any, size: int, dtype: DType) -> None:
+        """Copy `size` elements from buffer to buffer, in order with batches, uploads and downloads."""
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all work submitted so far."""

@@ -35,7 +35,7 @@ from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
 from anneal.tensor._base import assignment_epoch, leaves
-from anneal.uop import DType, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Op, UOp, arena, dtypes, toposort
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -173,19 +173,11 @@ def _shared(leaf: UOp, holders: int) -> bool:
     return counts[0] > base[0] + extra
 
 
-def _copy_buffer(device: Device, storage: Storage) -> Any:
+def _copy_of(device: Device, storage: Storage) -> Any:
     """A new buffer with the contents of `storage`."""
     fresh = device.alloc(storage.size, storage.dtype)
-    device.prepare([(device.compile(_copy_kernel(storage.size, storage.dtype)), [fresh, storage.buffer])]).run()
+    device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
     return fresh
-
-
-def _copy_kernel(size: int, dtype: DType) -> UOp:
-    i = const(dtypes.int32, 0)
-    if size > 1:
-        i = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, size),), (0, "loop"))
-    out, source = (UOp(Op.PARAM, dtype, (), (slot, (size,))) for slot in (0, 1))
-    return UOp(Op.SINK, dtype, (UOp(Op.STORE, dtype, (out, i, UOp(Op.LOAD, dtype, (source, i)))),))
 
 
 class _Captured:
@@ -259,11 +251,6 @@ class _Captured:
                     bound_out[k] = aside
                     self.copies.append((s, aside))
             self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out))
-        copies = [
-            (self.device.compile(_copy_kernel(to.size, to.dtype)), [to.ensure(), frm.ensure()])
-            for to, frm in self.copies
-        ]
-        self.copy_batch = self.device.prepare(copies) if copies else None
 
     def replay(self, arguments: list[Storage]) -> Any:
         from anneal.tensor._tensor import Tensor
@@ -276,8 +263,8 @@ class _Captured:
         self._keep_results()
         for run in self.runs:
             run.run()
-        if self.copy_batch is not None:
-            self.copy_batch.run()
+        for state, aside in self.copies:
+            device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
         fresh = []
         for leaf in self.result_leaves:
             fresh.append(Tensor._from_uop(leaf, device.name))
@@ -288,9 +275,7 @@ class _Captured:
         if theirs.host is not None:
             self.device.upload(mine.ensure(), theirs.host)
         else:
-            self.device.prepare(
-                [(self.device.compile(_copy_kernel(mine.size, mine.dtype)), [mine.ensure(), theirs.ensure()])]
-            ).run()
+            self.device.copy(theirs.ensure(), mine.ensure(), mine.size, mine.dtype)
 
     def _protect(self) -> None:
         """Read reassigned tensors anew; give lazy readers of what is about to be overwritten a copy of it."""
@@ -320,7 +305,7 @@ class _Captured:
         old, buffer = h.storage, h.storage.buffer
         fresh = Storage(old.size, old.dtype, old.device)
         fresh.buffer = buffer
-        old.buffer = _copy_buffer(self.device, old)
+        old.buffer = _copy_of(self.device, old)
         h.storage = fresh
         h.leaf = t.uop = _realize.buffer_leaf(fresh, t.shape)
         fresh.owner = weakref.ref(t)
@@ -333,7 +318,7 @@ class _Captured:
             assert old is not None
             fresh = Storage(old.size, old.dtype, old.device)
             fresh.buffer = old.buffer
-            old.buffer = _copy_buffer(self.device, old)
+            old.buffer = _copy_of(self.device, old)
             self.result_storages[k] = fresh
             self.result_leaves[k] = _realize.buffer_leaf(fresh, self.result_shapes[k])
 
@@ -414,7 +399,7 @@ class Jit(Generic[P, R]):
         own = []
         for s in storages:
             copy = Storage(s.size, s.dtype, s.device)
-            copy.buffer = _copy_buffer(get_device(s.device), s)
+            copy.buffer = _copy_of(get_device(s.device), s)
             own.append(copy)
         swap = {id(s): c for s, c in zip(storages, own, strict=True)}
         record.runs = [(p, [swap.get(id(s), s) for s in i], o) for p, i, o in record.runs]

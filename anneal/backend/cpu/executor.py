@@ -105,6 +105,9 @@ class CpuDevice(Device):
     def download(self, buffer: Array, size: int, dtype: DType) -> Array:
         return buffer[:size].copy()
 
+    def copy(self, source: Array, destination: Array, size: int, dtype: DType) -> None:
+        np.copyto(destination[:size], source[:size])
+
     def synchronize(self) -> None:
         """Nothing to wait for: batches run to the end."""
 

@@ -5,34 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
 import wgpu
 
 from anneal import settings
-from anneal.backend.device import Array, Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.device import Array, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
+from anneal.backend.webgpu.batch import WebGpuBatch
+from anneal.backend.webgpu.errors import translated
 from anneal.codegen import Kernel, Target, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
-from anneal.uop import DType, UOp, dtypes
+from anneal.uop import DType, UOp
 
 __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-_STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "timestamp-query", "subgroup")
 _POOL_BYTES = 1 << 30
 _GROUPS_KEPT = 4096
 _PROGRAMS_KEPT = 4096
-_QUERIES = 4096  # the most that one query set may hold
 
 
 class Buffer:
@@ -57,24 +55,6 @@ class WebGpuProgram(Program):
         self.lock = threading.Lock()
 
 
-@contextmanager
-def _translated(what: Callable[[], str]) -> Iterator[None]:
-    """Errors of wgpu as ours; `what` says what was being done."""
-    try:
-        yield
-    except wgpu.GPUOutOfMemoryError as e:
-        raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
-    except wgpu.GPUError as e:
-        text = str(e)
-        if "lost" in text.lower():
-            raise DeviceError(
-                f"the GPU was lost {what()}: its driver reset it, or it was removed; restart the program"
-            ) from e
-        if "out of memory" in text.lower() or "not enough memory" in text.lower():
-            raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
-        raise CompilerError(f"WebGPU rejected a call {what()}: {text}", stage="webgpu") from e
-
-
 class WebGpuDevice(Device):
     """One adapter, opened with its own limits and the features we know how to use."""
 
@@ -84,7 +64,7 @@ class WebGpuDevice(Device):
         self.info: AdapterInfo = describe_adapter(adapter)
         self.features = [f for f in _FEATURES if f in adapter.features]
         wanted = dict(adapter.limits)
-        with _translated(lambda: f"while opening {self.info.name}"):
+        with translated(lambda: f"while opening {self.info.name}"):
             self.gpu = adapter.request_device_sync(required_features=self.features, required_limits=wanted)
         granted = {k.replace("_", "-"): v for k, v in dict(self.gpu.limits).items()}
         self.gpu_limits: dict[str, int] = granted
@@ -100,8 +80,8 @@ class WebGpuDevice(Device):
         self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
         self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)
         self.trusted = settings.current().trusted and native.AVAILABLE
+        self.queue = native.open_queue(self.gpu)
         self.pool = BufferPool(_POOL_BYTES, self._drop)
-        self._staging: dict[int, list[Any]] = {}
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
@@ -126,7 +106,7 @@ class WebGpuDevice(Device):
         found = self.pool.take(nbytes)
         if found is not None:
             return cast(Buffer, found)
-        with _translated(lambda: f"while allocating {nbytes} bytes"):
+        with translated(lambda: f"while allocating {nbytes} bytes"):
             try:
                 gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
             except wgpu.GPUOutOfMemoryError:
@@ -160,36 +140,35 @@ class WebGpuDevice(Device):
             flat = np.concatenate([flat.view(np.uint8), np.zeros(-flat.nbytes % 4, np.uint8)])
         if flat.nbytes > buffer.nbytes:
             raise DeviceError(f"upload of {flat.nbytes} bytes into a buffer of {buffer.nbytes}")
-        with _translated(lambda: f"while uploading {flat.nbytes} bytes"):
-            self.gpu.queue.write_buffer(buffer.gpu, 0, flat)
+        with translated(lambda: f"while uploading {flat.nbytes} bytes"):
+            self.queue.write(buffer.gpu, flat)
+
+    def copy(self, source: Any, destination: Any, size: int, dtype: DType) -> None:
+        """Copy on the device, as part of the next submission."""
+        with translated(lambda: f"while copying {size} {dtype.name}"):
+            self.queue.copy(source.gpu, destination.gpu, self._nbytes(size, dtype))
 
     def download(self, buffer: Any, size: int, dtype: DType) -> Array:
-        """A fresh host array, read through a staging buffer that is kept for the next time."""
-        host = np.dtype(np.uint32) if dtype.kind == "bool" else numpy_dtype(dtype)
-        nbytes = self._nbytes(size, dtype)
-        if size == 0:
-            return np.empty(0, numpy_dtype(dtype))
-        room = max(256, 1 << (nbytes - 1).bit_length())
-        with _translated(lambda: f"while reading {nbytes} bytes back"):
-            spare = self._staging.setdefault(room, [])
-            staging = spare.pop() if spare else self.gpu.create_buffer(size=room, usage=_STAGING)
-            encoder = self.gpu.create_command_encoder()
-            encoder.copy_buffer_to_buffer(buffer.gpu, 0, staging, 0, nbytes)
-            self.gpu.queue.submit([encoder.finish()])
-            staging.map_sync(wgpu.MapMode.READ, 0, nbytes)
-            out = np.frombuffer(staging.read_mapped(0, nbytes, copy=False), host, size).copy()
-            staging.unmap()
-            # Large ones are worth more as memory than as time saved.
-            if room <= 1 << 24 and len(spare) < 4:
-                spare.append(staging)
-        return out.astype(np.bool_) if dtype.kind == "bool" else out
+        """A fresh host array, read through staging memory that is kept for the next time."""
+        return self.download_all([(buffer, size, dtype)])[0]
+
+    def download_all(self, pieces: Sequence[tuple[Any, int, DType]]) -> list[Array]:
+        """Several buffers, read with one wait."""
+        wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
+        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+            raw = iter(self.queue.read(wanted) if wanted else [])
+        out = []
+        for _, size, dtype in pieces:
+            if dtype.kind == "bool":
+                out.append((next(raw) if size else np.empty(0, np.uint8)).view(np.uint32)[:size].astype(np.bool_))
+            else:
+                out.append((next(raw) if size else np.empty(0, np.uint8)).view(numpy_dtype(dtype))[:size])
+        return out
 
     def synchronize(self) -> None:
         """Wait until the queue is empty."""
-        # Reading one word back: wgpu-py's own wait is broken in some versions, and this is as fast.
-        word = self.alloc(1, dtypes.uint32)
-        self.download(word, 1, dtypes.uint32)
-        self.free(word)
+        with translated(lambda: "while waiting"):
+            self.queue.wait()
 
     # -- kernels
 
@@ -232,7 +211,7 @@ class WebGpuDevice(Device):
         with program.lock:
             if program.pipeline is not None:
                 return
-            with _translated(lambda: f"while building kernel {program.name}\n{program.source}"):
+            with translated(lambda: f"while building kernel {program.name}\n{program.source}"):
                 found = self._pipelines.get(program.source)
                 if found is None:
                     group, layout = self._layout(program.kernel)
@@ -269,7 +248,7 @@ class WebGpuDevice(Device):
             {"binding": p.slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}}
             for p, b in zip(program.kernel.params, used, strict=True)
         ]
-        with _translated(lambda: f"while binding kernel {program.name}"):
+        with translated(lambda: f"while binding kernel {program.name}"):
             group = self.gpu.create_bind_group(layout=program.layout, entries=entries)
         # The buffers are kept with the group: an id is only an identity while its object lives.
         self._groups[key] = group, used
@@ -313,90 +292,6 @@ class WebGpuDevice(Device):
             },
             "wgpu": wgpu.__version__,
         }
-
-
-class WebGpuBatch(Batch):
-    """Dispatches in order, recorded anew for each run: one encoder, one pass, one submission."""
-
-    def __init__(
-        self, device: WebGpuDevice, dispatches: list[native.Dispatch], names: list[str], buffers: list[Buffer]
-    ) -> None:
-        self.device, self.dispatches, self.names = device, dispatches, names
-        self._buffers = buffers  # kept alive for as long as they may be used
-        self._handles = native.handles(dispatches)
-
-    def run(self) -> None:
-        if not self.dispatches:
-            return
-        gpu = self.device.gpu
-        try:
-            encoder = gpu.create_command_encoder()
-            compute_pass = encoder.begin_compute_pass()
-            native.record(compute_pass, self._handles)
-            compute_pass.end()
-            gpu.queue.submit([encoder.finish()])
-        except wgpu.GPUError as e:
-            with _translated(lambda: f"in kernel {self._culprit()}"):
-                raise e
-
-    def _culprit(self) -> str:
-        """The first kernel that cannot be recorded by itself."""
-        for d, name in zip(self.dispatches, self.names, strict=True):
-            try:
-                encoder = self.device.gpu.create_command_encoder()
-                compute_pass = encoder.begin_compute_pass()
-                native.record(compute_pass, native.handles([d]))
-                compute_pass.end()
-                encoder.finish()
-            except wgpu.GPUError:
-                return name
-        return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]
-
-    def seconds(self) -> float:
-        """Run every call in one pass, timed by the GPU's clock; by the host's where the adapter has no timestamps."""
-        if "timestamp-query" not in self.device.features:
-            self.device.synchronize()
-            start = time.perf_counter()
-            self.run()
-            self.device.synchronize()
-            return time.perf_counter() - start
-        with _translated(lambda: "while timing kernels"):
-            return self._timed([self._handles])[0]
-
-    def profile(self) -> list[tuple[str, float]]:
-        """Run every call once in a pass of its own, timed by the GPU's clock."""
-        if "timestamp-query" not in self.device.features:
-            raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
-        out: list[tuple[str, float]] = []
-        step = _QUERIES // 2
-        with _translated(lambda: "while timing kernels"):
-            for i in range(0, len(self._handles), step):
-                seconds = self._timed([[h] for h in self._handles[i : i + step]])
-                out += zip(self.names[i : i + step], seconds, strict=True)
-        return out
-
-    def _timed(self, passes: Sequence[list[native.Dispatch]]) -> list[float]:
-        """The seconds of each of `passes`, all of them one submission."""
-        gpu = self.device.gpu
-        count = 2 * len(passes)
-        queries = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=count)
-        ticks = gpu.create_buffer(size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-        encoder = gpu.create_command_encoder()
-        for i, dispatches in enumerate(passes):
-            compute_pass = encoder.begin_compute_pass(
-                timestamp_writes={
-                    "query_set": queries,
-                    "beginning_of_pass_write_index": 2 * i,
-                    "end_of_pass_write_index": 2 * i + 1,
-                }
-            )
-            native.record(compute_pass, dispatches)
-            compute_pass.end()
-        encoder.resolve_query_set(queries, 0, count, ticks, 0)
-        gpu.queue.submit([encoder.finish()])
-        read = np.frombuffer(gpu.queue.read_buffer(ticks), np.uint64).reshape(-1, 2)
-        period = native.timestamp_period(gpu) * 1e-9
-        return [float(end - start) * period if end > start else 0.0 for start, end in read]
 
 
 def open_device(adapter: str | None = None, allow_software: bool = False) -> WebGpuDevice:

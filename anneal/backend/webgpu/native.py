@@ -1,9 +1,9 @@
 """The private names of wgpu-py that we use, all of them, each with a way to do without.
 
-wgpu-py calls a C library through cffi. Two of its functions have no public method, or a slow one: a shader module
-without bounds checks (matrix products run up to twice as fast), and recording a dispatch (four times as fast). If any
-name is missing or does not fit, the public API does the same work; so it does for shader modules with
-ANNEAL_TRUSTED=0.
+wgpu-py calls a C library through cffi. Calling that library directly records a dispatch four times as fast, waits
+without a detour, and makes shader modules without bounds checks (matrix products run up to twice as fast), for which
+there is no public method. If any name is missing or does not fit, the public API does the same work; so it does for
+shader modules with ANNEAL_TRUSTED=0.
 """
 
 from __future__ import annotations
@@ -12,25 +12,42 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import wgpu
 
-__all__ = ["AVAILABLE", "Dispatch", "enumerate_adapters", "handles", "record", "shader_module", "timestamp_period"]
+from anneal.backend.webgpu.queue import Bytes, Dispatch, Queue
 
-# (pipeline, bind group, x, y, z)
-Dispatch = tuple[Any, Any, int, int, int]
+__all__ = ["AVAILABLE", "NativeQueue", "enumerate_adapters", "open_queue", "shader_module", "timestamp_period"]
 
 AVAILABLE = False
 with contextlib.suppress(Exception):  # any failure at all means: not available
     from wgpu.backends.wgpu_native import _api
     from wgpu.backends.wgpu_native._ffi import ffi, lib
+    from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
 
+    _ERRORS = _api.error_handler
+    _CAPTURE, _RELEASE = _ERRORS.capture, _ERRORS.release
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
     _SET_PIPELINE = lib.wgpuComputePassEncoderSetPipeline
     _SET_GROUP = lib.wgpuComputePassEncoderSetBindGroup
     _DISPATCH = lib.wgpuComputePassEncoderDispatchWorkgroups
+    _BEGIN, _END = lib.wgpuCommandEncoderBeginComputePass, lib.wgpuComputePassEncoderEnd
+    _DROP_PASS = lib.wgpuComputePassEncoderRelease
+    _ENCODER, _DROP_ENCODER = lib.wgpuDeviceCreateCommandEncoder, lib.wgpuCommandEncoderRelease
+    _FINISH, _DROP_COMMANDS = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
+    _COPY, _SUBMIT, _WRITE = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueSubmit, lib.wgpuQueueWriteBuffer
+    _MAP, _RANGE, _UNMAP = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange, lib.wgpuBufferUnmap
+    _POLL = lib.wgpuDevicePoll
+    _MAPPED = lib.WGPUMapAsyncStatus_Success
+
+    def _note_status(status: Any, message: Any, where: Any, unused: Any) -> None:
+        ffi.cast("int *", where)[0] = int(status)
+
+    _ON_MAP = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _note_status)
     AVAILABLE = True
 
 
@@ -77,32 +94,103 @@ def shader_module(device: Any, code: str, label: str, trusted: bool) -> Any:
     return _api.GPUShaderModule(label, handle, device)
 
 
-def handles(dispatches: Iterable[Dispatch]) -> list[Dispatch]:
-    """`dispatches` in the form that `record` takes; the objects in them must outlive the result."""
-    if not AVAILABLE:
-        return list(dispatches)
-    return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
+def open_queue(device: Any) -> Queue:
+    """The queue of a wgpu device, the native one where it is to be had."""
+    return NativeQueue(device) if AVAILABLE else Queue(device)
 
 
-def record(compute_pass: Any, dispatches: list[Dispatch]) -> None:
-    """Record `dispatches`, as `handles` made them, into a compute pass."""
-    last: Any = None
-    if not AVAILABLE:
+@contextlib.contextmanager
+def _errors(call: str) -> Iterator[None]:
+    """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them."""
+    _CAPTURE(call)
+    try:
+        yield
+    finally:
+        found = _RELEASE(call)
+    if found is not None:
+        kind, message = found
+        raise ERROR_TYPES.get(kind, wgpu.GPUError)(message)
+
+
+class NativeQueue(Queue):
+    """The queue by direct calls; command buffers are C handles that release themselves."""
+
+    def __init__(self, gpu: Any) -> None:
+        super().__init__(gpu)
+        self._device, self._queue = gpu._internal, gpu.queue._internal
+        self._status = ffi.new("int *")
+        self._on_map = ffi.new("WGPUBufferMapCallbackInfo *")
+        self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        self._on_map.callback = _ON_MAP
+        self._on_map.userdata1 = self._status
+
+    def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+        return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
+
+    def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
+        self._record(compute_pass._internal, dispatches)
+
+    def _record(self, handle: Any, dispatches: Sequence[Dispatch]) -> None:
+        set_pipeline, set_group, dispatch, null = _SET_PIPELINE, _SET_GROUP, _DISPATCH, ffi.NULL
+        last: Any = None
         for pipeline, group, x, y, z in dispatches:
             if pipeline is not last:
-                compute_pass.set_pipeline(pipeline)
+                set_pipeline(handle, pipeline)
                 last = pipeline
-            compute_pass.set_bind_group(0, group)
-            compute_pass.dispatch_workgroups(x, y, z)
-        return
-    handle, null = compute_pass._internal, ffi.NULL
-    set_pipeline, set_group, dispatch = _SET_PIPELINE, _SET_GROUP, _DISPATCH
-    for pipeline, group, x, y, z in dispatches:
-        if pipeline is not last:
-            set_pipeline(handle, pipeline)
-            last = pipeline
-        set_group(handle, 0, group, 0, null)
-        dispatch(handle, x, y, z)
+            set_group(handle, 0, group, 0, null)
+            dispatch(handle, x, y, z)
+
+    def encode(self, dispatches: Sequence[Dispatch]) -> Any:
+        with _errors("encode"):
+            encoder = _ENCODER(self._device, ffi.NULL)
+            handle = _BEGIN(encoder, ffi.NULL)
+            self._record(handle, dispatches)
+            _END(handle)
+            _DROP_PASS(handle)
+            return self._finish(encoder)
+
+    def wait(self) -> None:
+        if self._copies is not None or self._written:
+            self.submit()
+        with _errors("wait"):
+            _POLL(self._device, True, ffi.NULL)
+
+    def _encoder(self) -> Any:
+        with _errors("encode"):
+            return _ENCODER(self._device, ffi.NULL)
+
+    def _finish(self, encoder: Any) -> Any:
+        with _errors("finish"):
+            commands = _FINISH(encoder, ffi.NULL)
+            _DROP_ENCODER(encoder)
+            return ffi.gc(commands, _DROP_COMMANDS)
+
+    def _submit(self, commands: list[Any]) -> None:
+        with _errors("submit"):
+            _SUBMIT(self._queue, len(commands), commands)
+
+    def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
+        with _errors("copy"):
+            _COPY(encoder, source._internal, 0, destination._internal, offset, nbytes)
+
+    def _write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
+        with _errors("write"):
+            _WRITE(self._queue, buffer._internal, 0, ffi.from_buffer(data), data.nbytes)
+
+    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
+        status, handle = self._status, staging._internal
+        status[0] = 0
+        with _errors("read"):
+            _MAP(handle, wgpu.MapMode.READ, 0, starts[-1], self._on_map[0])
+            while status[0] == 0:
+                _POLL(self._device, True, ffi.NULL)
+        if status[0] != _MAPPED:
+            raise wgpu.GPUError(f"a buffer could not be mapped (status {status[0]}): was the device lost?")
+        view = np.frombuffer(ffi.buffer(_RANGE(handle, 0, starts[-1]), starts[-1]), np.uint8)
+        out = [view[s : s + n].copy() for s, n in zip(starts, sizes, strict=False)]
+        del view
+        _UNMAP(handle)
+        return out
 
 
 def timestamp_period(device: Any) -> float:

@@ -104,6 +104,38 @@ def test_batches_run_in_order_and_again(device: WebGpuDevice) -> None:
     device.synchronize()
 
 
+def test_copies_writes_and_batches_keep_their_order(device: WebGpuDevice) -> None:
+    a, b, c = (device.alloc(4, dtypes.float32) for _ in range(3))
+    device.upload(a, np.full(4, 1, np.float32))
+    device.copy(a, b, 4, dtypes.float32)
+    device.upload(a, np.full(4, 2, np.float32))  # after the copy, though the copy still waits
+    device.copy(a, c, 4, dtypes.float32)
+    for buffer, value in zip((a, b, c), device.download_all([(x, 4, dtypes.float32) for x in (a, b, c)]), strict=True):
+        np.testing.assert_array_equal(value, np.full(4, 1 if buffer is b else 2))
+    batch, (x, _) = _steps(device, 4)
+    batch.run()
+    device.copy(x, b, 4, dtypes.float32)
+    batch.run()
+    device.synchronize()
+    np.testing.assert_array_equal(device.download(b, 4, dtypes.float32), 1 + 6.0 * np.arange(4))
+
+
+def test_download_of_several_buffers_at_once(device: WebGpuDevice) -> None:
+    data = [
+        np.array([True, False, True]),
+        np.arange(5, dtype=np.int32),
+        np.zeros(0, np.float32),
+        np.ones(3, np.float32),
+    ]
+    kinds = [dtypes.bool_, dtypes.int32, dtypes.float32, dtypes.float32]
+    pieces = [(device.alloc(d.size, k), d.size, k) for d, k in zip(data, kinds, strict=True)]
+    for (buffer, _, _), d in zip(pieces, data, strict=True):
+        device.upload(buffer, d)
+    for back, d in zip(device.download_all(pieces), data, strict=True):
+        assert back.dtype == d.dtype
+        np.testing.assert_array_equal(back, d)
+
+
 def test_profile_times_every_call(device: WebGpuDevice) -> None:
     if "timestamp-query" not in device.features:
         pytest.skip("no timestamp queries")
@@ -150,9 +182,12 @@ def test_the_public_api_gives_the_same_results(device: WebGpuDevice, way: str, m
         (K.argsort(20), {1: np.arange(20)[::-1].astype(np.int32)}),
     ):
         np.testing.assert_array_equal(run(other, graph, inputs)[0], run(device, graph, inputs)[0])
-    batch, (x, _) = _steps(other, 10)
-    batch.run()
-    np.testing.assert_array_equal(other.download(x, 10, dtypes.float32), 1 + 6.0 * np.arange(10))
+    batch, (x, y) = _steps(other, 10)
+    for times in (1, 2, 3):
+        batch.run()
+        other.copy(x, y, 10, dtypes.float32)
+        other.synchronize()
+        np.testing.assert_array_equal(other.download(y, 10, dtypes.float32), 1 + 6.0 * np.arange(10) * times)
 
 
 def test_a_shader_that_does_not_compile_names_its_kernel(device: WebGpuDevice) -> None:
@@ -168,7 +203,7 @@ def test_a_dispatch_that_is_not_valid_names_its_kernel(device: WebGpuDevice) -> 
     batch, _ = _steps(device, 8)
     pipeline, group, *_ = batch.dispatches[1]
     batch.dispatches[1] = (pipeline, group, 1 << 20, 1, 1)
-    batch._handles = native.handles(batch.dispatches)
+    batch._handles = device.queue.handles(batch.dispatches)
     with pytest.raises(CompilerError, match=batch.names[1]):
         batch.run()
 

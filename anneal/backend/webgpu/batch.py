@@ -1,0 +1,112 @@
+"""A batch: dispatches bound to their buffers, recorded and run as one submission."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import wgpu
+
+from anneal.backend.device import Batch
+from anneal.backend.webgpu import native
+from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.queue import Dispatch
+from anneal.errors import DeviceError
+
+if TYPE_CHECKING:
+    from anneal.backend.webgpu.device import Buffer, WebGpuDevice
+
+__all__ = ["WebGpuBatch"]
+
+_QUERIES = 4096  # the most that one query set may hold
+
+
+class WebGpuBatch(Batch):
+    """Dispatches in order: one encoder, one pass, one submission.
+
+    A command buffer serves once, so each run needs a new one. From the second run on it is recorded ahead, while the
+    GPU works: the next run only submits.
+    """
+
+    def __init__(
+        self, device: WebGpuDevice, dispatches: list[Dispatch], names: list[str], buffers: list[Buffer]
+    ) -> None:
+        self.device, self.dispatches, self.names = device, dispatches, names
+        self._buffers = buffers  # kept alive for as long as they may be used
+        self._handles = device.queue.handles(dispatches)
+        self._ready: Any = None
+        self._runs = 0
+
+    def run(self) -> None:
+        if not self.dispatches:
+            return
+        queue = self.device.queue
+        try:
+            commands, self._ready = self._ready, None
+            queue.submit(queue.encode(self._handles) if commands is None else commands)
+            self._runs += 1
+            if self._runs > 1:
+                self._ready = queue.encode(self._handles)
+        except wgpu.GPUError as e:
+            with translated(lambda: f"in kernel {self._culprit()}"):
+                raise e
+
+    def _culprit(self) -> str:
+        """The first kernel that cannot be recorded by itself."""
+        queue = self.device.queue
+        for d, name in zip(self.dispatches, self.names, strict=True):
+            try:
+                queue.encode(queue.handles([d]))
+            except wgpu.GPUError:
+                return name
+        return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]
+
+    def seconds(self) -> float:
+        """Run every call in one pass, timed by the GPU's clock; by the host's where the adapter has no timestamps."""
+        if "timestamp-query" not in self.device.features:
+            self.device.synchronize()
+            start = time.perf_counter()
+            self.run()
+            self.device.synchronize()
+            return time.perf_counter() - start
+        with translated(lambda: "while timing kernels"):
+            return self._timed([self._handles])[0]
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Run every call once in a pass of its own, timed by the GPU's clock."""
+        if "timestamp-query" not in self.device.features:
+            raise DeviceError(f"{self.device.info.name} has no timestamp queries: kernels cannot be timed one by one")
+        out: list[tuple[str, float]] = []
+        step = _QUERIES // 2
+        handles = self.device.queue.handles(self.dispatches)
+        with translated(lambda: "while timing kernels"):
+            for i in range(0, len(handles), step):
+                seconds = self._timed([[h] for h in handles[i : i + step]])
+                out += zip(self.names[i : i + step], seconds, strict=True)
+        return out
+
+    def _timed(self, passes: Sequence[list[Dispatch]]) -> list[float]:
+        """The seconds of each of `passes`, all of them one submission."""
+        gpu, queue = self.device.gpu, self.device.queue
+        count = 2 * len(passes)
+        queries = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=count)
+        ticks = gpu.create_buffer(size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
+        encoder = gpu.create_command_encoder()
+        for i, dispatches in enumerate(passes):
+            compute_pass = encoder.begin_compute_pass(
+                timestamp_writes={
+                    "query_set": queries,
+                    "beginning_of_pass_write_index": 2 * i,
+                    "end_of_pass_write_index": 2 * i + 1,
+                }
+            )
+            queue.record(compute_pass, dispatches)
+            compute_pass.end()
+        encoder.resolve_query_set(queries, 0, count, ticks, 0)
+        queue.submit()  # copies that wait come first
+        gpu.queue.submit([encoder.finish()])
+        read = queue.read([(ticks, 8 * count)])[0].view(np.uint64).reshape(-1, 2)
+        period = native.timestamp_period(gpu) * 1e-9
+        return [float(end - start) * period if end > start else 0.0 for start, end in read]

@@ -1,0 +1,30 @@
+"""wgpu's errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import wgpu
+
+from anneal.errors import CompilerError, DeviceError
+
+__all__ = ["translated"]
+
+
+@contextmanager
+def translated(what: Callable[[], str]) -> Iterator[None]:
+    """Errors of wgpu as ours; `what` says what was being done."""
+    try:
+        yield
+    except wgpu.GPUOutOfMemoryError as e:
+        raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+    except wgpu.GPUError as e:
+        text = str(e)
+        if "lost" in text.lower():
+            raise DeviceError(
+                f"the GPU was lost {what()}: its driver reset it, or it was removed; restart the program"
+            ) from e
+        if "out of memory" in text.lower() or "not enough memory" in text.lower():
+            raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+        raise CompilerError(f"WebGPU rejected a call {what()}: {text}", stage="webgpu") from e

@@ -1,0 +1,135 @@
+"""The queue: commands recorded and submitted, memory moved, results waited for, all through wgpu's public API.
+
+Copies between buffers gather until the next submission and run before it, so that a training step with its arguments
+is one submission. `native.NativeQueue` does the same with fewer detours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import wgpu
+
+from anneal.backend.device import BufferPool
+
+__all__ = ["Dispatch", "Queue"]
+
+Bytes = npt.NDArray[np.uint8]
+# (pipeline, bind group, x, y, z)
+Dispatch = tuple[Any, Any, int, int, int]
+
+_STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+_WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+# Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
+_SPARE_BYTES = 64 << 20
+
+
+class Queue:
+    """The queue of a wgpu device. Buffers, pipelines and bind groups are wgpu's own objects."""
+
+    def __init__(self, gpu: Any) -> None:
+        self.gpu = gpu
+        self._spare = BufferPool(_SPARE_BYTES, lambda buffer: None)
+        self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
+        self._touched: set[int] = set()
+        self._written = False  # does data wait for a submission?
+        self._word: Any = None
+
+    # -- commands
+
+    def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+        """`dispatches` in the form that `record` takes; the objects in them must outlive the result."""
+        return list(dispatches)
+
+    def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
+        """Record `dispatches`, as `handles` made them, into a compute pass."""
+        last: Any = None
+        for pipeline, group, x, y, z in dispatches:
+            if pipeline is not last:
+                compute_pass.set_pipeline(pipeline)
+                last = pipeline
+            compute_pass.set_bind_group(0, group)
+            compute_pass.dispatch_workgroups(x, y, z)
+
+    def encode(self, dispatches: Sequence[Dispatch]) -> Any:
+        """One pass over `dispatches` as a command buffer, to be submitted once."""
+        encoder = self.gpu.create_command_encoder()
+        compute_pass = encoder.begin_compute_pass()
+        self.record(compute_pass, dispatches)
+        compute_pass.end()
+        return encoder.finish()
+
+    def submit(self, commands: Any = None) -> None:
+        """Submit the copies that wait and then `commands`."""
+        waiting, self._copies = self._copies, None
+        self._touched.clear()
+        self._written = False
+        ready = [] if waiting is None else [self._finish(waiting)]
+        self._submit(ready if commands is None else [*ready, commands])
+
+    # -- memory
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> None:
+        """Copy the first `nbytes` from buffer to buffer, before whatever is submitted next."""
+        if self._copies is None:
+            self._copies = self._encoder()
+        self._touched |= {id(source), id(destination)}
+        self._copy(self._copies, source, destination, 0, nbytes)
+
+    def write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
+        """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
+        if id(buffer) in self._touched:
+            self.submit()  # data goes in before the copies that wait, whatever was asked for first
+        self._write(buffer, data)
+        self._written = True
+
+    def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
+        """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
+        starts = [0]
+        for _, nbytes in pieces:
+            starts.append(starts[-1] + -(-nbytes // 8) * 8)
+        room = max(256, 1 << (starts[-1] - 1).bit_length())
+        staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
+        if self._copies is None:
+            self._copies = self._encoder()
+        for start, (buffer, nbytes) in zip(starts, pieces, strict=False):
+            self._copy(self._copies, buffer, staging, start, nbytes)
+        self.submit()
+        out = self._map(staging, starts, [n for _, n in pieces])
+        self._spare.give(room, room, staging)
+        return out
+
+    def wait(self) -> None:
+        """Wait until everything asked for so far has been done."""
+        # Reading a word back: wgpu-py's own wait is broken in some versions.
+        if self._word is None:
+            self._word = self.gpu.create_buffer(size=4, usage=_WORD)
+        self.read([(self._word, 4)])
+
+    # -- what the native queue does its own way
+
+    def _encoder(self) -> Any:
+        return self.gpu.create_command_encoder()
+
+    def _finish(self, encoder: Any) -> Any:
+        return encoder.finish()
+
+    def _submit(self, commands: list[Any]) -> None:
+        self.gpu.queue.submit(commands)
+
+    def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
+        encoder.copy_buffer_to_buffer(source, 0, destination, offset, nbytes)
+
+    def _write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
+        self.gpu.queue.write_buffer(buffer, 0, data)
+
+    def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
+        staging.map_sync(wgpu.MapMode.READ, 0, starts[-1])
+        view = np.frombuffer(staging.read_mapped(0, starts[-1], copy=False), np.uint8)
+        out = [view[s : s + n].copy() for s, n in zip(starts, sizes, strict=False)]
+        del view
+        staging.unmap()
+        return out
