@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,11 @@ class Worker:
         self.process = subprocess.Popen(
             self.command, env=environment(env), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.ready = self._answer()
+
+    @cached_property
+    def ready(self) -> dict[str, Any]:
+        """What it says once it is ready; waits for that."""
+        return self._answer()
 
     def round(self, steps: int) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -167,6 +172,11 @@ class Worker:
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+    def started(self) -> Worker:
+        """This, once it is ready."""
+        assert self.ready
+        return self
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -220,20 +230,29 @@ def serve_cases(
 TOLERANCE = 1e-4  # of float32 results against float64 ones
 
 
-def contest(module: str, names: Sequence[str], args: Sequence[str], count: int) -> dict[str, Any]:
-    """Every contestant in a process of its own; case by case in turns. {"contestants": about, "cases": [answers]}."""
+def contest(
+    module: str, names: Sequence[str], args: Sequence[str], cases: Sequence[Any], rate: Callable[[Any, float], float]
+) -> dict[str, Any]:
+    """Every contestant in a process of its own; case by case in turns. {"contestants": about, "cases": [answers]}.
+
+    `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along.
+    """
     # without this JAX takes three quarters of the GPU's memory for itself
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    workers = {n: Worker(module, "--child", n, *args, env=env) for n in names}
+    workers = {n: Worker(module, "--child", n, *args, env=env) for n in names}  # they start side by side
     present = {n: w for n, w in workers.items() if "error" not in w.ready}
-    cases = []
-    for number in range(count):
-        if sys.stderr.isatty():
-            print(f"case {number + 1} of {count}", end="\r", file=sys.stderr, flush=True)
-        cases.append({n: w.round(number) for n, w in present.items()})
+    found = []
+    for number, case in enumerate(cases):
+        answers = {n: w.round(number) for n, w in present.items()}
+        for a in answers.values():
+            if "seconds" in a:
+                a["rate"] = rate(case, a["seconds"])
+        found.append(answers)
+        figures = ", ".join(f"{n} {_figure(cell(a))}" for n, a in answers.items())
+        print(f"{number + 1}/{len(cases)} {case.name}: {figures}", file=sys.stderr, flush=True)
     for w in workers.values():
         w.close()
-    return {"contestants": {n: w.ready for n, w in workers.items()}, "cases": cases}
+    return {"contestants": {n: w.ready for n, w in workers.items()}, "cases": found}
 
 
 def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
@@ -314,6 +333,12 @@ def chosen(name: str, sizes: str) -> bool:
     return not sizes or any(part in name for part in sizes.split(","))
 
 
-def cell(answer: Mapping[str, Any], key: str) -> Any:
-    """A figure of an answer, or why there is none."""
-    return answer.get(key, "-" if "error" not in answer else "wrong" if "wrong" in answer["error"] else "error")
+def cell(answer: Mapping[str, Any]) -> Any:
+    """The rate of an answer, or why there is none."""
+    return answer.get("rate", "-" if "error" not in answer else "wrong" if "wrong" in answer["error"] else "error")
+
+
+def ratios(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Our rate over each peer's."""
+    mine = answers["anneal"].get("rate")
+    return {n: mine / a["rate"] for n, a in answers.items() if mine and n != "anneal" and "rate" in a}

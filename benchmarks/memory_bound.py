@@ -205,9 +205,10 @@ def prepare(who: Any, case: Case, mib: float) -> tuple[h.Run, Callable[[], float
 
 def compare(names: list[str], cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
     extra = ["--device", args.device, "--rounds", str(args.rounds), "--sizes", args.sizes, "--mib", str(args.mib)]
-    found = h.contest("benchmarks.memory_bound", names, extra, len(cases))
+    found = h.contest("benchmarks.memory_bound", names, extra, cases, lambda case, s: case.traffic(args.mib) / s / 1e9)
     result: dict[str, Any] = {
         "benchmark": "memory_bound",
+        "unit": "GB/s",
         "machine": h.machine(),
         "device": args.device,
         "mib": args.mib,
@@ -216,17 +217,14 @@ def compare(names: list[str], cases: list[Case], args: argparse.Namespace) -> di
     }
     yardstick = 0.0
     for case, answers in zip(cases, found["cases"]):
-        for a in answers.values():
-            if "seconds" in a:
-                a["gbs"] = case.traffic(args.mib) / a["seconds"] / 1e9
         if case.op == "copy":
-            yardstick = max(answers.get(n, {}).get("gbs", 0.0) for n in ("anneal", "wgsl"))
-        mine = answers["anneal"].get("gbs")
+            yardstick = max(answers.get(n, {}).get("rate", 0.0) for n in ("anneal", "wgsl"))
+        mine = answers["anneal"].get("rate")
         result["cases"][case.name] = {
             "bytes": case.traffic(args.mib),
             "results": answers,
             "share_of_copy": mine / yardstick if mine and yardstick else None,
-            "ratio": {n: mine / a["gbs"] for n, a in answers.items() if mine and n != "anneal" and "gbs" in a},
+            "ratio": h.ratios(answers),
         }
     return result
 
@@ -236,7 +234,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "GB/s": case,
-            **{n: h.cell(r["results"].get(n, {}), "gbs") for n in names},
+            **{n: h.cell(r["results"].get(n, {})) for n in names},
             "share of copy": r["share_of_copy"] or "-",
             **{f"/ {n}": r["ratio"].get(n, "-") for n in names if n != "anneal"},
         }

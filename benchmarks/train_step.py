@@ -83,7 +83,7 @@ def compare(args: argparse.Namespace, peers: list[str]) -> dict[str, Any]:
     absent: dict[str, str] = {}
     for n in names:
         try:
-            workers[n] = h.Worker("benchmarks.train_step", "--child", n, *extra, env=env)
+            workers[n] = h.Worker("benchmarks.train_step", "--child", n, *extra, env=env).started()
         except SystemExit as e:  # a peer that is not installed or breaks must not lose the others' figures
             if n == "anneal":
                 raise
