@@ -18,6 +18,7 @@ from anneal.schedule.groups import Group, group_kernels
 from anneal.schedule.memory import assign_temporaries
 from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.show import show
+from anneal.schedule.split import split_reduces
 from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
 
 __all__ = [
@@ -104,6 +105,10 @@ def _early(s: Schedule) -> None:
     s.sink = early_rewrites(s.sink)
 
 
+def _split_reduces(s: Schedule) -> None:
+    s.sink = split_reduces(s.sink, s.policy)
+
+
 def _realize(s: Schedule) -> None:
     s.order = toposort((s.sink,))[:-1]
     s.real = realize_map(s.order, s.sink.src, s.policy)
@@ -127,6 +132,7 @@ def _memory(s: Schedule) -> None:
 
 PASSES: tuple[Pass, ...] = (
     Pass("early-rewrites", _early, "drop what moves nothing, make compound ops simple"),
+    Pass("split-reduces", _split_reduces, "long reductions for few results in two stages"),
     Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
     Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),
     Pass("kernel-split", _split, "cut the graph at those nodes; equal pieces become the same object"),

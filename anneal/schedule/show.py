@@ -16,7 +16,7 @@ __all__ = ["show"]
 def show(name: str, s: Schedule) -> None:
     """Print the part of the schedule that the pass called `name` has filled, and hold it to its stage's table."""
     lines: list[str] = []
-    if name == "early-rewrites":
+    if name in ("early-rewrites", "split-reduces"):
         check(s.sink, "tensor")
         lines = str(s.sink).splitlines()
     elif name == "realize-map":

@@ -1,0 +1,76 @@
+"""Long reductions in two stages: the same numbers, more workgroups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from anneal.schedule import Policy, graph, plan_for
+from anneal.tensor import Tensor, execution
+from anneal.uop import Op
+
+from .build import buffer, matmul, permute, reduce, reshape
+from .test_fusion import adam
+
+POLICY = Policy(max_buffers=16, row_fusion=8192, parallel=512)
+
+
+def stages(*outputs: object) -> int:
+    return len(plan_for(graph(outputs), POLICY)[0].calls)  # type: ignore[arg-type]
+
+
+def test_a_weight_gradient_is_summed_in_two_stages_and_updated_in_the_second() -> None:
+    g = matmul(permute(buffer(4096, 32), 1, 0), buffer(4096, 16))
+    plan, _, _ = plan_for(graph(adam(g)), POLICY)
+    assert [c.outputs for c in plan.calls] == [1, 3]
+    first = plan.calls[0].kernel.sink
+    assert first.src[0].src[0].arg[1] == (32 * 32 * 16,)
+
+
+def test_what_fills_the_device_or_is_short_stays_whole() -> None:
+    assert stages(matmul(buffer(2048, 1024), buffer(1024, 2048))) == 1
+    assert stages(matmul(buffer(64, 512), buffer(512, 64))) == 1
+    assert stages(reduce(buffer(512, 64), Op.ADD, 0)) == 1
+    assert stages(reduce(buffer(4096, 1024), Op.ADD, 1)) == 1
+
+
+def test_a_policy_without_parallel_never_splits() -> None:
+    plan, _, _ = plan_for(graph([reduce(buffer(1 << 20), Op.ADD, 0)]), replace(POLICY, parallel=0))
+    assert len(plan.calls) == 1
+
+
+@pytest.mark.parametrize("shape", [(1 << 18,), (3, 1 << 16), (64, 1024, 3)])
+def test_a_whole_sum_is_two_kernels(shape: tuple[int, ...]) -> None:
+    axes = tuple(range(len(shape)))
+    assert stages(reshape(reduce(buffer(*shape), Op.ADD, *axes), *[1] * len(shape))) == 2
+
+
+def test_a_length_without_divisors_stays_whole() -> None:
+    assert stages(reduce(buffer(131_071), Op.ADD, 0)) == 1
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def test_the_values_are_the_same(device: str) -> None:
+    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+        check_values()
+
+
+def check_values() -> None:
+    a, b = numbers(48, 8, 256), numbers(48, 3, 256)
+    x, y = Tensor(a), Tensor(b)
+    # a product over two axes, a sum over columns with an epilogue, a maximum of everything
+    product = (x.permute(1, 0, 2).reshape(8, -1) @ y.permute(0, 2, 1).reshape(-1, 3)).tanh() * 2
+    columns = Tensor(numbers(6144, 5))
+    np.testing.assert_allclose(
+        product.numpy(), np.tanh(np.einsum("imk,ink->mn", a, b, dtype=np.float64)) * 2, rtol=2e-5, atol=2e-5
+    )
+    mean = columns.mean(0)
+    np.testing.assert_allclose(mean.numpy(), numbers(6144, 5).mean(0, dtype=np.float64), rtol=1e-4, atol=1e-6)
+    everything = Tensor(numbers(300, 1000))
+    assert everything.max().item() == numbers(300, 1000).max()
