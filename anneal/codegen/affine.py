@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["collapse", "form", "normalise", "substitute"]
+__all__ = ["collapse", "form", "normalise", "rebuild", "substitute", "unform"]
 
 _I32 = dtypes.int32
 _LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
@@ -104,6 +104,11 @@ def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
     if out is None:
         return const(_I32, constant)
     return out + constant if constant else out
+
+
+def unform(terms: Mapping[UOp, int], constant: int) -> UOp:
+    """The expression of an affine form."""
+    return _rebuild(terms.items(), constant)
 
 
 def _bounded(u: UOp) -> bool:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from anneal.codegen.affine import substitute
+from anneal.codegen.lanes import memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import identity
 from anneal.errors import CompilerError
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
+
+_NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
 Operand = int | UOp
@@ -29,13 +33,15 @@ class Stmt(NamedTuple):
 
     kind      node      src
     let       the op    its sources
-    acc       REDUCE    (initial value,)
-    update    REDUCE    (accumulator, value)
+    acc       a value   (initial value,): a variable
+    update    REDUCE    (accumulator, value), or (accumulator, a, b) to add a product
+    set       a value   (variable, value)
     for       RANGE     (extent,); its value is the loop variable; closed by end
     end
     share     REDUCE    (value,); consecutive ones share their barriers
     guard               (condition,): threads where it is false are done
-    store     STORE     (param, index, value[, gate])
+    store     STORE     (param, index, value[, gate]); into workgroup memory, too
+    barrier
     """
 
     kind: str
@@ -55,11 +61,24 @@ class Param(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinearProgram:
-    """Statements, bindings in slot order, and the launch."""
+    """Statements, bindings in slot order, and the launch.
+
+    `lanes` maps the bit of a vector range to its lanes, `wide` memory to the lanes of its elements.
+    """
 
     stmts: tuple[Stmt, ...]
     params: tuple[Param, ...]
     launch: Launch
+    lanes: Mapping[int, int]
+    wide: Mapping[UOp, int]
+    tiles: tuple[UOp, ...]
+
+    def width(self, u: UOp) -> int:
+        """Lanes of a value: 1 for a scalar."""
+        for bit, n in self.lanes.items():
+            if u.ranges & bit:
+                return n
+        return 1
 
 
 @dataclass(slots=True)
@@ -68,11 +87,16 @@ class _Block:
     depth: int
     stmts: list[Stmt] = field(default_factory=list)
     names: dict[UOp, Operand] = field(default_factory=dict)
+    range: UOp | None = None  # of a loop
+    meets: bool = False  # its threads wait for each other: again before the next turn
+
+
+_WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    # A reduce is emitted as a whole: what is below it belongs to its loop.
-    return () if u.op is Op.REDUCE else u.src
+    # A reduce and a tile are emitted as a whole: what is below them belongs to their loop.
+    return () if u.op in _WHOLE else u.src
 
 
 class _Lineariser:
@@ -83,6 +107,9 @@ class _Lineariser:
         self.serial = 0
         self.loops: list[UOp] = []
         self.levels: dict[UOp, int] = {}
+        self.lanes: dict[int, int] = {}
+        self.wide: dict[UOp, int] = {}
+        self.tiles: list[UOp] = []
         self._analyse()
 
     def _analyse(self) -> None:
@@ -97,13 +124,20 @@ class _Lineariser:
             level[u] = deepest + (u.op is Op.REDUCE)
             if u.op is Op.REDUCE:
                 self.levels[u] = level[u]
-            elif u.op is Op.RANGE and u.arg[1] == "reduce":
-                self.serial |= 1 << u.arg[0]
-                self.loops.append(u)
+            elif u.op is Op.RANGE:
+                if u.arg[1] == "reduce":
+                    self.serial |= 1 << u.arg[0]
+                    self.loops.append(u)
+                elif u.arg[1] == "vector":
+                    self.lanes[1 << u.arg[0]] = int(u.src[0].arg)
             elif u.op is Op.PARAM:
                 params.setdefault(u, False)
-            elif u.op is Op.STORE:
+            elif u.op is Op.SHARED:
+                self.tiles.append(u)
+            elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
                 params[u.src[0]] = True
+            if (u.op is Op.LOAD or u.op is Op.STORE) and u.src[1].op is Op.LANES:
+                self.wide[memory_of(u.src[0])] = int(u.src[1].src[1].src[0].arg)
         self.loops.sort(key=lambda r: int(r.arg[0]))
         self.params = tuple(Param(p.arg[0], p, w) for p, w in sorted(params.items(), key=lambda kv: kv[0].arg[0]))
 
@@ -115,7 +149,7 @@ class _Lineariser:
         return self.count
 
     def find(self, u: UOp) -> Operand | None:
-        if u.op is Op.CONST or u.op is Op.PARAM:
+        if u.op in _NAMED or (u.op is Op.RANGE and u.arg[1] == "vector"):
             return u
         for b in self.stack:
             got = b.names.get(u)
@@ -168,7 +202,12 @@ class _Lineariser:
         for u in order:
             if self.find(u) is not None:
                 continue  # made meanwhile, for a loop that came first
-            if u.op is not Op.REDUCE:
+            if u.op is Op.LANES:
+                self.stack[self.home(u)].names[u] = self.operand(u.src[0])
+            elif u.op is Op.BUFFERIZE:
+                at = self.home(u)
+                self.fill([x for x in order if x.op is Op.BUFFERIZE and self.home(x) == at], at)
+            elif u.op is not Op.REDUCE:
                 block = self.stack[self.home(u)]
                 block.names[u] = self.add(block, "let", u, *[self.operand(s) for s in u.src])
             else:
@@ -189,9 +228,12 @@ class _Lineariser:
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
         with self.looping(members[0].src[1:]):
-            self.emit([u.src[0] for u in members])
-            for u, acc in zip(members, accs, strict=True):
-                self.add(self.stack[-1], "update", u, acc, self.operand(u.src[0]))
+            turns = [_turns(u) for u in members]
+            self.emit([x for turn in turns for parts in turn for x in parts])
+            for at in range(max(map(len, turns))):
+                for u, acc, turn in zip(members, accs, turns, strict=True):
+                    if at < len(turn):
+                        self.add(self.stack[-1], "update", u, acc, *[self.operand(x) for x in turn[at]])
         outer.names.update(zip(members, accs, strict=True))
 
     @contextlib.contextmanager
@@ -202,7 +244,7 @@ class _Lineariser:
             if self.find(r.src[0]) is None:
                 self.emit([r.src[0]])
             parent = self.stack[-1]
-            block = _Block(parent.mask | 1 << r.arg[0], parent.depth + 1)
+            block = _Block(parent.mask | 1 << r.arg[0], parent.depth + 1, range=r)
             self.count += 1
             block.stmts.append(Stmt("for", self.count, r, (self.operand(r.src[0]),), parent.depth))
             block.names[r] = self.count
@@ -210,8 +252,49 @@ class _Lineariser:
         yield
         while len(self.stack) > depth:
             closed = self.stack.pop()
+            if closed.meets:
+                self.add(closed, "barrier", None)
             closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
             self.stack[-1].stmts += closed.stmts
+
+    def fill(self, members: list[UOp], at: int) -> None:
+        """The tiles that `members` fill, all before one barrier."""
+        full = self.stack
+        self.stack = full[: at + 1]
+        block = self.stack[-1]
+        stores = [(tile, s) for tile in members for s in tile.src[0].src]
+        ahead: list[tuple[int, UOp]] = []
+        for tile, s in stores:
+            self.emit([s.src[1], *s.src[3:]])
+            if tile.arg[1] and block.range is not None:
+                ahead.append((self.fetch_first(s.src[2], block.range), s.src[2]))
+            else:
+                self.emit([s.src[2]])
+        values: list[Operand] = [n for n, _ in ahead] or [self.operand(s.src[2]) for _, s in stores]
+        for (_, s), value in zip(stores, values, strict=True):
+            self.add(block, "store", s, s.src[0], self.operand(s.src[1]), value, *[self.operand(x) for x in s.src[3:]])
+        self.add(block, "barrier", None)
+        block.meets = block.range is not None
+        for tile in members:
+            block.names[tile] = memory_of(tile)
+        for variable, value in ahead:
+            assert block.range is not None
+            turn = block.range
+            following = (turn + 1).alu(Op.MIN, turn.src[0] - 1)
+            later = substitute(value, {turn: following}, 1 << turn.arg[0], self.serial)
+            self.emit([later])
+            self.add(block, "set", value, variable, self.operand(later))
+        self.stack = full
+
+    def fetch_first(self, value: UOp, turn: UOp) -> int:
+        """A variable before the loop, with what its first turn needs."""
+        inside = self.stack
+        self.stack = inside[:-1]
+        first = substitute(value, {turn: const(dtypes.int32, 0)}, 1 << turn.arg[0], self.serial)
+        self.emit([first])
+        out = self.add(self.stack[-1], "acc", value, self.operand(first))
+        self.stack = inside
+        return out
 
     def share(self, members: list[UOp]) -> None:
         """Partial results of a group's threads, combined: all members at the same barriers."""
@@ -228,11 +311,11 @@ class _Lineariser:
         stores = [s for s, gate in gates.items() if not any(g.op is Op.CONST and not g.arg for g in gate)]
         rest = [[g for g in gates[s] if g.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
-        if not shared:
+        if not shared and not self.tiles:
             # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at
             # barriers all must stay.
             common = [g for g in rest[0] if all(g in r for r in rest[1:])] if rest else []
-            common = [g for g in common if not any(u.op is Op.LOAD for u in self.order([g]))]
+            common = [g for g in common if not g.ranges and not any(u.op is Op.LOAD for u in self.order([g]))]
             if common:
                 self.emit(common)
                 self.add(root, "guard", None, *[self.operand(g) for g in common])
@@ -248,7 +331,21 @@ class _Lineariser:
                 self.emit([x for _, src in by_loops[loops] for x in src])
                 for s, src in by_loops[loops]:
                     self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
-        return LinearProgram(tuple(root.stmts), self.params, launch)
+        tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
+        return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles)
+
+
+def _turns(u: UOp) -> list[tuple[UOp, ...]]:
+    """What one turn of a loop adds to an accumulator, one after the other; products as their two factors."""
+    value, terms = u.src[0], []
+    for _ in range((u.tag or 1) - 1):
+        if value.op is not u.arg:
+            break
+        value, last = value.src
+        terms.append(last)
+    terms.append(value)
+    products = u.arg is Op.ADD and u.dtype.is_float
+    return [t.src if products and t.op is Op.MUL else (t,) for t in reversed(terms)]
 
 
 def _conjuncts(gate: UOp) -> list[UOp]:

@@ -10,10 +10,13 @@ Afterwards the only ranges are loops, and the group ranges in the sources of the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import rebuild
+from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
+from anneal.codegen.stage import fill
 from anneal.errors import DTypeError
 from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes, toposort
 
@@ -149,11 +152,35 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
         for g in groups[1:]:
             table[g] = table[groups[0]]
         gate = table[groups[0]].eq(0)
+    fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
+    lanes = _one_of_each(by_kind.get("vector", ()), table, fresh)
+    tiles = _Tiles(count, lanes)
     if table or "unroll" in by_kind:
-        sink = _replace(sink, table, gate, sum(1 << g.arg[0] for g in groups), serial)
+        sink = _replace(sink, table, gate, sum(1 << g.arg[0] for g in groups), serial, tiles)
     for r in (*by_kind.get("upcast", ()), *by_kind.get("unroll", ())):
         sink = _write_out(sink, r, serial)
-    return sink, launch
+    return to_vectors(sink, serial), launch
+
+
+def _one_of_each(vectors: Sequence[UOp], table: dict[UOp, UOp], fresh: int) -> UOp:
+    """One range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
+    kept: dict[int, UOp] = {}
+    for v in vectors:
+        table[v] = kept.setdefault(_extent(v), v)
+    return kept.get(4) or UOp(Op.RANGE, _I32, (const(_I32, 4),), (fresh, "vector"))
+
+
+class _Tiles:
+    """Numbers the tiles of a kernel and fills them."""
+
+    def __init__(self, threads: int, lanes: UOp) -> None:
+        self.threads, self.lanes = threads, lanes
+        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
+        self.count = 0
+
+    def fill(self, tile: UOp, value: UOp) -> UOp:
+        self.count += 1
+        return fill(tile, value, self.lid, self.threads, self.count - 1, self.lanes)
 
 
 def _extent(r: UOp) -> int:
@@ -171,7 +198,7 @@ def _digits(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
     return total
 
 
-def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, serial: int) -> UOp:
+def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, serial: int, tiles: _Tiles) -> UOp:
     # A group range stays as it is among a reduce's sources: it says how many threads share the reduce. What is stored
     # once for all of them is stored by the first.
     new: dict[UOp, UOp] = dict(table)
@@ -180,6 +207,8 @@ def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, se
         if u.op is Op.REDUCE:
             keep = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
             new[u] = _unroll(u, src[0], keep, serial)
+        elif u.op is Op.BUFFERIZE:
+            new[u] = tiles.fill(u, src[0])
         elif u.op is Op.STORE and gate is not None and not u.ranges & shared:
             both = gate if len(src) == 3 else gate & src[3]
             new[u] = rebuild(u, (*src[:3], both), serial)
@@ -189,13 +218,16 @@ def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, se
 
 
 def _unroll(u: UOp, value: UOp, ranges: list[UOp], serial: int) -> UOp:
+    written = 1
     for r in [r for r in ranges if r.arg[1] == "unroll"]:
         copies = [_at(value, r, i, {}, serial) for i in range(_extent(r))]
         value = copies[0]
         for c in copies[1:]:
             value = alu(u.arg, (value, c))
+        written *= len(copies)
     left = tuple([r for r in ranges if r.arg[1] != "unroll"])
-    return UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, u.tag) if left else value
+    # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
+    return UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, written if written > 1 else u.tag) if left else value
 
 
 def _at(root: UOp, r: UOp, value: int, memo: dict[UOp, UOp], serial: int) -> UOp:

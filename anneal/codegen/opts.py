@@ -9,6 +9,7 @@ or all loop ranges at once; the pieces carry what happens to them as the kind in
     reduce      a loop
     unroll      a reduce written out
     group       threads of a workgroup that share a reduce
+    vector      lanes of a vec2 or vec4: a value that depends on it is a vector
 
 Axes are numbered over the collapsed kernel: loop ranges in id order, then reduce ranges in id order. A piece is split
 off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`: neighbouring
@@ -25,8 +26,9 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import rebuild
 from anneal.codegen.row import join_row, row_reduces
+from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
-from anneal.uop import DType, Op, UOp, const, dtypes, toposort
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["KINDS", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
 
@@ -39,9 +41,21 @@ KINDS = {
     "MERGE": "a reduce range takes in the `amount` ranges after it in its reduce, as digits of one index",
     "GROUP": "`amount` threads share a reduce range",
     "UNROLL": "`amount` values of a reduce range are written out",
+    "VECTORIZE": "`amount` (2 or 4) neighbouring values of a range become the lanes of a vector",
+    "TILE": "operands of a reduce wait in workgroup memory, for `amount` turns of its innermost loop at a time",
+    "PREFETCH": "the next tiles of a TILE are fetched into registers while the present ones are used",
     "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
 }
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "ROW"))
+_ON_BOTH = frozenset(("VECTORIZE",))
+_PIECES = {
+    "LOCAL": "local",
+    "UPCAST": "upcast",
+    "GROUP": "group",
+    "UNROLL": "unroll",
+    "VECTORIZE": "vector",
+    "TILE": "reduce",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,28 @@ class _Split:
         self.left = -(-self.left // amount)
         self.pieces.insert(0, piece)
 
+    def _value(self, head: UOp) -> tuple[UOp, UOp | None, int]:
+        """The index that `head` and the pieces make, in whole vectors if they fit: (index, lane range, limit)."""
+        pieces = self.pieces
+        lanes = pieces[-1] if pieces and pieces[-1].arg[1] == "vector" else None
+        if lanes is not None and self.extent % int(lanes.src[0].arg):
+            lanes = None
+        value = head
+        for p in pieces[:-1] if lanes is not None else pieces:
+            value = value * int(p.src[0].arg) + p
+        return value, lanes, self.extent if lanes is None else self.extent // int(lanes.src[0].arg)
+
+    def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
+        """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
+
+        Whole vectors are in or out, so that an index stays a multiple of the lanes plus the lane.
+        """
+        value, lanes, limit = self._value(head)
+        inside = value < limit
+        if clamp and not inside.is_const:
+            value = value.alu(Op.MIN, const(_I32, limit - 1))
+        return (value if lanes is None else value * int(lanes.src[0].arg) + lanes), inside
+
 
 def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     """The kernel with `opts` applied in order; loop ranges that no opt names become workgroups.
@@ -112,6 +148,7 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
     flat = 0
     group = 0
+    tiled: dict[_Split, bool] = {}  # split -> whether its tiles are fetched ahead
     merged: set[UOp] = set()  # ranges that another took in
     for opt in opts:
         _check(opt, splits, group)
@@ -132,11 +169,24 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
         if opt.kind == "MERGE":
             merged |= _merge(split, opt, axes, sink)
             continue
+        if opt.kind == "PREFETCH":
+            if split not in tiled:
+                raise CompilerError(f"{opt} comes without a TILE of the same axis before it", stage="apply_opts")
+            tiled[split] = True
+            continue
+        if opt.kind == "VECTORIZE" and split.pieces:
+            raise CompilerError(f"{opt} comes after another split of its axis", stage="apply_opts")
         if opt.kind == "GROUP":
             group = opt.amount
-        split.take(opt.amount, _range(fresh, opt.amount, opt.kind.lower()))
+        if opt.kind == "TILE":
+            tiled[split] = False
+            if opt.amount == 1:
+                continue
+        split.take(opt.amount, _range(fresh, opt.amount, _PIECES[opt.kind]))
         fresh += 1
-    clamp = any(o.kind in ("GROUP", "UPCAST") for o in opts)
+    if tiled and flat:
+        raise CompilerError("TILE and FLAT do not go together", stage="apply_opts")
+    clamp = any(o.kind in ("GROUP", "UPCAST", "VECTORIZE", "TILE") for o in opts)
     table: dict[UOp, UOp] = {}
     gates: list[UOp] = []
     loops = [s for s in splits if s.axis.is_loop and not s.is_row]
@@ -157,19 +207,13 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
             kind = "workgroup" if s.axis.is_loop and not s.is_row else "reduce"
             head = const(_I32, 0) if s.left == 1 else _range(fresh, s.left, kind)
             fresh += 1
-        value = head
-        for p in s.pieces:
-            value = value * int(p.src[0].arg) + p
-        inside = value < s.extent
+        value, inside = s.index(head, clamp or not s.axis.is_loop or s.is_row)
         if not s.axis.is_loop or s.is_row:
             serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
             if not inside.is_const:
                 overrun[r] = inside
-                value = value.alu(Op.MIN, const(_I32, s.extent - 1))
         elif not inside.is_const:
             gates.append(inside)
-            if clamp:
-                value = value.alu(Op.MIN, const(_I32, s.extent - 1))
         stride = 1
         for d in reversed(s.digits[1:]):
             extent = int(d.src[0].arg)
@@ -177,7 +221,26 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
             serial[d] = []
             stride *= extent
         table[r] = value // stride
-    return _rewrite(sink, table, serial, overrun, gates)
+    out = _rewrite(sink, table, serial, overrun, gates)
+    _one_vector(out)
+    if tiled:
+        threads = [p for s in reversed(loops) for p in reversed(s.pieces)]
+        for s, ahead in tiled.items():
+            out = stage(out, threads, list(reversed(s.pieces)), ahead)
+    return out
+
+
+def _one_vector(sink: UOp) -> None:
+    """Refuse values that would be vectors in two ways."""
+    mask = 0
+    for u in toposort((sink,)):
+        if u.op is Op.RANGE and u.arg[1] == "vector":
+            mask |= 1 << u.arg[0]
+    if mask & mask - 1:
+        for u in toposort((sink,)):
+            both = u.ranges & mask
+            if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
+                raise CompilerError("a value would be a vector along two axes", stage="apply_opts", node=u)
 
 
 def _range(ident: int, extent: int, kind: str) -> UOp:
@@ -194,12 +257,14 @@ def _check(opt: Opt, splits: list[_Split], group: int) -> None:
     if not 0 <= opt.axis < len(splits):
         raise CompilerError(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}", stage="apply_opts")
     axis = splits[opt.axis].axis
-    if (axis.is_loop and not splits[opt.axis].is_row) != (opt.kind in _ON_LOOP):
+    if (axis.is_loop and not splits[opt.axis].is_row) != (opt.kind in _ON_LOOP) and opt.kind not in _ON_BOTH:
         raise CompilerError(f"{opt} does not fit a {axis.range.arg[1]} range", stage="apply_opts")
     if axis.extent is None:
         raise CompilerError(f"{opt} splits a range whose extent depends on data", stage="apply_opts")
     if opt.kind == "GROUP" and group not in (0, opt.amount):
         raise CompilerError(f"{opt}: every GROUP of a kernel has the same amount, here {group}", stage="apply_opts")
+    if opt.kind == "VECTORIZE" and opt.amount not in (2, 4):
+        raise CompilerError(f"{opt}: a vector has 2 or 4 lanes", stage="apply_opts")
     if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
         raise CompilerError(f"{opt}: the amount of a GROUP is a power of two", stage="apply_opts")
 
@@ -268,11 +333,23 @@ def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun:
         if old in overrun:
             value = overrun[old].where(value, identity(u.arg, value.dtype))
     groups = [p for p in pieces if p.arg[1] == "group"]
-    loops = [p for p in pieces if p.arg[1] != "group"]
+    vectors = [p for p in pieces if p.arg[1] == "vector"]
+    loops = [p for p in pieces if p.arg[1] not in ("group", "vector")]
     if len(groups) > 1:
         raise CompilerError("two GROUP opts on one reduce", stage="apply_opts", node=u)
     if loops:
         value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
+    for v in vectors:
+        value = _fold(u.arg, value, v)
     if groups:
         value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
     return value
+
+
+def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:
+    """The lanes of a partial result combined."""
+    parts = [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(int(lanes.src[0].arg))]
+    out = parts[0]
+    for p in parts[1:]:
+        out = alu(op, (out, p))
+    return out

@@ -11,6 +11,8 @@ import math
 import struct
 from collections.abc import Sequence
 
+from anneal.codegen.functions import FUNCTIONS, called
+from anneal.codegen.lanes import memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
 from anneal.errors import CompilerError
@@ -20,6 +22,8 @@ __all__ = ["grid", "render"]
 
 _TYPES = {dtypes.bool_: "bool", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.float32: "f32", dtypes.float16: "f16"}
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
+_COMPONENTS = "xyzw"
+_MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 # -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ----------------------------------
@@ -94,106 +98,10 @@ _NAN_FREE: dict[Op, str] = {
     Op.MIN: "select({1}, {0}, !({0} >= {1}))",
 }
 
-_HELPERS: dict[str, str] = {
-    "is_nan": "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
-    # Not max() and min(): NVIDIA's compiler (580.159) gets them wrong for a chain over negated integers.
-    "max_i32": "fn max_i32(a: i32, b: i32) -> i32 { return select(a, b, a < b); }",
-    "min_i32": "fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }",
-    # WGSL promises a quotient only for divisors up to 2^126; NVIDIA gives 0 beyond.
-    "div_f32": """fn div_f32(a: f32, b: f32) -> f32 {
-  let s = select(1.0f, 0.25f, abs(b) > 8.507059e37f);
-  return (a * s) / (b * s);
-}""",
-    "max_f32": "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }",
-    "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
-    "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",
-    "tanh_f32": """fn tanh_f32(x: f32) -> f32 {
-  // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
-  return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
-}""",
-    "erf_f32": """fn erf_f32(x: f32) -> f32 {
-  // Below 1 the Taylor series, above it Chebyshev's fit of erfc (Numerical Recipes 6.2); within 1.6e-7 everywhere.
-  let a = abs(x);
-  let q = min(a, 1.0f) * min(a, 1.0f);
-  var s = 1.480719282e-08f + q * -1.229055530e-09f;
-  s = 1.646211437e-06f + q * (-1.636584469e-07f + q * s);
-  s = 1.205533298e-04f + q * (-1.492565036e-05f + q * s);
-  s = 5.223977625e-03f + q * (-8.548327023e-04f + q * s);
-  s = 1.128379167e-01f + q * (-2.686617065e-02f + q * s);
-  s = 1.128379167e+00f + q * (-3.761263890e-01f + q * s);
-  let z = min(a, 10.0f);
-  let t = 1.0f / (1.0f + 0.5f * z);
-  var c = -0.82215223f + t * 0.17087277f;
-  c = -1.13520398f + t * (1.48851587f + t * c);
-  c = -0.18628806f + t * (0.27886807f + t * c);
-  c = 0.37409196f + t * (0.09678418f + t * c);
-  c = -1.26551223f + t * (1.00002368f + t * c);
-  let far = 1.0f - t * exp(c - z * z);
-  return select(select(select(far, -far, x < 0.0f), x * s, a < 1.0f), x, is_nan(x));
-}""",
-    "pow_f32": """fn pow_f32(x: f32, y: f32) -> f32 {
-  let whole = floor(y) == y;
-  let odd = whole & (abs(y) < 16777216.0f) & (abs(y - 2.0f * floor(y * 0.5f)) == 1.0f);
-  // The two ends are spelled out: what exp2 and log2 do there is the driver's choice.
-  let zero = x == 0.0f;
-  let ends = zero | (abs(x) == infinity());
-  let size = select(exp2(y * log2(abs(x))), select(0.0f, infinity(), zero == (y < 0.0f)), ends);
-  let even = select(size, 1.0f, abs(x) == 1.0f);
-  let signed = select(even, -even, odd & ((bitcast<u32>(x) >> 31u) == 1u));
-  let out = select(signed, quiet_nan(), (x < 0.0f) & !whole & (abs(x) < infinity()));
-  return select(select(out, x + y, is_nan(x) | is_nan(y)), 1.0f, (y == 0.0f) | (x == 1.0f));
-}""",
-    "quiet_nan": "fn quiet_nan() -> f32 { return bitcast<f32>(0x7fc00000u | zero_bits); }",
-    "infinity": "fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }",
-    "floormod_f32": """fn floormod_f32(a: f32, b: f32) -> f32 {
-  let r = select(a - trunc(a / b) * b, a, (abs(b) == infinity()) & (abs(a) < infinity()));
-  return select(r, r + b, (r != 0.0f) & ((r < 0.0f) != (b < 0.0f)));
-}""",
-    "floordiv_i32": """fn floordiv_i32(a: i32, b: i32) -> i32 {
-  let d = select(b, 1i, (b == 0i) | (b == -1i));
-  let q = a / d;
-  let down = ((a - q * d) != 0i) & ((a < 0i) != (d < 0i));
-  return select(select(q - i32(down), 0i - a, b == -1i), 0i, b == 0i);
-}""",
-    "floormod_i32": """fn floormod_i32(a: i32, b: i32) -> i32 {
-  let d = select(b, 1i, (b == 0i) | (b == -1i));
-  let r = a - (a / d) * d;
-  return select(r, r + d, (r != 0i) & ((r < 0i) != (d < 0i)));
-}""",
-    "div_u32": "fn div_u32(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }",
-    "mod_u32": "fn mod_u32(a: u32, b: u32) -> u32 { return select(a % max(b, 1u), 0u, b == 0u); }",
-    "shl_i32": "fn shl_i32(a: i32, b: i32) -> i32 { return select(a << (u32(b) & 31u), 0i, u32(b) > 31u); }",
-    "shl_u32": "fn shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b > 31u); }",
-    "shr_i32": "fn shr_i32(a: i32, b: i32) -> i32 { return a >> min(u32(b), 31u); }",
-    "shr_u32": "fn shr_u32(a: u32, b: u32) -> u32 { return select(a >> (b & 31u), 0u, b > 31u); }",
-    "to_i32": """fn to_i32(x: f32) -> i32 {
-  let i = i32(clamp(x, -2147483648.0f, 2147483520.0f));
-  return select(select(i, 2147483647i, x >= 2147483648.0f), 0i, is_nan(x));
-}""",
-    "to_u32": """fn to_u32(x: f32) -> u32 {
-  let i = u32(clamp(x, 0.0f, 4294967040.0f));
-  return select(select(i, 4294967295u, x >= 4294967296.0f), 0u, is_nan(x));
-}""",
-    "threefry": """fn threefry(counter: u32, key0: u32, key1: u32) -> u32 {
-  // Threefry-2x32 with 20 rounds, of (counter, 0); the first word.
-  var key = array<u32, 3>(key0, key1, key0 ^ key1 ^ 0x1bd11bdau);
-  var turn = array<u32, 8>(13u, 15u, 26u, 6u, 17u, 29u, 16u, 24u);
-  var a = counter + key0;
-  var b = key1;
-  for (var i = 0u; i < 5u; i += 1u) {
-    for (var j = 0u; j < 4u; j += 1u) {
-      let r = turn[(i & 1u) * 4u + j];
-      a += b;
-      b = ((b << r) | (b >> (32u - r))) ^ a;
-    }
-    a += key[(i + 1u) % 3u];
-    b += key[(i + 2u) % 3u] + i + 1u;
-  }
-  return a;
-}""",
-}
 
-_CALLS = {name: f"{name}(" for name in _HELPERS}
+def type_of(dtype: DType, lanes: int = 1) -> str:
+    """The WGSL type of a value."""
+    return _TYPES[dtype] if lanes == 1 else f"vec{lanes}<{_TYPES[dtype]}>"
 
 
 def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
@@ -240,6 +148,7 @@ class _Writer:
         self.shared: list[str] = []
         self.counters: dict[str, int] = {}
         self.inline = self._used_once()
+        self.widths = {s.number: self.program.width(s.node) for s in program.stmts if s.node is not None}
 
     def _used_once(self) -> set[int]:
         """Statements whose value is used once, in the block that makes it."""
@@ -268,7 +177,15 @@ class _Writer:
             return self.text[o]
         if o.op is Op.PARAM:
             return f"p{o.arg[0]}"
+        if o.op is Op.SHARED:
+            return f"tile{o.arg[0]}"
+        if o.op is Op.RANGE:
+            n = int(o.src[0].arg)
+            return f"vec{n}<i32>({', '.join(f'{i}i' for i in range(n))})"
         return literal(o.dtype, o.arg)
+
+    def type(self, u: UOp) -> str:
+        return type_of(u.dtype, self.program.width(u))
 
     # -- statements
 
@@ -301,55 +218,145 @@ class _Writer:
         elif s.kind == "acc":
             assert u is not None
             self.text[s.number] = name = self.name("acc")
-            self.line(s.depth, f"var {name}: {_TYPES[u.dtype]} = {self.operand(s.src[0])};")
+            first = self.operand(s.src[0])
+            lanes = self.program.width(u)
+            if lanes > 1 and isinstance(s.src[0], UOp):
+                first = f"{type_of(u.dtype, lanes)}({first})"
+            self.line(s.depth, f"var {name}: {self.type(u)} = {_bare(first)};")
         elif s.kind == "for":
             self.text[s.number] = name = self.name("k")
             self.line(s.depth, f"for (var {name} = 0i; {name} < {self.operand(s.src[0])}; {name} += 1i) {{")
         elif s.kind == "update":
             assert u is not None
-            self.line(s.depth, _combine(u.arg, u.dtype, self.operand(s.src[0]), self.operand(s.src[1])))
+            self.update(s, u)
+        elif s.kind == "set":
+            self.line(s.depth, f"{self.operand(s.src[0])} = {_bare(self.operand(s.src[1]))};")
+        elif s.kind == "barrier":
+            self.line(s.depth, "workgroupBarrier();")
         else:
             assert u is not None
-            self.store(s)
+            self.store(s, u)
+
+    def update(self, s: Stmt, u: UOp) -> None:
+        into, *parts = [self.operand(o) for o in s.src]
+        lanes = self.program.width(u)
+        parts = [self.widened(o, x, u.dtype, lanes) for o, x in zip(s.src[1:], parts, strict=True)]
+        if len(parts) == 1:
+            self.line(s.depth, self.combine(u.arg, u, into, parts[0]))
+            return
+        a, b = parts
+        self.line(s.depth, f"{into} = fma({_bare(a)}, {_bare(b)}, {into});")
+
+    def widened(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
+        """The operand's text with `lanes` lanes."""
+        return text if lanes == 1 or self.lanes_of(o) == lanes else f"{type_of(dtype, lanes)}({_bare(text)})"
+
+    def lanes_of(self, o: Operand) -> int:
+        if isinstance(o, int):
+            return self.widths.get(o, 1)
+        return self.program.width(o)
+
+    def combine(self, op: Op, u: UOp, into: str, value: str) -> str:
+        """Statement: `into` combined with another value of the type of `u`."""
+        if op is Op.ADD:
+            return f"{into} += {_bare(value)};"
+        if op is Op.MUL:
+            return f"{into} *= {_bare(value)};"
+        template = _SPECIFIC.get((op, u.dtype.kind)) or _ANY[op]
+        return f"{into} = {_on_lanes(template, self.program.width(u)).format(into, _bare(value))};"
 
     def let(self, s: Stmt, u: UOp) -> None:
         if u.op is Op.SPECIAL:
             self.text[s.number] = u.arg[0]
             return
+        if u.op is Op.LANE:
+            text = self.operand(s.src[0])
+            self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{_COMPONENTS[u.arg]}"
+            return
         text = self.load(s, u) if u.op is Op.LOAD else self.alu(u, s)
         if u.op is not Op.LOAD and s.number in self.inline and len(text) < _LINE:
             self.text[s.number] = text
             return
-        prefix = "x" if u.op is Op.LOAD else "c" if u.dtype.kind == "bool" else "i" if u.dtype.kind == "int" else "v"
+        # Not "i": one of them would be called i32.
+        prefix = "x" if u.op is Op.LOAD else "c" if u.dtype.kind == "bool" else "n" if u.dtype.kind == "int" else "v"
         self.text[s.number] = name = self.name(prefix)
         if text[0] == "(" and _outer_parens(text):
             text = text[1:-1]
         self.line(s.depth, f"let {name} = {text};")
 
     def load(self, s: Stmt, u: UOp) -> str:
-        param = s.src[0]
         index = self.operand(s.src[1])
+        gate = ""
+        lanes = self.program.width(u)
         if len(s.src) == 3:
             gate = self.operand(s.src[2])
             if not gate.isidentifier():
                 name = self.name("c")
                 self.line(s.depth, f"let {name} = {_bare(gate)};")
                 gate = name
-            index = f"select(0i, {_bare(index)}, {gate})"
-        value = f"{self.operand(param)}[{_bare(index)}]"
+            zero = "0i" if self.lanes_of(s.src[1]) == 1 else f"vec{lanes}<i32>()"
+            index = f"select({zero}, {self.widened(s.src[1], index, dtypes.int32, self.lanes_of(s.src[2]))}, {gate})"
+        value = self.element(s, u, index, lanes)
+        if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM:
+            value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"
+        if not gate:
+            return value
         if u.dtype.kind == "bool":
-            value = f"({value} != 0u)"
-            return f"({gate} & {value})" if len(s.src) == 3 else value
-        return f"select({literal(u.dtype, 0)}, {value}, {gate})" if len(s.src) == 3 else value
+            return f"({self.widened(s.src[2], gate, dtypes.bool_, lanes)} & {value})"
+        zero = literal(u.dtype, 0) if lanes == 1 else f"{type_of(u.dtype, lanes)}()"
+        return f"select({zero}, {value}, {gate})"
 
-    def store(self, s: Stmt) -> None:
-        param, index, value = s.src[:3]
-        assert isinstance(param, UOp)
+    def element(self, s: Stmt, u: UOp, index: str, lanes: int) -> str:
+        """What memory holds at `index`: an element, a whole vector, or elements gathered lane by lane."""
+        array = self.operand(s.src[0])
+        wide = self.program.wide.get(memory_of(u.src[0]), 1)
+        if u.src[1].op is Op.LANES:
+            return f"{array}[{_bare(index)}]"
+        if lanes == 1:
+            return _component(array, _bare(index), wide)
+        if not index.isidentifier():
+            name = self.name("n")
+            self.line(s.depth, f"let {name} = {_bare(index)};")
+            index = name
+        kind = "u32" if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM else _TYPES[u.dtype]
+        parts = [_component(array, f"{index}.{c}", wide) for c in _COMPONENTS[:lanes]]
+        return f"vec{lanes}<{kind}>({', '.join(parts)})"
+
+    def store(self, s: Stmt, u: UOp) -> None:
+        place, index, value = s.src[:3]
+        assert isinstance(place, UOp)
+        gate = s.src[3] if len(s.src) == 4 else None
+        lanes = max(self.lanes_of(s.src[1]), self.lanes_of(gate) if gate is not None else 1)
         text = _bare(self.operand(value))
-        if param.dtype.kind == "bool":
-            text = f"u32({text})"
-        text = f"{self.operand(param)}[{_bare(self.operand(index))}] = {text};"
-        self.line(s.depth, text if len(s.src) == 3 else f"if ({_bare(self.operand(s.src[3]))}) {{ {text} }}")
+        if place.dtype.kind == "bool" and place.op is Op.PARAM:
+            text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
+        array, wide = self.operand(place), self.program.wide.get(place, 1)
+        where = _bare(self.operand(index))
+        if u.src[1].op is Op.LANES:
+            given = self.widened(value, text, place.dtype, wide)
+            self.guarded(s.depth, f"{array}[{where}] = {given};", gate)
+            return
+        if lanes == 1:
+            self.guarded(s.depth, f"{_component(array, where, wide)} = {text};", gate)
+            return
+        named = []
+        for o, t, prefix in ((index, where, "n"), (value, text, "v"), (gate, "", "c")):
+            if o is not None and self.lanes_of(o) > 1:
+                t = t or _bare(self.operand(o))
+                if not t.isidentifier():
+                    name = self.name(prefix)
+                    self.line(s.depth, f"let {name} = {t};")
+                    t = name
+            elif o is not None:
+                t = t or _bare(self.operand(o))
+            named.append((t, o is not None and self.lanes_of(o) > 1))
+        for c in _COMPONENTS[:lanes]:
+            at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
+            put = f"{_component(array, at, wide)} = {given};"
+            self.line(s.depth, put if gate is None else f"if ({test}) {{ {put} }}")
+
+    def guarded(self, depth: int, text: str, gate: Operand | None) -> None:
+        self.line(depth, text if gate is None else f"if ({_bare(self.operand(gate))}) {{ {text} }}")
 
     def share(self, stmts: Sequence[Stmt]) -> None:
         """Combine partial results: first within subgroups, then through workgroup memory; every thread gets the total."""
@@ -364,7 +371,7 @@ class _Writer:
         joined = 1  # neighbouring lanes of a group that hold the same combined value by now
         while joined < group and stride * joined < self.target.subgroup and stride & (stride - 1) == 0:
             for name, u in parts:
-                self.line(0, _combine(u.arg, u.dtype, name, f"subgroupShuffleXor({name}, {stride * joined}u)"))
+                self.line(0, self.combine(u.arg, u, name, f"subgroupShuffleXor({name}, {stride * joined}u)"))
             joined *= 2
         if joined < group:
             self.share_in_memory(parts, joined)
@@ -376,7 +383,7 @@ class _Writer:
         rooms = []
         for _, u in parts:
             rooms.append(self.name("part"))
-            self.shared.append(f"var<workgroup> {rooms[-1]}: array<{_TYPES[u.dtype]}, {launch.threads // joined}>;")
+            self.shared.append(f"var<workgroup> {rooms[-1]}: array<{self.type(u)}, {launch.threads // joined}>;")
         lane = self.name("lane")
         at = "local_id" if stride == 1 else f"(local_id / {stride}u)"
         whole = launch.group * stride == launch.threads
@@ -398,7 +405,7 @@ class _Writer:
             for room, (_, u) in zip(rooms, parts, strict=True):
                 for i in range(1, left // keep):
                     there = f"{room}[{first} + {i * keep * stride}u]"
-                    self.line(1, _combine(u.arg, u.dtype, f"{room}[{first}]", there))
+                    self.line(1, self.combine(u.arg, u, f"{room}[{first}]", there))
             self.line(0, "}")
             self.line(0, "workgroupBarrier();")
             left = keep
@@ -407,7 +414,7 @@ class _Writer:
         for room, (name, u) in zip(rooms, parts, strict=True):
             self.line(0, f"{name} = {room}[{first}];")
             for i in range(1, left):
-                self.line(0, _combine(u.arg, u.dtype, name, f"{room}[{first} + {i * stride}u]"))
+                self.line(0, self.combine(u.arg, u, name, f"{room}[{first} + {i * stride}u]"))
 
     def first_of(self, joined: int) -> str:
         """Where a group's first partial result lies."""
@@ -422,7 +429,7 @@ class _Writer:
 
     def alu(self, u: UOp, s: Stmt) -> str:
         args = [self.operand(o) for o in s.src]
-        if args and not any(isinstance(o, int) for o in s.src):
+        if args and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src):
             # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.
             first = s.src[0]
             assert isinstance(first, UOp)
@@ -430,19 +437,23 @@ class _Writer:
             self.line(s.depth, f"var {name}: {_TYPES[first.dtype]} = {args[0]};")
             args[0] = name
         op, a = u.op, u.src[0]
+        lanes = self.program.width(u)
+        if lanes > 1 and op not in _MIXED:
+            args = [self.widened(o, t, x.dtype, lanes) for o, t, x in zip(s.src, args, u.src, strict=True)]
         if op is Op.WHERE:
             return f"select({_bare(args[2])}, {_bare(args[1])}, {_bare(args[0])})"
         if op is Op.CAST:
-            return _cast(a.dtype, u.dtype, args[0])
+            return _cast(a.dtype, u.dtype, args[0], lanes)
         if op is Op.BITCAST:
-            return f"bitcast<{_TYPES[u.dtype]}>({_bare(args[0])})"
+            return f"bitcast<{type_of(u.dtype, lanes)}>({_bare(args[0])})"
         kind = a.dtype.kind
-        special = _by_constant(u, args, kind)
+        special = _by_constant(u, args, kind, lanes)
         if special is not None:
             return special
         template = _SPECIFIC.get((op, kind)) or _ANY.get(op)
         if template is None:
             raise CompilerError(f"no WGSL for {op.name} of {a.dtype.name}", stage="render", node=u)
+        template = _on_lanes(template, lanes)
         if template.partition("(")[0].isidentifier() and "/" not in template:
             args = [_bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)
@@ -452,16 +463,19 @@ class _Writer:
     def module(self) -> str:
         p = self.program
         body = "\n".join(self.lines)
-        used = _closure(body)
+        helpers = called(body)
         head = []
         if any(x.node.dtype is dtypes.float16 for x in p.params) or "f16(" in body:
             head.append("enable f16;")
         for x in p.params:
             access = "read_write" if x.written else "read"
-            element = "u32" if x.node.dtype.kind == "bool" else _TYPES[x.node.dtype]
+            element = "u32" if x.node.dtype.kind == "bool" else type_of(x.node.dtype, p.wide.get(x.node, 1))
             head.append(f"@group(0) @binding({x.slot}) var<storage, {access}> p{x.slot}: array<{element}>;")
+        for t in p.tiles:
+            lanes = p.wide.get(t, 1)
+            size = -(-t.arg[1][0] // lanes)
+            head.append(f"var<workgroup> tile{t.arg[0]}: array<{type_of(t.dtype, lanes)}, {size}>;")
         head += self.shared
-        helpers = [_HELPERS[h] for h in used]
         if "zero_bits" in body or any("zero_bits" in h for h in helpers):
             head.append("var<private> zero_bits: u32 = 0u;")
         nx, ny, nz = grid(p.launch.workgroups, self.target.max_workgroups)
@@ -483,19 +497,6 @@ class _Writer:
 _BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"
 
 
-def _closure(body: str) -> list[str]:
-    """The helpers that `body` calls, and those they call, in the order of the table."""
-    used: set[str] = set()
-    texts = [body]
-    while texts:
-        text = texts.pop()
-        for name, call in _CALLS.items():
-            if name not in used and call in text:
-                used.add(name)
-                texts.append(_HELPERS[name])
-    return [h for h in _HELPERS if h in used]
-
-
 def _outer_parens(text: str) -> bool:
     depth = 0
     for i, ch in enumerate(text):
@@ -512,28 +513,42 @@ def _bare(text: str) -> str:
     return text[1:-1] if text[0] == "(" and _outer_parens(text) else text
 
 
-def _combine(op: Op, dtype: DType, into: str, value: str) -> str:
-    if op is Op.ADD:
-        return f"{into} += {_bare(value)};"
-    if op is Op.MUL:
-        return f"{into} *= {_bare(value)};"
-    template = _SPECIFIC.get((op, dtype.kind)) or _ANY[op]
-    return f"{into} = {template.format(into, _bare(value))};"
+def _component(array: str, index: str, wide: int) -> str:
+    """One element of an array, of vectors if `wide` is over 1."""
+    if wide == 1:
+        return f"{array}[{index}]"
+    if index.removesuffix("i").isdigit():
+        at = int(index.removesuffix("i"))
+        return f"{array}[{at // wide}].{_COMPONENTS[at % wide]}"
+    return f"{array}[({index}) >> {wide.bit_length() - 1}u][({index}) & {wide - 1}i]"
 
 
-def _cast(old: DType, new: DType, x: str) -> str:
+def _on_lanes(template: str, lanes: int) -> str:
+    """The template for vectors: our own functions have a name of their own there."""
+    name = template.partition("(")[0]
+    return template if lanes == 1 or name not in FUNCTIONS else template.replace(f"{name}(", f"{name}_x{lanes}(", 1)
+
+
+def _number(dtype: DType, value: int | float, lanes: int) -> str:
+    text = literal(dtype, value)
+    return text if lanes == 1 else f"{type_of(dtype, lanes)}({text})"
+
+
+def _cast(old: DType, new: DType, x: str, lanes: int) -> str:
     x = _bare(x)
     if new.kind == "bool":
-        return {"float": f"(!({x} == 0.0{'h' if old.bits == 16 else 'f'}))", "bool": x}.get(
-            old.kind, f"(({x}) != {literal(old, 0)})"
+        if old.kind == "bool":
+            return x
+        return (
+            f"(!({x} == {_number(old, 0, lanes)}))" if old.kind == "float" else f"(({x}) != {_number(old, 0, lanes)})"
         )
     if old.kind == "float" and new.is_int:
-        wide = x if old.bits == 32 else f"f32({x})"
-        return f"to_{_TYPES[new]}({wide})"
-    return f"{_TYPES[new]}({x})"
+        wide = x if old.bits == 32 else f"{type_of(dtypes.float32, lanes)}({x})"
+        return f"to_{_TYPES[new]}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
+    return f"{type_of(new, lanes)}({x})"
 
 
-def _by_constant(u: UOp, args: list[str], kind: str) -> str | None:
+def _by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
     """Shorter text where a constant operand or known bounds allow it."""
     if len(u.src) != 2:
         return None
@@ -547,19 +562,26 @@ def _by_constant(u: UOp, args: list[str], kind: str) -> str | None:
     if b.op is not Op.CONST or kind not in ("int", "uint"):
         return None
     c = int(b.arg)
+
+    def places(n: int) -> str:
+        return _number(dtypes.uint32, n, lanes)
+
     if op in (Op.SHL, Op.SHR):
         sign = "<<" if op is Op.SHL else ">>"
-        return f"({args[0]} {sign} {c}u)" if 0 <= c < 32 else None
+        return f"({args[0]} {sign} {places(c)})" if 0 <= c < 32 else None
     if op not in (Op.IDIV, Op.MOD) or c <= 0:
         return None
     if c & (c - 1) == 0:
         # Two's complement: a shift rounds down, and a mask is never negative.
-        return f"({args[0]} >> {c.bit_length() - 1}u)" if op is Op.IDIV else f"({args[0]} & {literal(u.dtype, c - 1)})"
+        if op is Op.IDIV:
+            return f"({args[0]} >> {places(c.bit_length() - 1)})"
+        return f"({args[0]} & {_number(u.dtype, c - 1, lanes)})"
     sign = "/" if op is Op.IDIV else "%"
     if kind == "uint":
-        return f"({args[0]} {sign} {c}u)"
+        return f"({args[0]} {sign} {places(c)})"
     if a.vmin is not None and a.vmin >= 0:
-        return f"i32(u32({_bare(args[0])}) {sign} {c}u)"
+        whole, unsigned = type_of(dtypes.int32, lanes), type_of(dtypes.uint32, lanes)
+        return f"{whole}({unsigned}({_bare(args[0])}) {sign} {places(c)})"
     return None
 
 

@@ -90,11 +90,14 @@ def _range(u: UOp) -> str:
     return "" if isinstance(u.arg, tuple) and isinstance(u.arg[0], int) else "has arg (id, kind)"
 
 
+_MEMORY = frozenset((Op.PARAM, Op.SHARED, Op.BUFFERIZE))
+
+
 def _place(u: UOp, values: int) -> str:
     """PARAM, int32 index, `values` more sources and perhaps a bool gate."""
     param, index = u.src[0], u.src[1]
-    if param.op is not Op.PARAM:
-        return "addresses a PARAM"
+    if param.op not in _MEMORY:
+        return "addresses a PARAM, or workgroup memory"
     if index.dtype is not dtypes.int32:
         return f"has an int32 index, not {index.dtype.name}"
     if len(u.src) not in (2 + values, 3 + values):
@@ -170,8 +173,10 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.LOAD: _load,
         Op.STORE: _store,
         Op.REDUCE: _reduce,
-        Op.ACC: _fine,
-        Op.BARRIER: _fine,
+        Op.BUFFERIZE: _fine,
+        Op.SHARED: _leaf,
+        Op.LANES: _fine,
+        Op.LANE: _fine,
         Op.SINK: _stores,
     },
 }

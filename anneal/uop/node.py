@@ -222,7 +222,7 @@ def _has_key(u: UOp) -> bool:
 
 _CONST = Op.CONST
 _RANGE = Op.RANGE
-_ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE))
+_ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 _INSIDE: dict[CodeType, bool] = {}  # code -> whether it belongs to anneal
 

@@ -51,8 +51,9 @@ class Op:
 
     # -- linear program
     SPECIAL: ClassVar[Op]  # a hardware index; arg: (name, extent)
-    ACC: ClassVar[Op]  # an accumulator register
-    BARRIER: ClassVar[Op]  # workgroup barrier
+    SHARED: ClassVar[Op]  # workgroup memory; arg: (number, (size,))
+    LANES: ClassVar[Op]  # (index, range): the index of a whole vector in memory, counted in vectors
+    LANE: ClassVar[Op]  # (vector, range), arg: number; one lane as a scalar
 
     # -- unary
     CAST: ClassVar[Op]  # value conversion to the node's dtype

@@ -93,7 +93,7 @@ class WebGpuDevice(Device):
 
     def _nbytes(self, size: int, dtype: DType) -> int:
         item = 4 if dtype.kind == "bool" else dtype.itemsize
-        return max(4, -(-size * item // 4) * 4)
+        return max(16, -(-size * item // 16) * 16)  # whole vectors
 
     def alloc(self, size: int, dtype: DType) -> Buffer:
         """Memory for `size` elements, at least one word. Raises DeviceError if the adapter cannot bind that much."""

@@ -5,9 +5,9 @@ fn max_i32(a: i32, b: i32) -> i32 { return select(a, b, a < b); }
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let lid = i32(local_id);
   var acc0: i32 = i32(-2147483648);
-  let i0 = lid * 10i;
+  let n0 = lid * 10i;
   for (var k0 = 0i; k0 < 10i; k0 += 1i) {
-    let x0 = p1[i0 + k0] != 0u;
+    let x0 = p1[n0 + k0] != 0u;
     acc0 = max_i32(acc0, i32(x0));
   }
   p0[lid] = u32(acc0 != 0i);

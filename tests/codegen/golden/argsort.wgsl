@@ -8,9 +8,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc0: i32 = 0i;
   let x0 = p1[wg];
   for (var k0 = 0i; k0 < 6i; k0 += 1i) {
-    let i0 = k0 * 128i;
-    let x1 = p1[lid + i0];
-    acc0 += i32((x1 < x0) | ((x1 == x0) & ((i0 + lid) < wg)));
+    let n0 = k0 * 128i;
+    let x1 = p1[lid + n0];
+    acc0 += i32((x1 < x0) | ((x1 == x0) & ((n0 + lid) < wg)));
   }
   var total0 = acc0;
   let lane0 = local_id;

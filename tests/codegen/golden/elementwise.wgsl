@@ -5,9 +5,9 @@
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let i0 = (wg * 64i) + lid;
-  if (!(i0 < 780i)) { return; }
-  let x0 = p1[i0];
-  let x1 = p2[i32(u32(i0) % 65u)];
-  p0[i0] = exp(x0) + x1;
+  let n0 = (wg * 64i) + lid;
+  if (!(n0 < 780i)) { return; }
+  let x0 = p1[n0];
+  let x1 = p2[i32(u32(n0) % 65u)];
+  p0[n0] = exp(x0) + x1;
 }

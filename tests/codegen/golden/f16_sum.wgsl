@@ -5,12 +5,12 @@ var<workgroup> part0: array<f32, 64>;
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let lid = i32(local_id);
-  let i0 = lid >> 4u;
+  let n0 = lid >> 4u;
   var acc0: f32 = 0.0f;
-  let i1 = lid & 15i;
-  let i2 = (i0 * 64i) + i1;
+  let n1 = lid & 15i;
+  let n2 = (n0 * 64i) + n1;
   for (var k0 = 0i; k0 < 4i; k0 += 1i) {
-    let x0 = p1[i2 + (k0 * 16i)];
+    let x0 = p1[n2 + (k0 * 16i)];
     acc0 += f32(x0);
   }
   var total0 = acc0;
@@ -31,5 +31,5 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let first1 = local_id / 16u * 16u;
   total0 = part0[first1];
   total0 += part0[first1 + 1u];
-  if (i1 == 0i) { p0[i0] = f16(total0); }
+  if (n1 == 0i) { p0[n0] = f16(total0); }
 }

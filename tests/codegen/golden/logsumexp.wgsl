@@ -10,9 +10,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   var acc0: f32 = bitcast<f32>(0xff800000u | zero_bits);
-  let i0 = (wg * 256i) + lid;
+  let n0 = (wg * 256i) + lid;
   for (var k0 = 0i; k0 < 4i; k0 += 1i) {
-    let x0 = p1[i0 + (k0 * 64i)];
+    let x0 = p1[n0 + (k0 * 64i)];
     acc0 = max_f32(acc0, x0);
   }
   var total0 = acc0;
@@ -41,7 +41,7 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total0 = max_f32(total0, part0[first1 + 7u]);
   var acc1: f32 = 0.0f;
   for (var k1 = 0i; k1 < 4i; k1 += 1i) {
-    let x1 = p1[i0 + (k1 * 64i)];
+    let x1 = p1[n0 + (k1 * 64i)];
     acc1 += exp(x1 - total0);
   }
   var total1 = acc1;

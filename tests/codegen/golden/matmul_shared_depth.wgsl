@@ -14,29 +14,29 @@ fn tanh_f32(x: f32) -> f32 {
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let i0 = wg >> 1u;
-  let i1 = (lid >> 3u) & 7i;
-  let i2 = (wg & 1i) * 16i;
-  let i3 = lid & 7i;
-  let i4 = (((i0 * 512i) + (i1 * 32i)) + i2) + i3;
+  let n0 = wg >> 1u;
+  let n1 = (lid >> 3u) & 7i;
+  let n2 = (wg & 1i) * 16i;
+  let n3 = lid & 7i;
+  let n4 = (((n0 * 512i) + (n1 * 32i)) + n2) + n3;
   var acc0: f32 = 0.0f;
   var acc1: f32 = 0.0f;
   var acc2: f32 = 0.0f;
   var acc3: f32 = 0.0f;
-  let i5 = lid >> 6u;
-  let i6 = ((i0 * 8192i) + (i1 * 512i)) + i5;
-  let i7 = ((i5 * 32i) + i2) + i3;
+  let n5 = lid >> 6u;
+  let n6 = ((n0 * 8192i) + (n1 * 512i)) + n5;
+  let n7 = ((n5 * 32i) + n2) + n3;
   for (var k0 = 0i; k0 < 128i; k0 += 1i) {
-    let i8 = i6 + (k0 * 4i);
-    let x0 = p1[i8];
-    let i9 = i7 + (k0 * 128i);
-    let x1 = p2[i9];
-    let x2 = p1[i8 + 4096i];
-    let x3 = p2[i9 + 8i];
-    acc0 += x0 * x1;
-    acc1 += x2 * x1;
-    acc2 += x0 * x3;
-    acc3 += x2 * x3;
+    let n8 = n6 + (k0 * 4i);
+    let x0 = p1[n8];
+    let n9 = n7 + (k0 * 128i);
+    let x1 = p2[n9];
+    let x2 = p1[n8 + 4096i];
+    let x3 = p2[n9 + 8i];
+    acc0 = fma(x0, x1, acc0);
+    acc1 = fma(x2, x1, acc1);
+    acc2 = fma(x0, x3, acc2);
+    acc3 = fma(x2, x3, acc3);
   }
   var total0 = acc0;
   var total1 = acc1;
@@ -62,9 +62,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total3 += part3[first0 + 64u];
   total3 += part3[first0 + 128u];
   total3 += part3[first0 + 192u];
-  let c0 = i5 == 0i;
-  if (c0) { p0[i4] = tanh_f32(total0); }
-  if (c0) { p0[i4 + 256i] = tanh_f32(total1); }
-  if (c0) { p0[i4 + 8i] = tanh_f32(total2); }
-  if (c0) { p0[i4 + 264i] = tanh_f32(total3); }
+  let c0 = n5 == 0i;
+  if (c0) { p0[n4] = tanh_f32(total0); }
+  if (c0) { p0[n4 + 256i] = tanh_f32(total1); }
+  if (c0) { p0[n4 + 8i] = tanh_f32(total2); }
+  if (c0) { p0[n4 + 264i] = tanh_f32(total3); }
 }

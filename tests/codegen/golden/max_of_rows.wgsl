@@ -9,14 +9,14 @@ fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let i0 = lid >> 4u;
+  let n0 = lid >> 4u;
   var acc0: f32 = bitcast<f32>(0xff800000u | zero_bits);
-  let i1 = lid & 15i;
-  let i2 = (wg * 260i) + (i0 * 65i);
+  let n1 = lid & 15i;
+  let n2 = (wg * 260i) + (n0 * 65i);
   for (var k0 = 0i; k0 < 5i; k0 += 1i) {
-    let i3 = (k0 * 16i) + i1;
-    let x0 = p1[i2 + min_i32(i3, 64i)];
-    acc0 = max_f32(acc0, select(bitcast<f32>(0xff800000u | zero_bits), x0, i3 < 65i));
+    let n3 = (k0 * 16i) + n1;
+    let x0 = p1[n2 + min_i32(n3, 64i)];
+    acc0 = max_f32(acc0, select(bitcast<f32>(0xff800000u | zero_bits), x0, n3 < 65i));
   }
   var total0 = acc0;
   let lane0 = local_id % 16u;
@@ -36,5 +36,5 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let first1 = local_id / 16u * 16u;
   total0 = part0[first1];
   total0 = max_f32(total0, part0[first1 + 1u]);
-  if (i1 == 0i) { p0[(wg * 4i) + i0] = total0; }
+  if (n1 == 0i) { p0[(wg * 4i) + n0] = total0; }
 }

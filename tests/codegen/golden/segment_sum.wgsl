@@ -7,14 +7,14 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   var acc0: f32 = 0.0f;
-  let i0 = wg >> 1u;
-  let x0 = p3[i0 + 1i];
-  let x1 = p3[i0];
-  let i1 = x0 - x1;
-  let i2 = ((wg & 1i) * 64i) + lid;
-  for (var k0 = 0i; k0 < i1; k0 += 1i) {
+  let n0 = wg >> 1u;
+  let x0 = p3[n0 + 1i];
+  let x1 = p3[n0];
+  let n1 = x0 - x1;
+  let n2 = ((wg & 1i) * 64i) + lid;
+  for (var k0 = 0i; k0 < n1; k0 += 1i) {
     let x2 = p2[x1 + k0];
-    let x3 = p1[i2 + (x2 * 128i)];
+    let x3 = p1[n2 + (x2 * 128i)];
     acc0 += x3;
   }
   p0[(wg * 64i) + lid] = acc0;

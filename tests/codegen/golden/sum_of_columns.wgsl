@@ -5,13 +5,13 @@ var<workgroup> part0: array<f32, 256>;
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let i0 = wg * 32i;
-  let i1 = lid & 31i;
+  let n0 = wg * 32i;
+  let n1 = lid & 31i;
   var acc0: f32 = 0.0f;
-  let i2 = lid >> 5u;
-  let i3 = ((i2 * 128i) + i0) + i1;
+  let n2 = lid >> 5u;
+  let n3 = ((n2 * 128i) + n0) + n1;
   for (var k0 = 0i; k0 < 256i; k0 += 1i) {
-    let x0 = p1[i3 + (k0 * 1024i)];
+    let x0 = p1[n3 + (k0 * 1024i)];
     acc0 += x0;
   }
   var total0 = acc0;
@@ -27,5 +27,5 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total0 += part0[first0 + 160u];
   total0 += part0[first0 + 192u];
   total0 += part0[first0 + 224u];
-  if (i2 == 0i) { p0[i0 + i1] = total0; }
+  if (n2 == 0i) { p0[n0 + n1] = total0; }
 }

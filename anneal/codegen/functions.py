@@ -1,0 +1,140 @@
+"""The functions that WGSL lacks, or that drivers get wrong; a module holds those it calls."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["FUNCTIONS", "called"]
+
+FUNCTIONS: dict[str, str] = {
+    "is_nan": "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
+    # Not max() and min(): NVIDIA's compiler (580.159) gets them wrong for a chain over negated integers.
+    "max_i32": "fn max_i32(a: i32, b: i32) -> i32 { return select(a, b, a < b); }",
+    "min_i32": "fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }",
+    # WGSL promises a quotient only for divisors up to 2^126; NVIDIA gives 0 beyond.
+    "div_f32": """fn div_f32(a: f32, b: f32) -> f32 {
+  let s = select(1.0f, 0.25f, abs(b) > 8.507059e37f);
+  return (a * s) / (b * s);
+}""",
+    "max_f32": "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }",
+    "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
+    "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",
+    "tanh_f32": """fn tanh_f32(x: f32) -> f32 {
+  // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
+  return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
+}""",
+    "erf_f32": """fn erf_f32(x: f32) -> f32 {
+  // Below 1 the Taylor series, above it Chebyshev's fit of erfc (Numerical Recipes 6.2); within 1.6e-7 everywhere.
+  let a = abs(x);
+  let q = min(a, 1.0f) * min(a, 1.0f);
+  var s = 1.480719282e-08f + q * -1.229055530e-09f;
+  s = 1.646211437e-06f + q * (-1.636584469e-07f + q * s);
+  s = 1.205533298e-04f + q * (-1.492565036e-05f + q * s);
+  s = 5.223977625e-03f + q * (-8.548327023e-04f + q * s);
+  s = 1.128379167e-01f + q * (-2.686617065e-02f + q * s);
+  s = 1.128379167e+00f + q * (-3.761263890e-01f + q * s);
+  let z = min(a, 10.0f);
+  let t = 1.0f / (1.0f + 0.5f * z);
+  var c = -0.82215223f + t * 0.17087277f;
+  c = -1.13520398f + t * (1.48851587f + t * c);
+  c = -0.18628806f + t * (0.27886807f + t * c);
+  c = 0.37409196f + t * (0.09678418f + t * c);
+  c = -1.26551223f + t * (1.00002368f + t * c);
+  let far = 1.0f - t * exp(c - z * z);
+  return select(select(select(far, -far, x < 0.0f), x * s, a < 1.0f), x, is_nan(x));
+}""",
+    "pow_f32": """fn pow_f32(x: f32, y: f32) -> f32 {
+  let whole = floor(y) == y;
+  let odd = whole & (abs(y) < 16777216.0f) & (abs(y - 2.0f * floor(y * 0.5f)) == 1.0f);
+  // The two ends are spelled out: what exp2 and log2 do there is the driver's choice.
+  let zero = x == 0.0f;
+  let ends = zero | (abs(x) == infinity());
+  let size = select(exp2(y * log2(abs(x))), select(0.0f, infinity(), zero == (y < 0.0f)), ends);
+  let even = select(size, 1.0f, abs(x) == 1.0f);
+  let signed = select(even, -even, odd & ((bitcast<u32>(x) >> 31u) == 1u));
+  let out = select(signed, quiet_nan(), (x < 0.0f) & !whole & (abs(x) < infinity()));
+  return select(select(out, x + y, is_nan(x) | is_nan(y)), 1.0f, (y == 0.0f) | (x == 1.0f));
+}""",
+    "quiet_nan": "fn quiet_nan() -> f32 { return bitcast<f32>(0x7fc00000u | zero_bits); }",
+    "infinity": "fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }",
+    "floormod_f32": """fn floormod_f32(a: f32, b: f32) -> f32 {
+  let r = select(a - trunc(a / b) * b, a, (abs(b) == infinity()) & (abs(a) < infinity()));
+  return select(r, r + b, (r != 0.0f) & ((r < 0.0f) != (b < 0.0f)));
+}""",
+    "floordiv_i32": """fn floordiv_i32(a: i32, b: i32) -> i32 {
+  let d = select(b, 1i, (b == 0i) | (b == -1i));
+  let q = a / d;
+  let down = ((a - q * d) != 0i) & ((a < 0i) != (d < 0i));
+  return select(select(q - i32(down), 0i - a, b == -1i), 0i, b == 0i);
+}""",
+    "floormod_i32": """fn floormod_i32(a: i32, b: i32) -> i32 {
+  let d = select(b, 1i, (b == 0i) | (b == -1i));
+  let r = a - (a / d) * d;
+  return select(r, r + d, (r != 0i) & ((r < 0i) != (d < 0i)));
+}""",
+    "div_u32": "fn div_u32(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }",
+    "mod_u32": "fn mod_u32(a: u32, b: u32) -> u32 { return select(a % max(b, 1u), 0u, b == 0u); }",
+    "shl_i32": "fn shl_i32(a: i32, b: i32) -> i32 { return select(a << (u32(b) & 31u), 0i, u32(b) > 31u); }",
+    "shl_u32": "fn shl_u32(a: u32, b: u32) -> u32 { return select(a << (b & 31u), 0u, b > 31u); }",
+    "shr_i32": "fn shr_i32(a: i32, b: i32) -> i32 { return a >> min(u32(b), 31u); }",
+    "shr_u32": "fn shr_u32(a: u32, b: u32) -> u32 { return select(a >> (b & 31u), 0u, b > 31u); }",
+    "to_i32": """fn to_i32(x: f32) -> i32 {
+  let i = i32(clamp(x, -2147483648.0f, 2147483520.0f));
+  return select(select(i, 2147483647i, x >= 2147483648.0f), 0i, is_nan(x));
+}""",
+    "to_u32": """fn to_u32(x: f32) -> u32 {
+  let i = u32(clamp(x, 0.0f, 4294967040.0f));
+  return select(select(i, 4294967295u, x >= 4294967296.0f), 0u, is_nan(x));
+}""",
+    "threefry": """fn threefry(counter: u32, key0: u32, key1: u32) -> u32 {
+  // Threefry-2x32 with 20 rounds, of (counter, 0); the first word.
+  var key = array<u32, 3>(key0, key1, key0 ^ key1 ^ 0x1bd11bdau);
+  var turn = array<u32, 8>(13u, 15u, 26u, 6u, 17u, 29u, 16u, 24u);
+  var a = counter + key0;
+  var b = key1;
+  for (var i = 0u; i < 5u; i += 1u) {
+    for (var j = 0u; j < 4u; j += 1u) {
+      let r = turn[(i & 1u) * 4u + j];
+      a += b;
+      b = ((b << r) | (b >> (32u - r))) ^ a;
+    }
+    a += key[(i + 1u) % 3u];
+    b += key[(i + 2u) % 3u] + i + 1u;
+  }
+  return a;
+}""",
+}
+
+_CALLS = {name: f"{name}(" for name in FUNCTIONS}
+_VECTOR_CALL = re.compile(r"\b([a-z]+_[a-z]*\d*)_x([24])\(")
+
+
+def called(body: str) -> list[str]:
+    """The texts of the functions that `body` calls, and of those they call, in the order of the table.
+
+    `NAME_x4` is NAME on each lane of a vec4.
+    """
+    used: set[str] = set()
+    vectors = sorted(set(_VECTOR_CALL.findall(body)))
+    texts = [body, *[f"{name}(" for name, _ in vectors]]
+    while texts:
+        text = texts.pop()
+        for name, call in _CALLS.items():
+            if name not in used and call in text:
+                used.add(name)
+                texts.append(FUNCTIONS[name])
+    return [FUNCTIONS[f] for f in FUNCTIONS if f in used] + [_by_lane(name, int(n)) for name, n in vectors]
+
+
+_SIGNATURE = re.compile(r"fn \w+\(([^)]*)\) -> (\w+)")
+
+
+def _by_lane(name: str, lanes: int) -> str:
+    """A function on vectors that calls `name` for each lane."""
+    found = _SIGNATURE.match(FUNCTIONS[name])
+    assert found is not None
+    parameters = [p.split(": ") for p in found[1].split(", ")]
+    given = ", ".join(f"{p}: vec{lanes}<{t}>" for p, t in parameters)
+    calls = ", ".join(f"{name}({', '.join(f'{p}.{c}' for p, _ in parameters)})" for c in "xyzw"[:lanes])
+    result = f"vec{lanes}<{found[2]}>"
+    return f"fn {name}_x{lanes}({given}) -> {result} {{ return {result}({calls}); }}"

@@ -1,0 +1,173 @@
+"""TILE: operands of a reduce wait in workgroup memory, where all threads of a workgroup read them.
+
+    stage       an operand becomes LOAD(BUFFERIZE(operand over ranges of its own, *those ranges), position)
+    fill        ... and that BUFFERIZE the stores with which the threads, side by side, fill the tile
+
+An operand is the largest part of the reduce's value that loads from memory and that several threads, or several
+registers of one thread, would compute alike: in a product of matrices each factor, with whatever elementwise work is
+fused into it. A tile holds one element for every value of the pieces of ranges that it depends on. Those of the loop
+ranges vary fastest, in the order of their axis, so that a thread's neighbouring registers are neighbours in the tile;
+those of the reduce come last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anneal.codegen.affine import form, normalise, rebuild
+from anneal.uop import Op, UOp, const, dtypes, toposort
+
+__all__ = ["fill", "stage"]
+
+_I32 = dtypes.int32
+
+
+def _extent(r: UOp) -> int:
+    return int(r.src[0].arg)
+
+
+def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) -> UOp:
+    """Stage the operands of every reduce that runs over a range of `depth`.
+
+    `threads` and `depth` are the pieces of the loop ranges and of the reduce range that vary within a workgroup,
+    fastest first. `ahead` marks tiles to be fetched before they are needed.
+    """
+    order = toposort((sink,))
+    fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
+    inner = _mask(depth)
+    staged: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Op.REDUCE and u.src[0].ranges & inner:
+            for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
+                if part not in staged:
+                    staged[part] = _tile(part, threads, depth, fresh, ahead)
+                    fresh += len(threads) + len(depth)
+    if not staged:
+        return sink
+    new: dict[UOp, UOp] = dict(staged)
+    for u in toposort((sink,), until=lambda u: u in new):
+        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return new[sink]
+
+
+def _mask(ranges: Sequence[UOp]) -> int:
+    return sum(1 << r.arg[0] for r in ranges)
+
+
+def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
+    found: list[UOp] = []
+    reads: set[UOp] = set()
+    reduced: set[UOp] = set()
+    for u in toposort((value,)):
+        if u.op is Op.LOAD or any(x in reads for x in u.src):
+            reads.add(u)
+        if u.op is Op.REDUCE or any(x in reduced for x in u.src):
+            reduced.add(u)
+    stack, seen = [value], {value}
+    while stack:
+        u = stack.pop()
+        if not u.ranges & inner:
+            continue
+        if u in reads and u not in reduced and u.ranges & threads != threads:
+            found.append(u)
+            continue
+        if u.op is Op.LOAD:
+            continue
+        for s in reversed(u.src):
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+    return found
+
+
+def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, ahead: bool) -> UOp:
+    """The operand, read from its tile."""
+    wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
+    deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
+    own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
+    new: dict[UOp, UOp] = dict(own)
+    mask = _mask((*wide, *deep))
+    for u in toposort((part,), until=lambda u: u in new or not u.ranges & mask):
+        new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
+    # Written across its rows, a tile has rows a little longer, so that neighbours fall into different memory banks.
+    source = _walk(new[part], list(own.values()))
+    across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
+    strides: dict[UOp, int] = {}
+    size = 1
+    for r in wide:
+        strides[r] = size
+        size *= _extent(r)
+    if across:
+        size += 4
+    for r in deep:
+        strides[r] = size
+        size *= _extent(r)
+    position = const(_I32, 0)
+    for r in reversed((*wide, *deep)):
+        position = position + r * strides[r]
+    tile = UOp(
+        Op.BUFFERIZE,
+        part.dtype,
+        (new[part], *own.values()),
+        ("workgroup", tuple([strides[r] for r in own]), size, ahead),
+    )
+    return UOp(Op.LOAD, part.dtype, (tile, position))
+
+
+def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
+    """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
+    best: dict[UOp, int] = {}
+    for u in toposort((value,)):
+        if u.op is Op.LOAD:
+            terms = form(u.src[1])[0]
+            mine = {r: abs(terms[r]) for r in ranges if r in terms}
+            if len(mine) > len(best):
+                best = mine
+    return sorted(ranges, key=lambda r: (r not in best, best.get(r, 0)))
+
+
+def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp) -> UOp:
+    """A BUFFERIZE of stores: the threads fill the tile, each with neighbouring elements where `value` reads them so.
+
+    `lanes` is the range of vector lanes to use.
+    """
+    ranges = tile.src[1:]
+    _, strides, size, ahead = tile.arg
+    stride = dict(zip(ranges, strides, strict=True))
+    walk = _walk(value, ranges)
+    memory = UOp(Op.SHARED, tile.dtype, (), (number, (size,)))
+    width = _extent(lanes)
+    if not walk or _extent(walk[0]) % width or not _contiguous(value, walk[0]):
+        width = 1
+    total = math.prod(_extent(r) for r in ranges) // width
+    stores = []
+    for first in range(0, total, threads):
+        at = lid + first
+        gate: UOp | None = None
+        if first + threads > total:
+            gate = at < total
+            at = at.alu(Op.MIN, const(_I32, total - 1))
+        table: dict[UOp, UOp] = {}
+        position = const(_I32, 0)
+        step = 1
+        for i, r in enumerate(walk):
+            extent = _extent(r) // width if i == 0 else _extent(r)
+            digit = at // step
+            if step * extent < total:
+                digit = digit % extent
+            table[r] = digit * width + lanes if i == 0 and width > 1 else digit
+            position = position + table[r] * stride[r]
+            step *= extent
+        mask = _mask(ranges)
+        new: dict[UOp, UOp] = dict(table)
+        for u in toposort((value,), until=lambda u: u in new or not u.ranges & mask):  # noqa: B023
+            new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
+        src = (memory, normalise(position), new.get(value, value))
+        stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
+    ended = (lanes,) if width > 1 else ()
+    return UOp(Op.BUFFERIZE, tile.dtype, (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended), ("workgroup", ahead))
+
+
+def _contiguous(value: UOp, r: UOp) -> bool:
+    return any(u.op is Op.LOAD and form(u.src[1])[0].get(r) == 1 for u in toposort((value,)))
