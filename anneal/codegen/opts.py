@@ -159,7 +159,7 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
         if split.axis.range in merged:
             raise CompilerError(f"{opt} names a range that another took in", stage="apply_opts")
         if opt.kind == "ROW":
-            joined = row_reduces(sink, split.axis.range)
+            joined = row_reduces([u for u in toposort((sink,)) if u.op is Op.REDUCE], split.axis.range)
             if not joined or split.pieces or merged & joined:
                 raise CompilerError(f"{opt}: no reduce can run over this range", stage="apply_opts")
             sink = join_row(sink, split.axis.range, joined)

@@ -8,17 +8,18 @@ node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anneal.codegen.affine import rebuild
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import UOp, toposort
 
 __all__ = ["join_row", "row_reduces"]
 
 
-def row_reduces(sink: UOp, row: UOp) -> set[UOp]:
-    """The reduce ranges that may become the loop range `row`: as long, alone in their reduces, whose terms use no two."""
+def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
+    """The ranges of `reduces` that may become the loop range `row`: as long, alone in a reduce, whose terms use no two."""
     fit: set[UOp] = set()
     unfit: set[UOp] = set()
-    reduces = [u for u in toposort((sink,)) if u.op is Op.REDUCE]
     for u in reduces:
         good = len(u.src) == 2 and u.src[1].src[0] is row.src[0]
         (fit if good else unfit).update(u.src[1:])

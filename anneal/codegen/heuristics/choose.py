@@ -7,7 +7,8 @@ import math
 from anneal.codegen.heuristics.elementwise import flat, short_reduces
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
-from anneal.codegen.heuristics.rows import shared_reduce
+from anneal.codegen.heuristics.reduces import shared_reduce
+from anneal.codegen.heuristics.rows import row
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt, axes_of
 from anneal.uop import Op, UOp, toposort
@@ -28,7 +29,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         [u for u in order if u.op is Op.LOAD],
         len(order),
     )
-    for rule in (matmul, shared_reduce):
+    for rule in (matmul, row, shared_reduce):
         opts = rule(facts, target)
         if opts is not None:
             return opts

@@ -1,91 +1,77 @@
-"""Reduces that threads share."""
+"""Rows: softmax, norms and their gradients, whose reduces run over the values that are stored."""
 
 from __future__ import annotations
 
-import math
-
 from anneal.codegen.affine import form
-from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
+from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts
 from anneal.codegen.lower import Target
-from anneal.codegen.opts import Opt
+from anneal.codegen.opts import Axis, Opt
+from anneal.codegen.row import row_reduces
 from anneal.uop import UOp
 
-__all__ = ["shared_reduce"]
+__all__ = ["row"]
+
+_THREADS = 128  # of a workgroup, where rows are short enough to share one
+_WRITTEN = 64  # pieces of a row that one thread holds at most
+_NODES = 2048  # ... and nodes that they come to
 
 
-def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
-    """Long reduces for few outputs, or along contiguous memory: threads of a workgroup take turns at the elements."""
-    axes_by_range = {a.range: a for a in facts.axes}
-    tuples: dict[tuple[UOp, ...], int] = {}
-    closed = 0
-    for u in facts.reduces:
-        extents = [axes_by_range[r].extent for r in u.src[1:]]
-        if None in extents:
-            return None
-        tuples[u.src[1:]] = math.prod(e or 0 for e in extents)
-        closed |= sum(1 << r.arg[0] for r in u.src[1:])
-    if not tuples or any(u.ranges & closed for u in facts.reduces):
-        return None
-    if len({r for t in tuples for r in t}) != sum(map(len, tuples)):
-        return None  # reduces that have some of their ranges in common
-    main = max(tuples, key=lambda t: tuples[t])
-    extent = tuples[main]
-    if extent < 16:
-        return None
-    indices = [form(u.src[1])[0] for u in facts.loads]
-    loops = [a.range for a in facts.axes if a.is_loop]
-    # A load whose neighbours in memory are neighbouring outputs wants them on neighbouring threads; a load that only
-    # the reduce range moves is small beside it.
-    down_columns = bool(loops) and any(i.get(loops[-1]) == 1 and main[-1] in i for i in indices)
-    contiguous = not down_columns and any(i.get(main[-1]) == 1 for i in indices)
-    most = min(
-        1024 if facts.outputs < 8 else 256, target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces))
-    )
-    if contiguous:
-        plan = _along_rows(facts, extent, most)
-    else:
-        plan = _along_columns(facts, extent, most)
-    if plan is None:
-        return None
-    group, local, fastest = plan
-    opts: list[Opt] = []
-    for ranges, total in tuples.items():
-        if group > 1 and total >= group:
-            first_axis = facts.number(ranges[0])
-            if len(ranges) > 1:
-                opts.append(Opt("MERGE", first_axis, len(ranges) - 1))
-            opts.append(Opt("GROUP", first_axis, group))
-    if local > 1:
-        axis = max((i for i, a in enumerate(facts.axes) if a.is_loop))
-        opts.insert(0 if fastest else len(opts), Opt("LOCAL", axis, local))
+def row(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
+    for number in reversed(range(len(facts.axes))):
+        axis = facts.axes[number]
+        if not axis.is_loop or not facts.reduces or (axis.extent or 0) < 2:
+            continue
+        joined = row_reduces(facts.reduces, axis.range)
+        if joined and all(joined.issuperset(u.src[1:]) for u in facts.reduces):
+            return _plan(facts, target, number, joined)
+    return None
+
+
+def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[Opt, ...]:
+    axis = facts.axes[number]
+    extent = axis.extent or 1
+    over = {axis.range, *joined}
+    # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
+    loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
+             for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
+    across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
+    others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and (a.extent or 0) > 1]
+    rows = facts.outputs // extent
+    opts = [Opt("ROW", number, 1)]
+    beside = 1
+    if across and 1 not in across and others:
+        # Neighbours in memory are other rows: neighbouring threads take those.
+        beside = min(32, _power(others[-1][1].extent or 1))
+        opts.append(Opt("LOCAL", others[-1][0], beside))
+    threads = _threads(extent, rows, len(loads), min(target.max_threads, 1024) // beside)
+    if threads > 1:
+        opts.append(Opt("GROUP", number, threads))
+    left = -(-extent // threads)
+    opts.append(Opt("UNROLL", number, left if left <= _WRITTEN and left * facts.nodes <= _NODES else 4))
+    if beside == 1 and others:
+        opts += _several_rows(max(others, key=lambda o: o[1].extent or 1), threads, rows)
     return tuple(opts)
 
 
-def _along_rows(facts: Facts, extent: int, most: int) -> tuple[int, int, bool] | None:
-    if extent < 32:
-        return None
-    limit = most if facts.outputs < 1024 else 64 if facts.outputs < 16384 else 32
-    group = 1 << (min(limit, max(8, extent // 4)).bit_length() - 1)
-    inner = _inner_extent(facts)
-    local = 1
-    while group * local < 64 and local * 2 <= inner:
-        local *= 2
-    return group, local, False
+def _threads(extent: int, rows: int, loads: int, most: int) -> int:
+    """Threads of a row: few enough that each has work, so many that the parts fit their registers."""
+    words = 16 if loads < 3 else 8
+    threads = _power(extent // words)
+    threads = max(threads, min(32, 2 * _power((extent + 3) // 4 - 1) if extent > 4 else 1))
+    while threads * rows < ENOUGH_THREADS // 2 and threads * 8 <= extent and threads < 256:
+        threads *= 2
+    return max(1, min(threads, _power(most)))
 
 
-def _along_columns(facts: Facts, extent: int, most: int) -> tuple[int, int, bool] | None:
-    if facts.outputs >= ENOUGH_THREADS:
-        return None
-    inner = _inner_extent(facts)
-    local = 1
-    while local < 32 and local < inner:
-        local *= 2
-    group = 1
-    while group * 2 * local <= most and facts.outputs * group < ENOUGH_THREADS and extent >= group * 8:
-        group *= 2
-    return (group, local, True) if group > 1 else None
+def _several_rows(other: tuple[int, Axis], threads: int, rows: int) -> list[Opt]:
+    number, axis = other
+    together = 1
+    while threads * together < _THREADS and together < (axis.extent or 1) and rows // together > ENOUGH_GROUPS:
+        together *= 2
+    return [Opt("LOCAL", number, together)] if together > 1 else []
 
 
-def _inner_extent(facts: Facts) -> int:
-    loops = [a for a in facts.axes if a.is_loop]
-    return loops[-1].extent or 1 if loops else 1
+def _power(n: int) -> int:
+    """The largest power of two up to `n`, or 1."""
+    return 1 << max(0, n.bit_length() - 1)
