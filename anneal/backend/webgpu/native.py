@@ -2,14 +2,16 @@
 
 wgpu-py calls a C library through cffi. Calling that library directly records a dispatch four times as fast, waits
 without a detour, and makes shader modules without bounds checks (matrix products run up to twice as fast), for which
-there is no public method. If any name is missing or does not fit, the public API does the same work; so it does for
-shader modules with ANNEAL_TRUSTED=0.
+there is no public method. And cffi itself is slow to find types by name, which was most of what opening a device takes.
+If any name is missing or does not fit, the public API does the same work; so it does for shader modules with
+ANNEAL_TRUSTED=0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,10 +25,43 @@ from anneal.backend.webgpu.queue import Bytes, Dispatch, Queue
 
 __all__ = ["AVAILABLE", "NativeQueue", "enumerate_adapters", "open_queue", "shader_module", "timestamp_period"]
 
+
+def _look_types_up(ffi: Any) -> None:
+    """Teach cffi to find the type that a plain name means, as in "WGPULimits *", among its declarations.
+
+    It would parse the name as C, with a line for every type that the library's header declares: 15 ms for each name, and
+    opening a device and making its first pipeline take forty.
+    """
+    from cffi import model
+    from cffi.commontypes import resolve_common_type
+
+    parser = ffi._parser
+    by_parsing = parser.parse_type
+    plain = re.compile(r"(\w+) *(\*|\[\])?")
+
+    def parse_type(text: str) -> Any:
+        found = plain.fullmatch(text)
+        if found is None:
+            return by_parsing(text)
+        name, suffix = found.groups()
+        known = parser._declarations.get(f"typedef {name}")
+        if known is None and name not in model.PrimitiveType.ALL_PRIMITIVE_TYPES:
+            return by_parsing(text)
+        base, qualifiers = known or resolve_common_type(parser, name)
+        if suffix == "*":
+            return parser._get_type_pointer(base, qualifiers)
+        return model.ArrayType(base, None) if suffix else base
+
+    parser.parse_type = parse_type
+
+
 AVAILABLE = False
 with contextlib.suppress(Exception):  # any failure at all means: not available
     from wgpu.backends.wgpu_native import _api
     from wgpu.backends.wgpu_native._ffi import ffi, lib
+
+    with contextlib.suppress(Exception):  # without it, only slower
+        _look_types_up(ffi)
     from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
 
     _ERRORS = _api.error_handler
@@ -47,7 +82,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     def _note_status(status: Any, message: Any, where: Any, unused: Any) -> None:
         ffi.cast("int *", where)[0] = int(status)
 
-    _ON_MAP = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _note_status)
+    _ON_MAP = ffi.callback("WGPUBufferMapCallback", _note_status)
     AVAILABLE = True
 
 
