@@ -36,6 +36,8 @@ class Settings:
     adapter: str = ""
     require_webgpu: bool = False
     trusted: bool = True
+    cache: bool = True
+    cache_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,10 @@ TABLE: tuple[Setting, ...] = (
     Setting("adapter", "text", "use the WebGPU adapter whose name contains this, even a software one", str),
     Setting("require_webgpu", "0, 1", "accept a software adapter, and fail rather than fall back to the CPU", _switch),
     Setting("trusted", "0, 1", "1: shaders without the driver's bounds checks; 0: with them", _switch),
+    Setting(
+        "cache", "0, 1", "1: keep what was compiled on disk for the next process; 0: neither read nor write", _switch
+    ),
+    Setting("cache_dir", "a folder", "where it is kept; unset: the user's cache folder for anneal", str),
 )
 
 

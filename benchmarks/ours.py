@@ -208,6 +208,7 @@ def compile_once(config: Config) -> dict[str, Any]:
 
     Weights and batch are made before the clock starts; so are tinygrad's.
     """
+    from anneal import settings
     from anneal.codegen import generate
     from anneal.schedule import clear_cache
     from anneal.tensor.execution import plan_of, tracing
@@ -220,7 +221,8 @@ def compile_once(config: Config) -> dict[str, Any]:
     with tracing() as wanted:
         loss = update(model, optimiser, x, y)
     traced = time.perf_counter()
-    plan = plan_of(list(dict.fromkeys([loss, *wanted])))
+    with settings.override(cache=False):
+        plan = plan_of(list(dict.fromkeys([loss, *wanted])))
     scheduled = time.perf_counter()
     sources = [generate(k.sink).source for k in plan.kernels]
     done = time.perf_counter()

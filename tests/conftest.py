@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+
+# Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
+os.environ["ANNEAL_CACHE"] = "0"
+os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
 
 import pytest
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from anneal import settings
 from anneal.errors import DeviceError
+from anneal.schedule import Kernel
 from anneal.uop import DType, UOp, dtypes
 
 __all__ = ["DEVICE_NAMES", "Batch", "BufferPool", "Device", "Limits", "Program", "Storage", "get_device", "numpy_dtype"]
@@ -167,6 +168,10 @@ class Device(ABC):
     @abstractmethod
     def compile(self, sink: UOp) -> Program:
         """Compile the kernel graph `sink`. Compiling the same sink again returns the same program."""
+
+    def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
+        """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together."""
+        return [self.compile(k.sink) for k in kernels]
 
     @abstractmethod
     def prepare(self, calls: Sequence[Call]) -> Batch:

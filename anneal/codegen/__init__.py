@@ -12,6 +12,7 @@ from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, kernel_info
 from anneal.codegen.lower import Launch, Target
 from anneal.codegen.opts import Opt, apply_opts, axes_of
+from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
 from anneal.codegen.wgsl import grid
 
 __all__ = [
@@ -23,6 +24,10 @@ __all__ = [
     "apply_opts",
     "axes_of",
     "choose",
+    "decode_kernel",
+    "decode_opts",
+    "encode_kernel",
+    "encode_opts",
     "generate",
     "grid",
     "kernel_info",

@@ -2,11 +2,12 @@
 
 A plan is what a program means to a device: kernel calls over numbered values. It depends on structure alone. `plan_for`
 replaces the buffers of a graph by numbered parameters first; since nodes are interned, two graphs of one structure
-become the same object, and the second one finds its plan.
+become the same object, and the second one finds its plan; a second process finds it on disk (`saved.py`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
 from anneal.schedule.memory import assign_temporaries
 from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
+from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
 from anneal.schedule.split import split_reduces
 from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
@@ -36,12 +38,23 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """One distinct kernel: its graph, and what a listing says of it."""
+    """One distinct kernel: its graph, what a listing calls it, and the graph's key.
 
-    sink: UOp
-    name: str
+    A kernel from disk has a function in the graph's place, called when the graph is first asked for.
+    """
+
+    __slots__ = ("_graph", "key", "name")
+
+    def __init__(self, graph: UOp | Callable[[], UOp], name: str, key: bytes | None = None) -> None:
+        self._graph, self.name = graph, name
+        self.key = key if key is not None else self.sink.key
+
+    @property
+    def sink(self) -> UOp:
+        if not isinstance(self._graph, UOp):
+            self._graph = self._graph()
+        return self._graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +290,7 @@ def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
 
 
 def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether the plan was known already."""
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already."""
     a = arena()
     track, phase, a.track = a.track, a.phase, False
     try:
@@ -285,8 +298,12 @@ def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
         found = _plans.get((program, policy))
         if found is not None:
             return found, storages, True
-        plan = run_passes(program, policy).plan
-        assert plan is not None
+        plan = recall(program, policy)
+        if plan is None:
+            begun = time.perf_counter()
+            plan = run_passes(program, policy).plan
+            assert plan is not None
+            keep(program, policy, plan, time.perf_counter() - begun)
         if len(_plans) >= _MAX_PLANS:
             del _plans[next(iter(_plans))]
         _plans[program, policy] = plan

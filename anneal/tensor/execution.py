@@ -103,7 +103,10 @@ class Execution:
         for v, t in plan.memory:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
-        self.batch = device.prepare([(device.compile(c.kernel.sink), [buffers[v] for v in c.args]) for c in plan.calls])
+        programs = device.compile_all([c.kernel for c in plan.calls])
+        self.batch = device.prepare(
+            [(p, [buffers[v] for v in c.args]) for p, c in zip(programs, plan.calls, strict=True)]
+        )
 
     def run(self) -> None:
         self.batch.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 import wgpu
 
-from anneal import settings
+from anneal import schedule, settings
 from anneal.backend.device import Array, BufferPool, Call, Device, Limits, Program, numpy_dtype
-from anneal.backend.webgpu import native
+from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
@@ -79,6 +80,8 @@ class WebGpuDevice(Device):
         )
         self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
         self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)
+        # what generated code may depend on
+        self._identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
         self.queue = native.open_queue(self.gpu)
         self.pool = BufferPool(_POOL_BYTES, self._drop)
@@ -175,18 +178,34 @@ class WebGpuDevice(Device):
     def compile(self, sink: UOp) -> WebGpuProgram:
         """WGSL for a kernel graph; equal graphs give the same program. The pipeline is made by `prepare`."""
         found = self._programs.get(sink.key)
-        if found is not None:
-            return found
-        program = WebGpuProgram(name_of(sink), generate(sink, self.target))
+        return found or self._add(sink.key, name_of(sink), generate(sink, self.target))
+
+    def compile_all(self, kernels: Sequence[schedule.Kernel]) -> list[Program]:
+        """Programs for the kernels of a plan. Code that an earlier process generated is taken from disk."""
+        distinct = {k.key: k for k in kernels}
+        programs = {key: p for key in distinct if (p := self._programs.get(key)) is not None}
+        if len(programs) < len(distinct):
+            begun = time.perf_counter()
+            kept = saved.recall(distinct, self._identity)
+            for n, (key, k) in enumerate(distinct.items()):
+                if key not in programs:
+                    programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
+            if kept is None:
+                code = [programs[key].kernel for key in distinct]
+                label = f"WGSL of {len(code)} kernels for {self.info.name}"
+                saved.keep(distinct, self._identity, code, label, time.perf_counter() - begun)
+        return [programs[k.key] for k in kernels]
+
+    def _add(self, key: bytes, name: str, kernel: Kernel) -> WebGpuProgram:
+        program = WebGpuProgram(name, kernel)
         if settings.current().debug >= 4:
             print(f"// {program.name}\n{program.source}", file=sys.stderr)
-        kernel = program.kernel
         if len(kernel.params) > self.limits.max_buffers:
             raise CompilerError(
                 f"kernel {program.name} binds {len(kernel.params)} buffers; {self.info.name} allows {self.limits.max_buffers}",
                 stage="webgpu",
             )
-        self._programs[sink.key] = program
+        self._programs[key] = program
         if len(self._programs) > _PROGRAMS_KEPT:
             self._programs.popitem(last=False)
         return program

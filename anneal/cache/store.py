@@ -1,0 +1,236 @@
+"""Entries on disk: one file each, written whole or not at all, checked from the first bit to the last.
+
+    file = magic (8) | hash of the rest (16) | key (16) | code version (16) | label length (2) | label | zlib(JSON)
+
+Whatever is wrong with a file or a folder, an entry that cannot be read is a miss and one that cannot be written is
+not kept: no error, and no value but the one that was saved. A file carries data only, nothing in it is ever run as Python.
+An entry's time of modification is when it was last used; over the limit the longest unused go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import secrets
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anneal import settings
+from anneal.cache.version import code_version, unchanged
+
+__all__ = ["LIMIT", "Entry", "disk_key", "enabled", "entries", "folder", "load", "prune", "save"]
+
+LIMIT = 256 << 20  # bytes of all entries together
+_MAGIC = b"anneal\x00\x01"
+_HEAD = 8 + 16 + 16 + 16 + 2
+_TEMPORARY = ".writing-"
+_ABANDONED = 3600.0  # seconds after which a half-written file has no writer any more
+_written = LIMIT  # bytes since the limit was last looked at: the first save looks
+_told: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of the cache. `state` is current, old (another version of anneal made it) or damaged."""
+
+    kind: str
+    path: Path
+    bytes: int
+    used: float
+    label: str
+    state: str
+
+
+def enabled() -> bool:
+    """Whether anything is read or kept."""
+    return settings.current().cache and folder() is not None
+
+
+def folder() -> Path | None:
+    """Where entries are kept, or None if there is no such place."""
+    chosen = settings.current().cache_dir
+    return Path(chosen) if chosen else _user_folder()
+
+
+@functools.cache
+def _user_folder() -> Path | None:
+    try:
+        from platformdirs import user_cache_path
+
+        return user_cache_path("anneal", appauthor=False)
+    except (ImportError, OSError, RuntimeError) as e:  # no such package, no home
+        _say(f"no cache folder ({e})")
+        return None
+
+
+def disk_key(*parts: object) -> bytes | None:
+    """The key of what `parts` (bytes, and values whose repr is their content) and the compiler's own code decide."""
+    version = code_version()
+    if version is None:
+        _say("the cache is off: anneal's source files are missing, or newer than this process")
+        return None
+    h = hashlib.blake2b(version, digest_size=16)
+    for p in parts:
+        data = p if isinstance(p, bytes) else repr(p).encode()
+        h.update(b"%d:" % len(data))
+        h.update(data)
+    return h.digest()
+
+
+def load(kind: str, key: bytes | None) -> Any | None:
+    """What was saved under `key`, or None."""
+    where = folder() if settings.current().cache else None
+    if where is None or key is None:
+        return None
+    path = os.path.join(where, kind, key.hex())
+    try:
+        with open(path, "rb") as f:
+            text = f.read()
+    except OSError:
+        return None
+    label = _checked(text, key)
+    if label is None:
+        _say(f"{path} is damaged, and is made again")
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return json.loads(zlib.decompress(memoryview(text)[_HEAD + len(label) :]))
+
+
+def _checked(text: bytes, key: bytes) -> bytes | None:
+    """The label of a file whose every bit is as it was written for `key`; else None."""
+    if text[:8] != _MAGIC or _hash(text) != text[8:24] or text[24:40] != key:
+        return None
+    return text[_HEAD : _HEAD + int.from_bytes(text[_HEAD - 2 : _HEAD], "little")]
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.blake2b(memoryview(text)[24:], digest_size=16).digest()
+
+
+def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
+    """Keep `value` (what JSON can say) under `key`; `label` tells people what it is. False if it was not kept."""
+    global _written
+    where = folder() if settings.current().cache else None
+    version = code_version()
+    if where is None or key is None or version is None or not unchanged():
+        return False
+    note = label.encode()[:500]
+    text = json.dumps(value, separators=(",", ":")).encode()
+    rest = key + version + len(note).to_bytes(2, "little") + note + zlib.compress(text, 1)
+    text = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+    try:
+        (where / kind).mkdir(parents=True, exist_ok=True)
+        _write(where / kind, key.hex(), text)
+    except OSError as e:
+        _say(f"nothing is kept in {where}: {e.strerror or e}")
+        return False
+    _written += len(text)
+    if _written > LIMIT // 16:
+        prune(where, max_bytes=LIMIT)
+        _written = 0
+    return True
+
+
+def _write(where: Path, name: str, text: bytes) -> None:
+    # A name of its own for each writer, then one rename: a reader sees the old file or the new one, never a part.
+    temporary = where / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with open(temporary, "xb") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, where / name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _files(where: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result]]:
+    """(kind, file, its facts) of every file below `where`; what vanishes meanwhile is left out."""
+    with contextlib.suppress(OSError), os.scandir(where) as kinds:
+        for kind in sorted(kinds, key=lambda e: e.name):
+            with contextlib.suppress(OSError), os.scandir(kind.path) as found:
+                for e in found:
+                    with contextlib.suppress(OSError):
+                        if e.is_file(follow_symlinks=False):
+                            yield kind.name, e, e.stat(follow_symlinks=False)
+
+
+def _is_entry(name: str) -> bool:
+    return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
+
+
+def entries(where: Path) -> list[Entry]:
+    """Every entry below `where`, last used first, each read and checked."""
+    out = []
+    for kind, e, facts in _files(where):
+        if not _is_entry(e.name):
+            continue
+        try:
+            text = Path(e.path).read_bytes()
+        except OSError:
+            continue
+        label = _checked(text, bytes.fromhex(e.name))
+        state = "damaged" if label is None else "current" if text[40:56] == code_version() else "old"
+        out.append(
+            Entry(kind, Path(e.path), facts.st_size, facts.st_mtime, (label or b"").decode(errors="replace"), state)
+        )
+    return sorted(out, key=lambda e: (-e.used, e.path))
+
+
+def prune(where: Path, max_bytes: int | None = None, older_than: float | None = None) -> tuple[int, int, int]:
+    """Remove entries unused for `older_than` seconds, then the longest unused until `max_bytes` are left, and files
+    that a writer left behind. Returns how many entries and bytes went, and how many entries could not be removed;
+    other files are not touched.
+    """
+    now = time.time()
+    kept: list[tuple[float, int, str]] = []
+    gone = freed = stuck = 0
+
+    def remove(path: str, size: int) -> None:
+        nonlocal gone, freed, stuck
+        try:
+            os.unlink(path)
+            gone, freed = gone + 1, freed + size
+        except FileNotFoundError:
+            pass  # another process was faster
+        except OSError:
+            stuck += 1
+
+    for _, e, facts in _files(where):
+        age = now - facts.st_mtime
+        if e.name.startswith(_TEMPORARY):
+            if age > _ABANDONED:
+                with contextlib.suppress(OSError):
+                    os.unlink(e.path)
+        elif not _is_entry(e.name):
+            continue
+        elif older_than is not None and age >= older_than:
+            remove(e.path, facts.st_size)
+        else:
+            kept.append((facts.st_mtime, facts.st_size, e.path))
+    if max_bytes is not None:
+        total = sum(size for _, size, _ in kept)
+        for _, size, path in sorted(kept):
+            if total <= max_bytes:
+                break
+            remove(path, size)
+            total -= size
+    return gone, freed, stuck
+
+
+def _say(text: str) -> None:
+    """ANNEAL_DEBUG=1: once each."""
+    if settings.current().debug >= 1 and text not in _told:
+        _told.add(text)
+        print(f"anneal: {text}", file=sys.stderr)

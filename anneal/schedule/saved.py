@@ -1,0 +1,77 @@
+"""Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
+
+A plan depends on the program's structure, the policy and the compiler's code, and these are its key. The graph of a
+kernel is kept as text of its own and read only if somebody asks for it: a device that finds its code on disk too never does.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anneal import cache, settings
+from anneal.schedule.fusion import Policy
+from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
+
+if TYPE_CHECKING:
+    from anneal.schedule.plan import Plan
+
+__all__ = ["decode_plan", "encode_plan", "keep", "recall"]
+
+_WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
+
+
+def recall(program: UOp, policy: Policy) -> Plan | None:
+    """The plan of a parametrised program, if a process before this one kept it."""
+    if settings.current().debug >= 5 or not cache.enabled():  # 5: the passes are to be seen
+        return None
+    found = cache.load("plans", cache.disk_key(program.key, policy))
+    return None if found is None else decode_plan(found)
+
+
+def keep(program: UOp, policy: Policy, plan: Plan, seconds: float) -> None:
+    """Save a plan that took `seconds` to make."""
+    if seconds >= _WORTH and cache.enabled():
+        distinct = len(plan.kernels)
+        label = f"{len(plan.calls)} kernels, {distinct} distinct: {', '.join(k.name for k in plan.kernels[:3])}"
+        key = cache.disk_key(program.key, policy)
+        cache.save("plans", key, encode_plan(plan), label + (", ..." if distinct > 3 else ""))
+
+
+def encode_plan(plan: Plan) -> dict[str, Any]:
+    """`plan` as what JSON can say."""
+    number = {k: n for n, k in enumerate(plan.kernels)}
+    return {
+        "values": [[v.size, v.dtype.name, v.kind] for v in plan.values],
+        "inputs": plan.inputs,
+        "outputs": plan.outputs,
+        "calls": [[number[c.kernel], c.args, c.outputs, c.phase] for c in plan.calls],
+        "memory": plan.memory,
+        "temporaries": [[size, dtype.name] for size, dtype in plan.temporaries],
+        "kernels": [[k.name, k.key.hex(), json.dumps(encode_graph(k.sink))] for k in number],
+    }
+
+
+def decode_plan(data: dict[str, Any]) -> Plan:
+    """The plan that `encode_plan` wrote down."""
+    from anneal.schedule.plan import Call, Kernel, Plan, Value
+
+    kernels = [Kernel(partial(_graph, rows), name, bytes.fromhex(key)) for name, key, rows in data["kernels"]]
+    return Plan(
+        tuple([Value(size, by_name(dtype), kind) for size, dtype, kind in data["values"]]),
+        data["inputs"],
+        tuple(data["outputs"]),
+        tuple([Call(kernels[k], tuple(args), outputs, phase) for k, args, outputs, phase in data["calls"]]),
+        tuple([(value, place) for value, place in data["memory"]]),
+        tuple([(size, by_name(dtype)) for size, dtype in data["temporaries"]]),
+    )
+
+
+def _graph(rows: str) -> UOp:
+    a = arena()
+    track, a.track = a.track, False
+    try:
+        return decode_graph(json.loads(rows))
+    finally:
+        a.track = track
