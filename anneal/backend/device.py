@@ -112,6 +112,11 @@ class Program(ABC):
     name: str
     source: str
 
+    @property
+    def opts(self) -> str:
+        """How its ranges were split, for a listing; empty on a device that chooses nothing."""
+        return ""
+
 
 class Batch(ABC):
     """Kernel calls bound to their buffers, in order; `run` may be called any number of times."""

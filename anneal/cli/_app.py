@@ -117,15 +117,30 @@ def kernels(
     model: Model,
     step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
+    time: Annotated[
+        bool, typer.Option("--time", help="Run the kernels and show what each takes, the dearest first.")
+    ] = False,
     device: Annotated[
-        Device, typer.Option("--device", help="Whose fusion decisions to show; none is opened. auto is webgpu.")
-    ] = Device.auto,
+        Device | None,
+        typer.Option(
+            "--device",
+            help="Whose fusion decisions to show; auto is webgpu, and none is opened. With --time: where to run.",
+        ),
+    ] = None,
+    adapter: AdapterFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL."""
+    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their times."""
     from anneal.cli._kernels import kernels as run
+    from anneal.cli._kernels import time_kernels
+    from anneal.cli._train import choose_device
 
-    run(model, step=step, batch=batch, device=device.value, as_json=as_json)
+    changes = choose_device(device.value if device else None, adapter)
+    if not time:
+        run(model, step=step, batch=batch, device=str(changes.get("device", "auto")), as_json=as_json)
+        return
+    with settings.override(**changes):
+        time_kernels(model, step=step, batch=batch, device=settings.current().device, as_json=as_json)
 
 
 @app.command()

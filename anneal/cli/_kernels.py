@@ -1,20 +1,18 @@
-"""`anneal kernels`: the kernels a model becomes, each with what crosses its boundary, its cost and its WGSL."""
+"""`anneal kernels`: the kernels a model becomes, each with what crosses its boundary, its cost and its WGSL; or timed."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from anneal.cli._output import data, json_report
+from anneal.cli._output import data, json_report, message, table
 from anneal.cli._trace import trace
-from anneal.codegen import generate, kernel_info
+from anneal.codegen import fused_ops, generate, kernel_info
 from anneal.schedule import Plan, Policy, plan_for
 from anneal.schedule import graph as sink_of
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop import UOp
 
-__all__ = ["fused_ops", "kernels", "report"]
-
-_FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))
+__all__ = ["kernels", "report", "time_kernels"]
 
 
 def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
@@ -34,6 +32,44 @@ def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: 
     )
 
 
+def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
+    """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first."""
+    from anneal.backend import get_device
+    from anneal.tensor.execution import policy_for
+    from anneal.tensor.profile import profile
+
+    opened = get_device(device)
+    traced = trace(model, batch, opened.name)
+    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), policy_for(opened))
+    times = profile(plan, opened, inputs)
+    adapter = opened.describe().get("adapter")
+    if not as_json:
+        message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")
+        table(*times.table(), words=5)
+        data(times.total())
+        return
+    found = report(plan, lambda sink: opened.compile(sink).source)
+    for record, launch in zip(found, times.launches, strict=True):
+        record |= {
+            "seconds": launch.seconds,
+            "share": launch.seconds / (times.seconds or 1.0),
+            "gflops": launch.gflops,
+            "gbs": launch.gbs,
+            "opts": launch.opts,
+        }
+    json_report(
+        {
+            "model": model,
+            "step": step,
+            "device": opened.name,
+            "adapter": adapter,
+            "seconds": times.seconds,
+            "batch_seconds": times.batch_seconds,
+            "kernels": found,
+        }
+    )
+
+
 def _policy(device: str) -> Policy:
     """The fusion policy of the cpu device, or of an adapter whose storage buffers are no limit."""
     from anneal.backend import get_device
@@ -42,15 +78,19 @@ def _policy(device: str) -> Policy:
     return policy_for(get_device("cpu")) if device == "cpu" else gpu_policy()
 
 
-def report(plan: Plan) -> list[dict[str, Any]]:
-    """One record per launch of the plan, in order; equal kernels share their text."""
+def report(plan: Plan, source: Callable[[UOp], str] | None = None) -> list[dict[str, Any]]:
+    """One record per launch of the plan, in order; equal kernels share their text.
+
+    `source` gives a kernel's text; WGSL for a target with the usual limits if left out.
+    """
+    source = source or (lambda sink: generate(sink).source)
     writer: dict[int, int] = {}
     texts: dict[UOp, str] = {}
     records = []
     for number, call in enumerate(plan.calls):
         sink = call.kernel.sink
         if sink not in texts:
-            texts[sink] = generate(sink).source
+            texts[sink] = source(sink)
         info = kernel_info(sink)
         reads = [_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])]
         for v in call.args[: call.outputs]:
@@ -79,34 +119,6 @@ def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> dict[str, Any]:
         "kind": value.kind,
         "kernel": writer.get(number),
     }
-
-
-def fused_ops(sink: UOp) -> list[str]:
-    """What was fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
-    counts: Counter[str] = Counter()
-    reads: dict[UOp, bool] = {}  # whether a value depends on memory
-    for u in toposort((sink,)):
-        reads[u] = u.op is Op.LOAD or any(reads[x] for x in u.src)
-        if u.op is Op.REDUCE:
-            product = u.arg is Op.ADD and u.src[0].op is Op.MUL and all(_is_load(x) for x in u.src[0].src)
-            counts["matmul" if product else "sum" if u.arg is Op.ADD else u.arg.name.lower()] += 1
-        elif u.op is Op.LOAD and reads[u.src[1]]:
-            counts["gather"] += 1
-        elif u.op is Op.ARGSORT:
-            counts["argsort"] += 1
-        elif _is_arithmetic(u):
-            counts[u.op.name.lower()] += 1
-    return [name if n == 1 else f"{name} x{n}" for name, n in counts.items()] or ["copy"]
-
-
-def _is_arithmetic(u: UOp) -> bool:
-    return u.op in ALU and u.op not in _FREE and (u.dtype.is_float or (bool(u.src) and u.src[0].dtype.is_float))
-
-
-def _is_load(u: UOp) -> bool:
-    while u.op is Op.CAST:
-        u = u.src[0]
-    return u.op is Op.LOAD
 
 
 def _print(number: int, total: int, kernel: dict[str, Any]) -> None:

@@ -9,9 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
-__all__ = ["console", "data", "fits", "json_line", "json_report", "message"]
+__all__ = ["console", "data", "fits", "json_line", "json_report", "message", "table"]
 
 
 def data(text: str = "") -> None:
@@ -47,6 +49,25 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> None:
+    """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures."""
+    if not sys.stdout.isatty() or (screen := console()).is_dumb_terminal:
+        from anneal.tensor.profile import aligned
+
+        for line in aligned(heads, rows, words):
+            data(line)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    for i, head in enumerate(heads):
+        grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=i < words)
+    for row in rows:
+        grid.add_row(*[Text(c) for c in row])
+    screen.print(grid)
 
 
 def fits(text: str) -> bool:

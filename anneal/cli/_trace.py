@@ -40,11 +40,14 @@ class Trace:
         return len(self.nodes) - self.forward
 
 
-def trace(model: str, batch: int | None = None) -> Trace:
-    """Build example `model` and one training step of it; its weights are made, the step is not run."""
+def trace(model: str, batch: int | None = None, device: str = "cpu") -> Trace:
+    """Build example `model` and one training step of it; its weights are made, the step is not run.
+
+    On the cpu unless a device is named: a graph needs memory for the weights, and no GPU.
+    """
     from anneal.tensor.execution import tracing
 
-    with settings.override(device="cpu"):  # needs memory for the weights, and no GPU
+    with settings.override(device=device):
         example = load_example(model)
         training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
         given = training.next_batch()

@@ -9,7 +9,7 @@
 
 from anneal.codegen.generate import Kernel, generate, prepare
 from anneal.codegen.heuristics import choose
-from anneal.codegen.info import KernelInfo, kernel_info
+from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
 from anneal.codegen.lower import Launch, Target
 from anneal.codegen.opts import Opt, apply_opts, axes_of
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
@@ -28,8 +28,10 @@ __all__ = [
     "decode_opts",
     "encode_kernel",
     "encode_opts",
+    "fused_ops",
     "generate",
     "grid",
     "kernel_info",
+    "opts_text",
     "prepare",
 ]

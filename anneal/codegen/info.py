@@ -1,14 +1,18 @@
-"""What a kernel costs, from its graph: floating-point operations and bytes of memory traffic."""
+"""What a kernel does and costs, from its graph: what is fused in it, float operations, bytes of memory traffic."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from anneal.codegen.opts import Opt
 from anneal.uop import ALU, Op, UOp, toposort
 
-__all__ = ["KernelInfo", "kernel_info"]
+__all__ = ["KernelInfo", "fused_ops", "kernel_info", "opts_text"]
 
 _FREE = frozenset((Op.CAST, Op.BITCAST, Op.WHERE, Op.LT, Op.EQ, Op.NE, Op.NOT, Op.AND, Op.OR, Op.XOR))
+_SILENT = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))  # not worth a word in a listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +69,40 @@ def _extent(r: UOp) -> int:
     if e.op is Op.CONST:
         return int(e.arg)
     return int(e.vmax) if e.vmax is not None and e.vmax < 2**31 - 1 else 1
+
+
+def fused_ops(sink: UOp) -> list[str]:
+    """What was fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
+    counts: Counter[str] = Counter()
+    reads: dict[UOp, bool] = {}  # whether a value depends on memory
+    for u in toposort((sink,)):
+        reads[u] = u.op is Op.LOAD or any(reads[x] for x in u.src)
+        if u.op is Op.REDUCE:
+            product = u.arg is Op.ADD and u.src[0].op is Op.MUL and all(_is_load(x) for x in u.src[0].src)
+            counts["matmul" if product else "sum" if u.arg is Op.ADD else u.arg.name.lower()] += 1
+        elif u.op is Op.LOAD and reads[u.src[1]]:
+            counts["gather"] += 1
+        elif u.op is Op.ARGSORT:
+            counts["argsort"] += 1
+        elif _is_arithmetic(u):
+            counts[u.op.name.lower()] += 1
+    return [name if n == 1 else f"{name} x{n}" for name, n in counts.items()] or ["copy"]
+
+
+def _is_arithmetic(u: UOp) -> bool:
+    return u.op in ALU and u.op not in _SILENT and (u.dtype.is_float or (bool(u.src) and u.src[0].dtype.is_float))
+
+
+def _is_load(u: UOp) -> bool:
+    while u.op is Op.CAST:
+        u = u.src[0]
+    return u.op is Op.LOAD
+
+
+def opts_text(opts: Iterable[Opt]) -> str:
+    """Opts on one line.
+
+    >>> opts_text([Opt("LOCAL", 0, 16), Opt("UPCAST", 0, 4)])
+    'LOCAL(0,16) UPCAST(0,4)'
+    """
+    return " ".join(f"{o.kind}({o.axis},{o.amount})" for o in opts)

@@ -75,7 +75,7 @@ class Call(NamedTuple):
     phase: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Plan:
     """Kernel calls over values. Values 0..inputs-1 are inputs; `outputs` lists the value of each sink source."""
 

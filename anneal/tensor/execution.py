@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal import settings
 from anneal.backend import Device, Storage, get_device
+from anneal.errors import DeviceError
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.uop import Op, UOp, arena
 
@@ -143,17 +144,32 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         for u, storage in zip(lazy, execute(plan, device, inputs), strict=True):
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
-            _tell(level, plan, device, hit, planned - begun, time.perf_counter() - planned)
+            _tell(level, plan, device, inputs, hit, planned - begun, time.perf_counter() - planned)
     return [done.get(u, u) for u in uops]
 
 
-def _tell(level: int, plan: Plan, device: Device, hit: bool, planning: float, running: float) -> None:
-    """ANNEAL_DEBUG=2: the times of a realize; 3: its kernels as well."""
+_profiled: weakref.WeakSet[Plan] = weakref.WeakSet()
+
+
+def _tell(
+    level: int, plan: Plan, device: Device, inputs: list[Storage], hit: bool, planning: float, running: float
+) -> None:
+    """ANNEAL_DEBUG=2: the times of a realize and, once for each plan, of its kernels; 3: what they read and write."""
     known = "known" if hit else f"{planning * 1e3:.1f} ms"
     print(
         f"anneal: realize on {device.name}: {len(plan.calls)} kernels, plan {known}, launch {running * 1e3:.1f} ms",
         file=sys.stderr,
     )
+    if plan not in _profiled:
+        from anneal.tensor.profile import profile
+
+        _profiled.add(plan)
+        try:
+            lines = profile(plan, device, inputs, heat=0.02, rounds=3).text()
+        except DeviceError as e:
+            lines = [str(e)]
+        for line in lines:
+            print(f"anneal:   {line}", file=sys.stderr)
     if level >= 3:
         for c in plan.calls:
             print(

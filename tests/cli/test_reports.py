@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import anneal
+from anneal.errors import DeviceError
 from anneal.uop.ops import ALL
 from tests.cli.helpers import run, run_process
 
@@ -65,6 +66,50 @@ def test_kernels_of_the_cpu_device(capsys: pytest.CaptureFixture[str]) -> None:
     report = json.loads(run(capsys, "kernels", "mlp", "--step", "--device", "cpu", "--json").out)
     trained = run(capsys, "train", "mlp", "--steps", "3", "--device", "cpu", "--json").events[-1]
     assert len(report["kernels"]) == trained["kernels"]
+
+
+def test_kernels_timed(capsys: pytest.CaptureFixture[str], device: str) -> None:
+    outcome = run(capsys, "kernels", "mlp", "--time", "--device", device, "--json")
+    assert outcome.code == 0
+    report = json.loads(outcome.out)
+    assert report["device"] == device
+    assert report["seconds"] > 0
+    assert report["batch_seconds"] > 0
+    assert sum(k["share"] for k in report["kernels"]) == pytest.approx(1)
+    for k in report["kernels"]:
+        assert set(k) >= {"name", "seconds", "gflops", "gbs", "share", "opts", "reads", "writes", "flops", "bytes"}
+    assert any(k["opts"] for k in report["kernels"]) == (device == "webgpu")
+    assert max(k["gflops"] for k in report["kernels"]) > 0
+
+
+def test_kernels_timed_in_text(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "kernels", "mlp", "--step", "--time", "--device", "cpu").out.splitlines()
+    assert lines[0].split() == ["share", "us", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
+    shares = [float(line.split()[0].rstrip("%")) for line in lines[1:-1]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares))
+    assert "distinct:" in lines[-1]
+    assert sum(int(line.split()[2]) for line in lines[1:-1]) == int(lines[-1].split()[0])
+
+
+def test_kernels_timed_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    out = run(capsys, "kernels", "mlp", "--time", "--device", "cpu").out
+    assert "GFLOP/s" in out
+    assert "\x1b[" in out, "no bold heads"
+
+
+def test_kernels_that_cannot_be_timed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(self: object) -> None:
+        raise DeviceError("this adapter has no timestamp queries: kernels cannot be timed one by one")
+
+    monkeypatch.setattr("anneal.backend.cpu.executor.CpuBatch.profile", none)
+    outcome = run(capsys, "kernels", "mlp", "--time", "--device", "cpu")
+    assert outcome.code == 3
+    assert outcome.out == ""
+    assert "no timestamp queries" in outcome.err
 
 
 def test_kernels_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:

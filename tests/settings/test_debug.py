@@ -21,3 +21,14 @@ def test_each_step_adds_to_the_ones_below(capsys: pytest.CaptureFixture[str], le
     assert captured.out == ""
     for step, text in SAYS.items():
         assert (text in captured.err) == (level >= step), (level, text)
+
+
+def test_timing_shows_the_kernels_of_a_plan_once(capsys: pytest.CaptureFixture[str]) -> None:
+    clear_cache()
+    with settings.override(debug=2):
+        for _ in range(2):
+            (Tensor([[1.0, 2.0]]).exp().sum(1) * 3.0).realize()
+    said = capsys.readouterr().err
+    assert said.count("anneal: realize on cpu") == 2
+    assert said.count("GFLOP/s  GB/s  kernel") == 1
+    assert said.count("1 kernels, 1 distinct: ") == 1

@@ -20,7 +20,7 @@ from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
-from anneal.codegen import Kernel, Target, generate
+from anneal.codegen import Kernel, Target, generate, opts_text
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp
@@ -54,6 +54,10 @@ class WebGpuProgram(Program):
         self.pipeline: Any = None
         self.layout: Any = None
         self.lock = threading.Lock()
+
+    @property
+    def opts(self) -> str:
+        return opts_text(self.kernel.opts)
 
 
 class WebGpuDevice(Device):

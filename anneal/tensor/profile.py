@@ -1,0 +1,140 @@
+"""What each kernel of a plan takes on its device: `anneal kernels --time` and ANNEAL_DEBUG=2 show it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anneal.backend import Device, Storage
+from anneal.codegen import fused_ops, kernel_info
+from anneal.schedule import Plan
+from anneal.tensor.execution import Execution
+
+__all__ = ["Launch", "Profile", "aligned", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a plan: estimated work (see `kernel_info`), measured seconds, and the opts that shaped it."""
+
+    name: str
+    phase: str
+    fused: str
+    opts: str
+    seconds: float
+    flops: int
+    nbytes: int
+    calls: int = 1  # how many launches of this kernel the figures are the sum of
+
+    @property
+    def gflops(self) -> float:
+        """Float operations a nanosecond."""
+        return self.flops / max(self.seconds, 1e-12) / 1e9
+
+    @property
+    def gbs(self) -> float:
+        """Bytes a nanosecond that had to cross the kernel's boundary."""
+        return self.nbytes / max(self.seconds, 1e-12) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A plan's launches in order, and the seconds of all of them in one batch: what is between kernels is in those."""
+
+    launches: tuple[Launch, ...]
+    batch_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The launches' own seconds, added up."""
+        return sum(x.seconds for x in self.launches)
+
+    def rows(self) -> list[Launch]:
+        """Launches of one kernel added up, the dearest first."""
+        same: dict[tuple[str, str], Launch] = {}
+        for x in self.launches:
+            y = same.get((x.name, x.phase))
+            if y is not None:
+                x = replace(x, seconds=x.seconds + y.seconds, flops=x.flops + y.flops, nbytes=x.nbytes + y.nbytes, calls=1 + y.calls)  # fmt: skip
+            same[x.name, x.phase] = x
+        return sorted(same.values(), key=lambda x: -x.seconds)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The heads of the columns, and the rows as text."""
+        heads = ["share", "us", "calls", "GFLOP/s", "GB/s", "kernel", "phase", "fused", "opts"]
+        whole = self.seconds or 1.0
+        return heads, [
+            [
+                f"{100 * x.seconds / whole:.1f}%", f"{x.seconds * 1e6:.1f}", str(x.calls), f"{x.gflops:.1f}",
+                f"{x.gbs:.1f}", x.name, x.phase, x.fused, x.opts,
+            ]
+            for x in self.rows()
+        ]  # fmt: skip
+
+    def total(self) -> str:
+        """One line about all of it."""
+        flops, nbytes = sum(x.flops for x in self.launches), sum(x.nbytes for x in self.launches)
+        seconds = self.batch_seconds or 1e-12
+        return (
+            f"{len(self.launches)} kernels, {len({x.name for x in self.launches})} distinct: "
+            f"{self.seconds * 1e3:.3f} ms one by one, {self.batch_seconds * 1e3:.3f} ms together; "
+            f"{flops / seconds / 1e9:.1f} GFLOP/s, {nbytes / seconds / 1e9:.1f} GB/s"
+        )
+
+    def text(self) -> list[str]:
+        """The table as aligned lines, and the total."""
+        return [*aligned(*self.table(), words=5), self.total()]
+
+
+def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """Lines of columns: figures to the right, from column number `words` on text to the left.
+
+    >>> aligned(["us", "kernel"], [["10.5", "a"], ["3.0", "bc"]], words=1)
+    ['  us  kernel', '10.5  a', ' 3.0  bc']
+    """
+    lines = [heads, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+    return [
+        "  ".join([c.ljust(w) if i >= words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))]).rstrip()
+        for line in lines
+    ]
+
+
+def profile(plan: Plan, device: Device, inputs: Sequence[Storage], heat: float = 0.1, rounds: int = 5) -> Profile:
+    """Run a plan into memory of its own, for `heat` seconds so that clocks rise, then `rounds` times kernel by kernel.
+
+    Raises DeviceError if the device cannot time single kernels.
+    """
+    outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+    run = Execution(plan, device, inputs, outputs)
+    try:
+        spent = run.batch.seconds()  # compiles what is compiled at the first launch
+        while spent < heat:
+            spent += max(run.batch.seconds(), 1e-4)
+        together = min(run.batch.seconds() for _ in range(2))
+        if together > 1.0:
+            rounds = 1
+        taken = [[s for _, s in run.batch.profile()] for _ in range(rounds)]
+    finally:
+        run.close()
+    launches = []
+    for call, *seconds in zip(plan.calls, *taken, strict=True):
+        kernel = call.kernel
+        info = kernel_info(kernel.sink)
+        launches.append(
+            Launch(
+                name=kernel.name,
+                phase=call.phase,
+                fused=_brief(fused_ops(kernel.sink)),
+                opts=device.compile(kernel.sink).opts,
+                seconds=statistics.median(seconds),
+                flops=info.flops,
+                nbytes=info.bytes_read + info.bytes_written,
+            )
+        )
+    return Profile(tuple(launches), together)
+
+
+def _brief(fused: Sequence[str], most: int = 4) -> str:
+    return " + ".join(fused[:most]) + (" + ..." if len(fused) > most else "")
