@@ -11,7 +11,7 @@ from anneal.codegen.linear import Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
 from anneal.codegen.opts import Opt, apply_opts
 from anneal.codegen.wgsl import grid, render
-from anneal.uop import UOp
+from anneal.uop import UOp, arena
 
 __all__ = ["Kernel", "generate", "prepare"]
 
@@ -38,9 +38,14 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     Raises DTypeError for a dtype the target lacks.
     """
     target = target or Target()
-    ready = prepare(sink, target)
-    chosen = tuple(opts) if opts is not None else choose(ready, target)
-    lowered, launch = to_hardware(apply_opts(ready, chosen))
-    program = linearise(lowered, launch)
+    a = arena()
+    track, a.track = a.track, False  # whose line a node comes from is told by the tensor graph
+    try:
+        ready = prepare(sink, target)
+        chosen = tuple(opts) if opts is not None else choose(ready, target)
+        lowered, launch = to_hardware(apply_opts(ready, chosen))
+        program = linearise(lowered, launch)
+    finally:
+        a.track = track
     size = grid(launch.workgroups, target.max_workgroups)
     return Kernel(render(program, target), program.params, launch, size, chosen)

@@ -16,60 +16,83 @@ from anneal.uop import Op, UOp, const, dtypes, toposort
 __all__ = ["memory_of", "to_vectors"]
 
 
+class _Indices:
+    """Affine forms of indices, and indices counted in vectors; what differs in a constant alone is worked out once."""
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        self.forms: dict[UOp, tuple[dict[UOp, int], int]] = {}
+        self.bases: dict[tuple[UOp, int], UOp] = {}
+
+    def split(self, index: UOp) -> tuple[UOp, int]:
+        """The part without its constant, and the constant."""
+        if index.op is Op.ADD and index.src[1].op is Op.CONST:
+            return index.src[0], int(index.src[1].arg)
+        return index, 0
+
+    def form(self, index: UOp) -> tuple[dict[UOp, int], int]:
+        base, constant = self.split(index)
+        found = self.forms.get(base)
+        if found is None:
+            found = self.forms[base] = form(base)
+        return found[0], found[1] + constant
+
+    def is_aligned(self, index: UOp, v: UOp) -> bool:
+        """Whether the terms other than the lane are whole vectors."""
+        n, bit = int(v.src[0].arg), v.arg[0]
+        return not any(t is not v and (k % n or t.ranges >> bit & 1) for t, k in self.form(index)[0].items())
+
+    def vectors(self, index: UOp, v: UOp) -> UOp:
+        """LANES for the vector that an aligned index falls into."""
+        n = int(v.src[0].arg)
+        base, _ = self.split(index)
+        terms, constant = self.form(index)
+        whole = self.bases.get((base, n))
+        if whole is None:
+            rest = {t: k // n for t, k in terms.items() if t is not v}
+            whole = self.bases[base, n] = normalise(unform(rest, 0), self.serial)
+        return UOp(Op.LANES, index.dtype, (whole + constant // n, v))
+
+
 def to_vectors(sink: UOp, serial: int) -> UOp:
     """The kernel with aligned accesses by whole vectors. `serial` masks the ids of ranges that become loops."""
     order = toposort((sink,))
     ranges = [u for u in order if u.op is Op.RANGE]
     vectors = [r for r in ranges if r.arg[1] == "vector"]
+    indices = _Indices(serial)
+    accesses = [
+        u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (16, 32)
+    ]
     wide: dict[UOp, UOp] = {}  # memory -> the range its vectors span
-    direct: dict[UOp, UOp] = {}  # access -> LANES
-    for u in order:
-        if u.op is not Op.LOAD and u.op is not Op.STORE:
-            continue
+    direct: set[UOp] = set()
+    for u in accesses:
         for v in vectors:
-            bit = 1 << v.arg[0]
-            if not u.src[1].ranges & bit:
-                continue
-            memory = memory_of(u.src[0])
-            index = _whole(u, v, serial)
-            if index is not None and wide.setdefault(memory, v) is v:
-                direct[u] = index
-    four = next((v for v in vectors if int(v.src[0].arg) == 4), None)
-    for memory in _quads(order):
-        if four is None:
-            fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
-            four = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))
-        wide.setdefault(memory, four)
+            if u.src[1].ranges >> v.arg[0] & 1 and _is_whole(u, v, indices):
+                if wide.setdefault(memory_of(u.src[0]), v) is v:
+                    direct.add(u)
+    fours = [memory for memory in _quads(accesses, indices) if memory not in wide]
+    if fours:
+        fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
+        own = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))
+        wide |= dict.fromkeys(fours, next((v for v in vectors if int(v.src[0].arg) == 4), own))
     if not wide:
         return sink
+    lanes: dict[UOp, UOp] = {}
+    for u in accesses:
+        over = wide.get(memory_of(u.src[0]))
+        if over is not None and (u in direct or (u.op is Op.LOAD and _is_lane(u, over, indices))):
+            lanes[u] = over
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([new[s] for s in u.src])
-        if u in direct:
-            new[u] = UOp(u.op, u.dtype, (src[0], direct[u], *src[2:]), u.arg, u.tag)
+        over = lanes.get(u)
+        if over is None:
+            new[u] = u if src == u.src else u.replace(src=src)
             continue
-        if u.op is Op.LOAD:
-            over = wide.get(memory_of(u.src[0]))
-            lane = None if over is None else _lane(UOp(Op.LOAD, u.dtype, src, u.arg, u.tag), over, serial)
-            if lane is not None:
-                new[u] = lane
-                continue
-        new[u] = u if src == u.src else u.replace(src=src)
+        whole = UOp(u.op, u.dtype, (src[0], indices.vectors(u.src[1], over), *src[2:]), u.arg, u.tag)
+        lane = indices.form(u.src[1])[1] % int(over.src[0].arg)
+        new[u] = whole if u in direct else UOp(Op.LANE, u.dtype, (whole, over), lane)
     return new[sink]
-
-
-def _quads(order: Sequence[UOp]) -> list[UOp]:
-    """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
-    groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
-    for u in order:
-        if u.op is Op.LOAD and u.dtype.bits in (16, 32):
-            memory = memory_of(u.src[0])
-            mine = groups.setdefault(memory, {})
-            terms, constant = form(u.src[1])
-            aligned = not any(k % 4 for k in terms.values())
-            key = (frozenset(terms.items()), constant // 4, u.src[2:]) if aligned else (u,)
-            mine.setdefault(key, set()).add(constant % 4)
-    return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
 
 
 def memory_of(u: UOp) -> UOp:
@@ -77,34 +100,27 @@ def memory_of(u: UOp) -> UOp:
     return u.src[0].src[0].src[0] if u.op is Op.BUFFERIZE else u
 
 
-def _whole(u: UOp, v: UOp, serial: int) -> UOp | None:
-    """LANES for an access that runs through whole aligned vectors along `v`, else None."""
-    if u.dtype.bits not in (16, 32) or len(u.src) > (2 if u.op is Op.LOAD else 3) and u.src[-1].ranges >> v.arg[0] & 1:
-        return None
-    n = int(v.src[0].arg)
-    terms, constant = form(u.src[1])
-    if terms.pop(v, 0) != 1 or constant % n:
-        return None
-    if any(k % n or t.ranges >> v.arg[0] & 1 for t, k in terms.items()):
-        return None
-    return _lanes(terms, constant, v, serial)
+def _quads(accesses: Sequence[UOp], indices: _Indices) -> list[UOp]:
+    """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
+    groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
+    for u in accesses:
+        if u.op is Op.LOAD:
+            terms, constant = indices.form(u.src[1])
+            aligned = not any(k % 4 for k in terms.values())
+            key = (indices.split(u.src[1])[0], constant // 4, u.src[2:]) if aligned else (u,)
+            groups.setdefault(memory_of(u.src[0]), {}).setdefault(key, set()).add(constant % 4)
+    return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
 
 
-def _lanes(terms: dict[UOp, int], constant: int, v: UOp, serial: int) -> UOp:
-    n = int(v.src[0].arg)
-    index = normalise(unform({t: k // n for t, k in terms.items()}, constant // n), serial)
-    return UOp(Op.LANES, index.dtype, (index, v))
+def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
+    """Does an access run through whole aligned vectors along `v`?"""
+    gates = u.src[2 if u.op is Op.LOAD else 3 :]
+    if any(g.ranges >> v.arg[0] & 1 for g in gates):
+        return False
+    terms, constant = indices.form(u.src[1])
+    return terms.get(v) == 1 and not constant % int(v.src[0].arg) and indices.is_aligned(u.src[1], v)
 
 
-def _lane(u: UOp, v: UOp, serial: int) -> UOp | None:
-    """A scalar load as a lane of a vector load, if which lane is known."""
-    if u.ranges >> v.arg[0] & 1:
-        return None
-    n = int(v.src[0].arg)
-    terms, constant = form(u.src[1])
-    if any(k % n for k in terms.values()):
-        return None
-    whole = UOp(
-        Op.LOAD, u.dtype, (u.src[0], _lanes(terms, constant - constant % n, v, serial), *u.src[2:]), u.arg, u.tag
-    )
-    return UOp(Op.LANE, u.dtype, (whole, v), constant % n)
+def _is_lane(u: UOp, v: UOp, indices: _Indices) -> bool:
+    """Is it known which lane of a vector a scalar load reads?"""
+    return not u.ranges >> v.arg[0] & 1 and indices.is_aligned(u.src[1], v)

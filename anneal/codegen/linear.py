@@ -229,11 +229,12 @@ class _Lineariser:
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
         with self.looping(members[0].src[1:]):
             turns = [_turns(u) for u in members]
-            self.emit([x for turn in turns for parts in turn for x in parts])
             for at in range(max(map(len, turns))):
-                for u, acc, turn in zip(members, accs, turns, strict=True):
-                    if at < len(turn):
-                        self.add(self.stack[-1], "update", u, acc, *[self.operand(x) for x in turn[at]])
+                # Turn by turn: what one needs is loaded just before it.
+                now = [(u, acc, turn[at]) for u, acc, turn in zip(members, accs, turns, strict=True) if at < len(turn)]
+                self.emit([x for _, _, parts in now for x in parts])
+                for u, acc, parts in now:
+                    self.add(self.stack[-1], "update", u, acc, *[self.operand(x) for x in parts])
         outer.names.update(zip(members, accs, strict=True))
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.codegen.affine import rebuild
+from anneal.codegen.copies import write_out
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
 from anneal.codegen.stage import fill
@@ -155,10 +156,9 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
     lanes = _one_of_each(by_kind.get("vector", ()), table, fresh)
     tiles = _Tiles(count, lanes)
-    if table or "unroll" in by_kind:
+    if table:
         sink = _replace(sink, table, gate, sum(1 << g.arg[0] for g in groups), serial, tiles)
-    for r in (*by_kind.get("upcast", ()), *by_kind.get("unroll", ())):
-        sink = _write_out(sink, r, serial)
+    sink = write_out(sink, [*by_kind.get("upcast", ()), *by_kind.get("unroll", ())], serial)
     return to_vectors(sink, serial), launch
 
 
@@ -206,7 +206,7 @@ def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, se
         src = tuple([new[s] for s in u.src])
         if u.op is Op.REDUCE:
             keep = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
-            new[u] = _unroll(u, src[0], keep, serial)
+            new[u] = u.replace(src=(src[0], *keep))
         elif u.op is Op.BUFFERIZE:
             new[u] = tiles.fill(u, src[0])
         elif u.op is Op.STORE and gate is not None and not u.ranges & shared:
@@ -215,38 +215,3 @@ def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, se
         else:
             new[u] = rebuild(u, src, serial)
     return new[sink]
-
-
-def _unroll(u: UOp, value: UOp, ranges: list[UOp], serial: int) -> UOp:
-    written = 1
-    for r in [r for r in ranges if r.arg[1] == "unroll"]:
-        copies = [_at(value, r, i, {}, serial) for i in range(_extent(r))]
-        value = copies[0]
-        for c in copies[1:]:
-            value = alu(u.arg, (value, c))
-        written *= len(copies)
-    left = tuple([r for r in ranges if r.arg[1] != "unroll"])
-    # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
-    return UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, written if written > 1 else u.tag) if left else value
-
-
-def _at(root: UOp, r: UOp, value: int, memo: dict[UOp, UOp], serial: int) -> UOp:
-    """`root` with the open range `r` at `value`; only what depends on `r` is visited."""
-    bit = 1 << r.arg[0]
-    memo.setdefault(r, const(_I32, value))
-    if not root.ranges & bit:
-        return root
-    for u in toposort((root,), until=lambda u: u in memo or not u.ranges & bit):
-        memo[u] = rebuild(u, tuple([memo.get(s, s) for s in u.src]), serial)
-    return memo[root]
-
-
-def _write_out(sink: UOp, r: UOp, serial: int) -> UOp:
-    memos: list[dict[UOp, UOp]] = [{} for _ in range(_extent(r))]
-    stores = []
-    for s in sink.src:
-        if s.ranges & (1 << r.arg[0]):
-            stores += [_at(s, r, i, memo, serial) for i, memo in enumerate(memos)]
-        else:
-            stores.append(s)
-    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)

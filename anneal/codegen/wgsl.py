@@ -274,7 +274,7 @@ class _Writer:
             self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{_COMPONENTS[u.arg]}"
             return
         text = self.load(s, u) if u.op is Op.LOAD else self.alu(u, s)
-        if u.op is not Op.LOAD and s.number in self.inline and len(text) < _LINE:
+        if u.op is not Op.LOAD and (s.number in self.inline or self.is_offset(s, u)) and len(text) < _LINE:
             self.text[s.number] = text
             return
         # Not "i": one of them would be called i32.
@@ -283,6 +283,12 @@ class _Writer:
         if text[0] == "(" and _outer_parens(text):
             text = text[1:-1]
         self.line(s.depth, f"let {name} = {text};")
+
+    def is_offset(self, s: Stmt, u: UOp) -> bool:
+        """A name plus a constant: nothing to compute where an address is made of it."""
+        if u.op is not Op.ADD or u.dtype.kind != "int" or isinstance(s.src[1], int):
+            return False
+        return s.src[1].op is Op.CONST and self.operand(s.src[0]).isidentifier()
 
     def load(self, s: Stmt, u: UOp) -> str:
         index = self.operand(s.src[1])

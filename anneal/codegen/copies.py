@@ -1,0 +1,137 @@
+"""Registers and unrolled loops: every node that depends on a range that is written out, once for each of its values.
+
+A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on it.
+The copies of an index share all of it but a constant.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from anneal.codegen.affine import form, normalise, rebuild, unform
+from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+
+__all__ = ["write_out"]
+
+_I32 = dtypes.int32
+_Dims = tuple[int, ...]  # which ranges, by their number in the list
+
+
+class _Copies:
+    def __init__(self, ranges: Sequence[UOp], serial: int) -> None:
+        self.ranges, self.serial = list(ranges), serial
+        self.extents = [int(r.src[0].arg) for r in ranges]
+        self.mask = sum(1 << r.arg[0] for r in ranges)
+        self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
+        self.dims_of: dict[int, _Dims] = {}
+        self.points_of: dict[_Dims, list[tuple[int, ...]]] = {}
+        self.paths: dict[tuple[_Dims, _Dims], list[int]] = {}
+
+    def dims(self, bits: int) -> _Dims:
+        bits &= self.mask
+        found = self.dims_of.get(bits)
+        if found is None:
+            found = tuple([i for i, r in enumerate(self.ranges) if bits >> r.arg[0] & 1])
+            self.dims_of[bits] = found
+        return found
+
+    def points(self, dims: _Dims) -> list[tuple[int, ...]]:
+        """The values of the ranges, the last fastest."""
+        found = self.points_of.get(dims)
+        if found is None:
+            found = self.points_of[dims] = list(itertools.product(*[range(self.extents[d]) for d in dims]))
+        return found
+
+    def seen_from(self, u: UOp, dims: _Dims) -> list[UOp]:
+        """The copy of `u` that belongs to each point of `dims`."""
+        mine, copies = self.copies[u]
+        if mine == dims:
+            return copies
+        if not mine:
+            return copies * len(self.points(dims))
+        path = self.paths.get((mine, dims))
+        if path is None:
+            at = [dims.index(d) for d in mine]
+            number = {p: n for n, p in enumerate(self.points(mine))}
+            path = self.paths[mine, dims] = [number[tuple([p[i] for i in at])] for p in self.points(dims)]
+        return [copies[i] for i in path]
+
+    def visit(self, u: UOp) -> None:
+        op = u.op
+        if op is Op.RANGE and u in self.ranges:
+            n = self.ranges.index(u)
+            self.copies[u] = (n,), [const(_I32, i) for i in range(self.extents[n])]
+        elif op is Op.REDUCE:
+            self.copies[u] = self.reduce(u)
+        elif not u.ranges & self.mask:
+            src = tuple([self.copies[s][1][0] for s in u.src])
+            self.copies[u] = (), [u if src == u.src else rebuild(u, src, self.serial)]
+        elif op is Op.LOAD or op is Op.STORE:
+            self.copies[u] = self.access(u)
+        else:
+            dims = self.dims(u.ranges)
+            src_copies = [self.seen_from(s, dims) for s in u.src]
+            self.copies[u] = dims, [rebuild(u, src, self.serial) for src in zip(*src_copies, strict=True)]
+
+    def access(self, u: UOp) -> tuple[_Dims, list[UOp]]:
+        dims = self.dims(u.ranges)
+        src = [self.seen_from(s, dims) for s in u.src]
+        offsets = self.indices(u.src[1], dims)
+        if offsets is None:
+            return dims, [rebuild(u, s, self.serial) for s in zip(*src, strict=True)]
+        src[1] = offsets
+        return dims, [UOp(u.op, u.dtype, s, u.arg, u.tag) for s in zip(*src, strict=True)]
+
+    def indices(self, index: UOp, dims: _Dims) -> list[UOp] | None:
+        """Copies of an index that is affine in what is written out: one base, and a constant for each."""
+        if not index.ranges & self.mask or index.dtype is not _I32:
+            return None
+        terms, constant = form(index)
+        steps = {}
+        for n, r in enumerate(self.ranges):
+            if r in terms:
+                steps[n] = terms.pop(r)
+        if any(t.ranges & self.mask for t in terms):
+            return None
+        base = normalise(unform(terms, 0), self.serial)
+        base_terms = [steps.get(d, 0) for d in dims]
+        made: dict[int, UOp] = {}
+        out = []
+        for p in self.points(dims):
+            c = constant + sum([k * v for k, v in zip(base_terms, p, strict=True)])
+            u = made.get(c)
+            if u is None:
+                u = made[c] = base + c if c else base
+            out.append(u)
+        return out
+
+    def reduce(self, u: UOp) -> tuple[_Dims, list[UOp]]:
+        """A reduce over written-out ranges combines the copies of its value."""
+        closed = [self.ranges.index(r) for r in u.src[1:] if r in self.ranges]
+        left = tuple([r if r in self.ranges else self.copies[r][1][0] for r in u.src[1:] if r not in self.ranges])
+        dims = self.dims(u.ranges)
+        inner = (*dims, *closed)
+        values = self.seen_from(u.src[0], inner)
+        turns = len(self.points(tuple(closed)))
+        out = []
+        for first in range(0, len(values), turns):
+            value = values[first]
+            for other in values[first + 1 : first + turns]:
+                value = alu(u.arg, (value, other))
+            # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
+            tag = turns if turns > 1 else u.tag
+            out.append(UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, tag) if left else value)
+        return dims, out
+
+
+def write_out(sink: UOp, ranges: Sequence[UOp], serial: int) -> UOp:
+    """The kernel without `ranges`. `serial` masks the ids of ranges that become loops."""
+    if not ranges:
+        return sink
+    made = _Copies(ranges, serial)
+    for u in toposort((sink,)):
+        if u is not sink:
+            made.visit(u)
+    stores = [s for store in sink.src for s in made.copies[store][1]]
+    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
