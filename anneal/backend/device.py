@@ -51,9 +51,10 @@ class Storage:
     """Flat device memory of `size` elements of `dtype`; equality is identity.
 
     `buffer` is the device's own object, or None until something is written. `host` is an array waiting to be uploaded.
+    What is computed into it stays, unless it is `reused`: then each replay of a jit function may write it anew.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "origin", "owner", "size")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "origin", "owner", "reused", "size")
 
     # While a jit captures, every storage that is made from host data is noted here: its value would be frozen.
     made: ClassVar[list[Storage] | None] = None
@@ -64,6 +65,7 @@ class Storage:
         self.size, self.dtype, self.device = size, dtype, device
         self.buffer: Any = None
         self.host = host
+        self.reused = False
         # The graph these values were computed from, kept only where a gradient has to go on through it.
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory

@@ -91,7 +91,7 @@ def gpu_policy(max_buffers: int = 32) -> Policy:
 class Execution:
     """A plan bound to buffers: `run()` launches it, any number of times."""
 
-    __slots__ = ("batch", "buffers", "device", "plan", "temporaries")
+    __slots__ = ("_programs", "batch", "buffers", "device", "plan", "temporaries")
 
     def __init__(self, plan: Plan, device: Device, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
         self.plan, self.device = plan, device
@@ -104,10 +104,18 @@ class Execution:
         for v, t in plan.memory:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
-        programs = device.compile_all([c.kernel for c in plan.calls])
-        self.batch = device.prepare(
-            [(p, [buffers[v] for v in c.args]) for p, c in zip(programs, plan.calls, strict=True)]
-        )
+        self._programs = device.compile_all([c.kernel for c in plan.calls])
+        self._bind()
+
+    def _bind(self) -> None:
+        calls = zip(self._programs, self.plan.calls, strict=True)
+        self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls])
+
+    def rebind(self, old: Any, new: Any) -> None:
+        """Use the buffer `new` in place of `old`."""
+        if any(b is old for b in self.buffers):
+            self.buffers = [new if b is old else b for b in self.buffers]
+            self._bind()
 
     def run(self) -> None:
         self.batch.run()

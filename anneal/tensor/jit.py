@@ -23,11 +23,11 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, update_wrapper
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from anneal.backend import Device, Storage, get_device
@@ -130,47 +130,130 @@ def _rebuild(value: Any, fresh: Iterator[Tensor]) -> Any:
     return value
 
 
-class _Held:
-    """A tensor outside the function whose memory the captured kernels read or write."""
+class _Slot:
+    """Memory of a capture's own that values are copied into before the kernels read it."""
 
-    __slots__ = ("leaf", "ref", "storage", "written")
+    __slots__ = ("_loaded", "memory")
 
-    def __init__(self, tensor: Tensor, storage: Storage, written: bool) -> None:
+    def __init__(self, memory: Storage) -> None:
+        self.memory = memory
+        memory.reused = True
+        self._loaded: weakref.ref[Storage] | None = None
+
+    def load(self, device: Device, other: Storage) -> None:
+        """Copy the values of `other` in, unless they are there already."""
+        mine = self.memory
+        if self._loaded is not None and self._loaded() is other and not other.reused:
+            return
+        if other.host is not None:
+            device.upload(mine.ensure(), other.host)
+        else:
+            device.copy(other.ensure(), mine.ensure(), mine.size, mine.dtype)
+        self._loaded = weakref.ref(other)
+
+
+class _Read:
+    """A tensor outside the function that the kernels read and do not write.
+
+    They read `bound`, the buffer it showed at the capture, for as long as it shows that one (another function may be
+    updating it there); memory of their own once it shows something else.
+    """
+
+    __slots__ = ("_own", "bound", "ref", "storage")
+
+    def __init__(self, tensor: Tensor, storage: Storage) -> None:
         self.ref = weakref.ref(tensor)
-        self.storage, self.written = storage, written
-        self.leaf = tensor.uop
+        self.storage = storage  # what the tensor shows
+        self.bound = storage.ensure()
+        self._own: _Slot | None = None
+
+    def follow(self, captured: _Captured) -> None:
+        """Make the kernels read what the tensor shows now."""
+        t = self.ref()
+        if t is not None:
+            t.realize()
+            shown = _realize.storage_of(t.uop)
+            assert shown is not None
+            self.storage = shown
+        now = self.storage
+        if now.buffer is self.bound and now.host is None:
+            return
+        if self._own is None:
+            self._own = _Slot(Storage(now.size, now.dtype, now.device))
+            old, self.bound = self.bound, self._own.memory.ensure()
+            for run in captured.runs:
+                run.rebind(old, self.bound)
+        self._own.load(captured.device, now)
 
 
-def _users(leaf: UOp) -> tuple[int, int]:
-    flat = leaf
-    while flat.op is Op.RESHAPE:
-        flat = flat.src[0]
-    return sys.getrefcount(leaf), sys.getrefcount(flat)
+class _Written:
+    """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
+    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
+    """
 
-def _users_of_argument(leaf: UOp) -> tuple[int, int]:
-    """`_users` as `_shared` sees it: the argument of a function is one more reference."""
-    return _users(leaf)
+    __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
+
+    def __init__(self, tensor: Tensor, storage: Storage) -> None:
+        self.ref = weakref.ref(tensor)
+        self.alone, self.flat_alone = _references_when_alone(tensor.uop.op is Op.RESHAPE)
+        self.show(storage, tensor.uop)
+
+    def show(self, storage: Storage, leaf: UOp) -> None:
+        storage.reused = True
+        self.storage, self.leaf, self.flat = storage, leaf, leaf
+        while self.flat.op is Op.RESHAPE:
+            self.flat = self.flat.src[0]
+
+    def shared(self, shown: bool) -> bool:
+        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
+        if not self._used(shown):
+            return False
+        arena().sweep()  # a graph that nobody needs may still be there
+        return self._used(shown)
+
+    def _used(self, shown: bool) -> bool:
+        less = 0 if shown else 1
+        below = self.flat_alone - (less if self.flat is self.leaf else 0)
+        return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
+
+    def detach(self, device: Device) -> None:
+        """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
+        old, buffer = self.storage, self.storage.ensure()
+        fresh = Storage(old.size, old.dtype, old.device)
+        fresh.buffer = buffer
+        old.buffer = _copy_of(device, old)
+        self.show(fresh, _realize.buffer_leaf(fresh, self.leaf.shape))
+
+    def follow(self, device: Device) -> None:
+        """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
+        t = self.ref()
+        shown = t is not None and t.uop is self.leaf
+        if t is not None and not shown:
+            t.realize()
+        if self.shared(shown):
+            self.detach(device)
+        if t is None:
+            return
+        if not shown:
+            other = _realize.storage_of(t.uop)
+            assert other is not None
+            if other is not self.storage:
+                _Slot(self.storage).load(device, other)
+        t.uop = self.leaf
+        self.storage.owner = self.ref
 
 
 @cache
-def _calibration() -> dict[bool, tuple[int, int]]:
-    """What `_users` says of a leaf that its arena and one other object hold; by whether it is reshaped."""
-    out = {}
-    for reshaped, shape in ((False, (1,)), (True, (1, 1))):
-        holder = [_realize.buffer_leaf(Storage(1, dtypes.float32, "cpu"), shape)]
-        out[reshaped] = _users_of_argument(holder[0])
-    return out
+def _references_when_alone(reshaped: bool) -> tuple[int, int]:
+    """What `getrefcount` says of a node that its arena, one tensor and one `_Written` hold, and of the BUFFER below."""
+    from anneal.tensor._tensor import Tensor
 
-
-def _shared(leaf: UOp, holders: int) -> bool:
-    """Whether somebody beside `holders` known objects uses the leaf's node (a lazy graph, another tensor)."""
-    base = _calibration()[leaf.op is Op.RESHAPE]
-    counts = _users(leaf)
-    extra = holders - 1
-    if leaf.op is Op.RESHAPE:
-        return counts[0] > base[0] + extra or counts[1] > base[1]
-    return counts[0] > base[0] + extra
+    storage = Storage(1, dtypes.float32, "cpu")
+    tensor = Tensor._from_uop(_realize.buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
+    h = _Written.__new__(_Written)
+    h.show(storage, tensor.uop)
+    return getrefcount(h.leaf), getrefcount(h.flat)
 
 
 def _copy_of(device: Device, storage: Storage) -> Any:
@@ -181,9 +264,14 @@ def _copy_of(device: Device, storage: Storage) -> Any:
 
 
 class _Captured:
-    """One captured run, ready to be replayed."""
+    """One captured run, ready to be replayed.
 
-    def __init__(self, record: _Recorder, arguments: list[Storage], result: Any, results: list[Tensor]) -> None:
+    `arguments` are the storages it was captured with; `state` are results that were there before the call.
+    """
+
+    def __init__(
+        self, record: _Recorder, arguments: list[Storage], result: Any, results: list[Tensor], state: list[Tensor]
+    ) -> None:
         internal = {id(s) for _, _, outputs in record.runs for s in outputs}
         given = {id(s): n for n, s in enumerate(arguments)}
         made = {id(s) for s in record.made if s not in arguments}
@@ -198,15 +286,18 @@ class _Captured:
                             "make it outside the function, or pass it as an argument"
                         )
         self.device = get_device(results[0].device if results else _device_of(record))
-        # state: tensors that outlive the call and now show an output of it; `before` is what they showed at its start
+        passing = {id(r) for r in results} - {id(r) for r in state}
+        # state: tensors that outlive the call and now show an output of it
         now: dict[int, Tensor] = {}
         for ref in record.realized:
             t = ref()
             shown = _realize.storage_of(t.uop) if t is not None else None
-            if t is not None and shown is not None and id(shown) in internal and not any(t is r for r in results):
+            if t is not None and shown is not None and id(shown) in internal and id(t) not in passing:
                 now[id(shown)] = t
         self.kept = list(outside.values())  # constants without an owner must outlive the captures
-        self.held: list[_Held] = []
+        self.reads: dict[int, _Read] = {}  # by storage
+        self.state: dict[int, _Written] = {}
+        self.handed: dict[int, _Written] = {}  # results in memory of their own
         pairs: dict[int, Storage] = {}  # id of the storage read at the start -> storage that carries the state on
         for s in outside.values():
             owner = s.owner() if s.owner is not None else None
@@ -214,21 +305,65 @@ class _Captured:
                 continue
             current = _realize.storage_of(owner.uop)
             if current is s:
-                self.held.append(_Held(owner, s, written=False))
+                self.reads[id(s)] = _Read(owner, s)
             elif current is not None and id(current) in now:
                 pairs[id(s)] = current
-        for t in now.values():
+        for key, t in now.items():
             shown = _realize.storage_of(t.uop)
             assert shown is not None
-            self.held.append(_Held(t, shown, written=True))
+            self.state[key] = _Written(t, shown)
         self.epoch = assignment_epoch()
-        self.arguments = arguments
+        self.arguments = [_Slot(s) for s in arguments]
         self.result = result
-        self.result_tensors = [weakref.ref(r) for r in results]
-        self.result_storages = [_realize.storage_of(r.uop) for r in results]
-        self.result_shapes = [r.shape for r in results]
-        self.result_leaves = [r.uop for r in results]
-        # bind: state is read from and written to the storage that carries it
+        self.sources = [self._source(r, internal, given, any(r is t for t in state)) for r in results]
+        self._bind(record, pairs)
+
+    def _source(
+        self, result: Tensor, internal: set[int], given: dict[int, int], state: bool
+    ) -> Callable[[list[Storage]], Tensor]:
+        """How a replay makes a result, from the arguments it is called with."""
+        from anneal.tensor._tensor import Tensor
+
+        leaf, shape, device = result.uop, result.shape, self.device
+        shown = _realize.storage_of(leaf)
+        if state:
+            return lambda arguments: result
+        if shown is not None and id(shown) in given:
+            number = given[id(shown)]
+            return lambda arguments: Tensor._from_uop(_realize.buffer_leaf(arguments[number], shape), device.name)
+        if shown is None:
+            return lambda arguments: Tensor._from_uop(leaf, device.name)
+        key = id(shown)
+        owner = shown.owner() if shown.owner is not None else None
+        if key not in internal and owner is not None:
+            self.reads.setdefault(key, _Read(owner, shown))
+        held = self.state.get(key) or self.reads.get(key)
+        if held is not None:
+
+            def copy(arguments: list[Storage]) -> Tensor:
+                """The result looks at state: later calls change that, and must not change this."""
+                own = Storage(held.storage.size, held.storage.dtype, device.name)
+                own.buffer = _copy_of(device, held.storage)
+                return Tensor._from_uop(_realize.buffer_leaf(own, shape), device.name)
+
+            return copy
+        if key not in internal:
+            return lambda arguments: Tensor._from_uop(leaf, device.name)  # a constant
+        mine = self.handed.get(key)
+        if mine is None:
+            mine = self.handed[key] = _Written(result, shown)
+
+        def hand_out(arguments: list[Storage]) -> Tensor:
+            t = Tensor._from_uop(
+                mine.leaf if shape == mine.leaf.shape else _realize.buffer_leaf(mine.storage, shape), device.name
+            )
+            mine.ref = weakref.ref(t)
+            return t
+
+        return hand_out
+
+    def _bind(self, record: _Recorder, pairs: dict[int, Storage]) -> None:
+        """State is read from and written to the storage that carries it."""
         self.runs: list[_realize.Execution] = []
         self.copies: list[tuple[Storage, Storage]] = []
         carried = {id(v): k for k, v in pairs.items()}
@@ -253,74 +388,37 @@ class _Captured:
             self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out))
 
     def replay(self, arguments: list[Storage]) -> Any:
-        from anneal.tensor._tensor import Tensor
-
         device = self.device
-        for mine, theirs in zip(self.arguments, arguments, strict=True):
-            if mine is not theirs:
-                self._load(mine, theirs)
+        for slot, theirs in zip(self.arguments, arguments, strict=True):
+            slot.load(device, theirs)
         self._protect()
-        self._keep_results()
         for run in self.runs:
             run.run()
         for state, aside in self.copies:
             device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
-        fresh = []
-        for leaf in self.result_leaves:
-            fresh.append(Tensor._from_uop(leaf, device.name))
-        self.result_tensors = [weakref.ref(t) for t in fresh]
-        return _rebuild(self.result, iter(fresh))
+        return self.results(arguments)
 
-    def _load(self, mine: Storage, theirs: Storage) -> None:
-        if theirs.host is not None:
-            self.device.upload(mine.ensure(), theirs.host)
-        else:
-            self.device.copy(theirs.ensure(), mine.ensure(), mine.size, mine.dtype)
+    def results(self, arguments: list[Storage]) -> Any:
+        """What the function returns when it is called with `arguments`, after the kernels have run."""
+        return _rebuild(self.result, iter([make(arguments) for make in self.sources]))
 
     def _protect(self) -> None:
-        """Read reassigned tensors anew; give lazy readers of what is about to be overwritten a copy of it."""
-        swept = False
-        for h in self.held:
-            t = h.ref()
-            if t is None:
-                continue
-            if t.uop is not h.leaf:
-                t.realize()
-                s = _realize.storage_of(t.uop)
-                assert s is not None
-                if s is not h.storage:
-                    self._load(h.storage, s)
-                if h.written:
-                    t.uop = h.leaf
-            if not h.written:
-                continue
-            if _shared(h.leaf, 2):  # the tensor and `h` hold it
-                if not swept:
-                    arena().sweep()
-                    swept = True
-                if _shared(h.leaf, 2):
-                    self._detach(h, t)
-
-    def _detach(self, h: _Held, t: Tensor) -> None:
-        old, buffer = h.storage, h.storage.buffer
-        fresh = Storage(old.size, old.dtype, old.device)
-        fresh.buffer = buffer
-        old.buffer = _copy_of(self.device, old)
-        h.storage = fresh
-        h.leaf = t.uop = _realize.buffer_leaf(fresh, t.shape)
-        fresh.owner = weakref.ref(t)
-
-    def _keep_results(self) -> None:
-        for k, ref in enumerate(self.result_tensors):
-            if ref() is None and not _shared(self.result_leaves[k], 1):
-                continue
-            old = self.result_storages[k]
-            assert old is not None
-            fresh = Storage(old.size, old.dtype, old.device)
-            fresh.buffer = old.buffer
-            old.buffer = _copy_of(self.device, old)
-            self.result_storages[k] = fresh
-            self.result_leaves[k] = _realize.buffer_leaf(fresh, self.result_shapes[k])
+        """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
+        storage_of = _realize.storage_of
+        for r in self.reads.values():
+            if (t := r.ref()) is None or storage_of(t.uop) is not r.storage or r.storage.buffer is not r.bound:
+                r.follow(self)
+        for h in self.state.values():
+            if (
+                (t := h.ref()) is None
+                or t.uop is not h.leaf
+                or getrefcount(h.leaf) > h.alone
+                or getrefcount(h.flat) > h.flat_alone
+            ):
+                h.follow(self.device)
+        for h in self.handed.values():
+            if h.ref() is not None or h.shared(False):
+                h.detach(self.device)
 
 
 def _device_of(record: _Recorder) -> str:
@@ -337,6 +435,7 @@ class Jit(Generic[P, R]):
         self.function = function
         self.captures: dict[Any, _Captured | None] = {}
         self.read: dict[Any, list[weakref.ref[Tensor]]] = {}  # after the first call: the tensors that it read
+        self.returned: dict[Any, list[weakref.ref[Tensor]]] = {}  # and the results of the first call
         update_wrapper(self, function)
 
     def __get__(self, instance: object, owner: type | None = None) -> Jit[..., R]:
@@ -353,8 +452,11 @@ class Jit(Generic[P, R]):
         """Forget every capture."""
         self.captures.clear()
         self.read.clear()
+        self.returned.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        from anneal.tensor._tensor import Tensor
+
         if _active:
             return self.function(*args, **kwargs)  # a jit inside a jit is part of the outer one
         tensors: list[Tensor] = []
@@ -364,8 +466,10 @@ class Jit(Generic[P, R]):
                 raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
         if tensors:
             _realize.realize(tensors)
-        storages = [s for t in tensors if (s := _realize.storage_of(t.uop)) is not None]
-        key = (key, tuple([storages.index(s) for s in storages]))  # the same tensor passed twice is another program
+        number: dict[Storage, int] = {}  # one memory passed twice is one argument
+        places = [number.setdefault(_storage(t), len(number)) for t in tensors]
+        storages = list(number)
+        key = (key, tuple(places))
         captured = self.captures.get(key)
         if captured is not None and captured.epoch == assignment_epoch():
             return captured.replay(storages)  # type: ignore[no-any-return]
@@ -373,6 +477,17 @@ class Jit(Generic[P, R]):
         _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
         before = {id(t): t.grad for t in leaves() if t.grad is not None}
         _realize.realize(list(before.values()))
+        first = key not in self.captures
+        given = tensors
+        if not first:
+            # Captured with copies: the caller's tensors are not overwritten, and what the function reads by itself is
+            # no argument, even if it happens to be passed as well.
+            copies = [_duplicate(s) for s in storages]
+            given = [
+                Tensor._from_uop(_realize.buffer_leaf(copies[n], t.shape), t.device)
+                for n, t in zip(places, tensors, strict=True)
+            ]
+            args, kwargs = _rebuild((args, kwargs), iter(given))
         with _recording() as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
@@ -380,6 +495,10 @@ class Jit(Generic[P, R]):
             if results:
                 _realize.realize(results)
             _settle(record)
+        if any(t is r() for t in given for r in record.assigned):
+            raise JitError(
+                "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
+            )
         used = {id(s) for _, inputs, _ in record.runs for s in inputs}
         for leaf in leaves():
             old = before.get(id(leaf))
@@ -391,20 +510,27 @@ class Jit(Generic[P, R]):
                         "gradient and use it inside one function, and start with zero_grad()"
                     )
                 leaf.grad = None  # it would not follow the replays
-        if key not in self.captures:
+        if first:
             self.captures[key] = None
             self.read[key] = _owners(record)
+            self.returned[key] = [weakref.ref(r) for r in results]
             return result
-        # the captured inputs are copies, so that the caller's own tensors are never overwritten
-        own = []
-        for s in storages:
-            copy = Storage(s.size, s.dtype, s.device)
-            copy.buffer = _copy_of(get_device(s.device), s)
-            own.append(copy)
-        swap = {id(s): c for s, c in zip(storages, own, strict=True)}
-        record.runs = [(p, [swap.get(id(s), s) for s in i], o) for p, i, o in record.runs]
-        self.captures[key] = _Captured(record, own, result, results)
-        return result
+        # what is returned again and again was there before: it is state
+        again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
+        made = self.captures[key] = _Captured(record, copies, result, results, again)
+        return made.results(storages)  # type: ignore[no-any-return]
+
+
+def _storage(t: Tensor) -> Storage:
+    s = _realize.storage_of(t.uop)
+    assert s is not None, t.uop
+    return s
+
+
+def _duplicate(s: Storage) -> Storage:
+    copy = Storage(s.size, s.dtype, s.device)
+    copy.buffer = _copy_of(get_device(s.device), s)
+    return copy
 
 
 def _settle(record: _Recorder) -> None:

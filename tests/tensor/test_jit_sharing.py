@@ -1,0 +1,157 @@
+"""jit: memory that the captured kernels overwrite is also an argument, a result, or somebody else's operand."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from anneal.tensor import Tensor, jit
+from anneal.tensor.jit import JitError
+
+
+def one(value: float = 1.0) -> Tensor:
+    return Tensor([value])
+
+
+def test_an_argument_that_is_returned_is_the_caller_s_own() -> None:
+    @jit
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x + 1
+
+    kept = [both(one(i)) for i in range(5)]
+    assert [[t.item() for t in pair] for pair in kept] == [[i, i + 1] for i in range(5)]
+
+
+def test_an_argument_that_the_function_also_reads_by_itself() -> None:
+    weight = one(2)
+
+    @jit
+    def scale(x: Tensor) -> Tensor:
+        return x * weight
+
+    assert [scale(weight).item() for _ in range(3)] == [4, 4, 4]
+    assert scale(one(10)).item() == 20
+
+
+def test_assigning_to_an_argument_is_an_error() -> None:
+    @jit
+    def add(x: Tensor) -> Tensor:
+        x.assign(x + 1)
+        return x * 2
+
+    with pytest.raises(JitError, match="assigned to its argument"):
+        add(one())
+
+
+def test_state_that_is_returned_is_the_same_tensor() -> None:
+    total = one(0)
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total
+
+    for i in range(5):
+        assert add(one()) is total
+        assert total.item() == i + 1
+
+
+def test_a_view_of_state_that_is_returned_keeps_its_values() -> None:
+    total = one(0)
+
+    @jit
+    def add(x: Tensor) -> tuple[Tensor, Tensor]:
+        total.assign(total + x)
+        return total.reshape(1, 1), total * 2
+
+    kept = [add(one()) for _ in range(5)]
+    assert [(a.item(), b.item()) for a, b in kept] == [(i, 2 * i) for i in range(1, 6)]
+    assert total.item() == 5
+
+
+def test_one_result_several_times() -> None:
+    @jit
+    def thrice(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x + 1
+        return y, y, y.reshape(1, 1)
+
+    kept = [thrice(one(i)) for i in range(5)]
+    assert [[t.item() for t in results] for results in kept] == [[i + 1] * 3 for i in range(5)]
+
+
+def test_a_result_that_is_only_looked_at_follows_its_tensor() -> None:
+    weight = one()
+
+    @jit
+    def read(x: Tensor) -> tuple[Tensor, Tensor]:
+        return weight.detach(), x * 1
+
+    kept = [read(one()) for _ in range(3)]
+    weight.assign(one(7))
+    kept.append(read(one()))
+    assert [w.item() for w, _ in kept] == [1, 1, 1, 7]
+
+
+def test_a_lazy_reader_of_what_is_read_anew_keeps_the_old_value() -> None:
+    weight = one()
+
+    @jit
+    def scale(x: Tensor) -> Tensor:
+        return x * weight
+
+    for _ in range(3):
+        scale(one())
+    twice = weight * 2
+    weight.assign(one(5))
+    assert scale(one()).item() == 5
+    assert twice.item() == 2
+
+
+def test_a_reader_that_outlives_the_tensor_keeps_the_old_value() -> None:
+    total = one(0)
+
+    @jit
+    def add(x: Tensor) -> Tensor:
+        total.assign(total + x)
+        return total * 1
+
+    for _ in range(3):
+        add(one())
+    seen, doubled = total.detach(), total * 2
+    assert add(one()).item() == 4
+    assert (seen.item(), doubled.item(), total.item()) == (3, 6, 4)
+
+
+def test_the_same_argument_again_and_an_argument_that_changed() -> None:
+    total, x = one(0), one(1)
+
+    @jit
+    def add(y: Tensor) -> Tensor:
+        total.assign(total + y)
+        return total * 1
+
+    assert [add(x).item() for _ in range(4)] == [1, 2, 3, 4]
+    x.assign(x * 10)
+    assert [add(x).item() for _ in range(2)] == [14, 24]
+    assert [add(total).item() for _ in range(3)] == [48, 96, 192]  # the state itself: it changes with every call
+
+
+def test_two_functions_share_their_state() -> None:
+    weight = one()
+
+    @jit
+    def train(x: Tensor) -> Tensor:
+        weight.assign(weight + x)
+        return weight * 1
+
+    @jit
+    def evaluate(x: Tensor) -> Tensor:
+        return weight * x
+
+    for i in range(6):
+        assert train(one()).item() == i + 2
+        assert evaluate(one(10)).item() == 10 * (i + 2)
+    weight.assign(one(0))
+    gc.collect()
+    assert [evaluate(one(10)).item(), train(one()).item(), evaluate(one(10)).item()] == [0, 1, 10]
