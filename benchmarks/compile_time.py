@@ -17,6 +17,8 @@ from typing import Any
 from benchmarks import _harness as h
 
 NULL = {"DEV": "NULL"}
+COLD = {"ANNEAL_CACHE": "0"}
+DEEPER = 4
 
 
 def sample(who: str, config: str, layers: int | None, codegen: bool = False) -> dict[str, Any]:
@@ -24,7 +26,7 @@ def sample(who: str, config: str, layers: int | None, codegen: bool = False) -> 
     args = ["--child", who, "--config", config]
     args += ["--layers", str(layers)] if layers is not None else []
     args += ["--codegen"] if codegen else []
-    return h.cold("benchmarks.compile_time", *args, env=NULL if who == "tinygrad" else {})
+    return h.cold("benchmarks.compile_time", *args, env=NULL if who == "tinygrad" else COLD)
 
 
 def child(who: str, size: h.Config, codegen: bool) -> dict[str, Any]:
@@ -43,12 +45,13 @@ def compare(config: str, layers: int | None, peers: list[str], runs: int, growth
     for _ in range(runs):
         ours.append(sample("anneal", config, layers))
         if growth:
-            deep.append(sample("anneal", config, 2 * size.layers))
+            deep.append(sample("anneal", config, DEEPER * size.layers))
         if "tinygrad" in peers:
             theirs.append(sample("tinygrad", config, layers))
     mine = h.summary([s["seconds"] for s in ours])
     result: dict[str, Any] = {
         **h.describe(config, size),
+        "benchmark": "compile_time",
         "machine": h.machine(),
         "runs": runs,
         "anneal_s": mine["median"],
@@ -59,10 +62,18 @@ def compare(config: str, layers: int | None, peers: list[str], runs: int, growth
         **{k: ours[0][k] for k in ("params", "kernels", "distinct_kernels", "nodes", "wgsl_bytes")},
         "peer_s": None,
         "ratio": None,
-        "layers2_ratio": None,
+        "mib": h.summary([s["mib"] for s in ours])["median"],
+        "deeper": None,
     }
     if growth:
-        result["layers2_ratio"] = h.summary([s["seconds"] for s in deep])["median"] / mine["median"]
+        time, memory = (h.summary([s[k] for s in deep])["median"] for k in ("seconds", "mib"))
+        result["deeper"] = {
+            "layers": DEEPER * size.layers,
+            "seconds": time,
+            "mib": memory,
+            "time_ratio": time / mine["median"],
+            "memory_ratio": memory / result["mib"],
+        }
     if theirs:
         peer = h.summary([s["seconds"] for s in theirs])
         codegen = sample("tinygrad", config, layers, codegen=True)["codegen_s"]
@@ -88,6 +99,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
             "min s": result["anneal_min_s"],
             "kernels": result["kernels"],
             "ratio": 1.0,
+            "MiB": result["mib"],
         }
     ]
     if result["peer_s"] is not None:
@@ -98,16 +110,19 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
                 "min s": result["peer_min_s"],
                 "kernels": result["peer_kernels"],
                 "ratio": result["ratio"],
+                "MiB": "",
             }
         )
-    if result["layers2_ratio"] is not None:
+    if result["deeper"] is not None:
+        deeper = result["deeper"]
         out.append(
             {
-                "who": "anneal, twice the layers",
-                "median s": result["anneal_s"] * result["layers2_ratio"],
+                "who": f"anneal, {deeper['layers']} layers",
+                "median s": deeper["seconds"],
                 "min s": "",
                 "kernels": "",
-                "ratio": result["layers2_ratio"],
+                "ratio": deeper["time_ratio"],
+                "MiB": deeper["mib"],
             }
         )
     return out
@@ -121,7 +136,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="another depth than the configuration's")
     parser.add_argument("--peers", default="", help="tinygrad, or nothing")
     parser.add_argument("--runs", type=int, default=3, help="cold processes of each (default 3)")
-    parser.add_argument("--growth", action="store_true", help="also time twice the layers")
+    parser.add_argument("--growth", action="store_true", help=f"also time {DEEPER} times the layers")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", "tinygrad"), help=argparse.SUPPRESS)
     parser.add_argument("--codegen", action="store_true", help=argparse.SUPPRESS)
