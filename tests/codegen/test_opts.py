@@ -79,13 +79,14 @@ def test_heuristic_shares_long_reduces_and_tiles_products() -> None:
         return {o.kind for o in choose(prepare(graph, Target()), Target())}
 
     assert chosen(K.elementwise(100, 100)) == {"FLAT"}
-    assert chosen(K.row_reduce(Op.ADD, 1, 65536)) == {"GROUP"}
-    assert chosen(K.column_reduce(Op.ADD, 2048, 128)) == {"GROUP", "LOCAL"}
+    assert chosen(K.elementwise(1000, 1000)) == {"FLAT", "VECTORIZE"}
+    assert chosen(K.row_reduce(Op.ADD, 1, 65536)) == {"GROUP", "UNROLL", "VECTORIZE"}
+    assert chosen(K.column_reduce(Op.ADD, 2048, 128)) == {"GROUP", "LOCAL", "UNROLL"}
     # A column sum with a factor per row goes down the columns all the same.
     j, k = K.loop(128, 0), K.over(768, 1)
     weighted = K.load(K.param(1, 768 * 128), k * 128 + j) * K.load(K.param(2, 768), k)
     graph = prepare(K.sink(K.store(K.param(0, 128), j, K.reduce(Op.ADD, weighted, k))), Target())
-    assert choose(graph, Target())[0] == Opt("LOCAL", 0, 32)
+    assert choose(graph, Target())[0] == Opt("LOCAL", 0, 8)
     assert chosen(K.matmul(256, 256, 256)) == {"LOCAL", "UPCAST"}
     assert "GROUP" in chosen(K.matmul(32, 32, 512))
     assert chosen(K.padded_conv(100, 3)) == {"UNROLL", "FLAT"}

@@ -19,7 +19,7 @@ def test_rows_are_shared_by_threads_and_loaded_once(target: Target, rows: int, c
     graph = prepare(K.softmax(rows, columns), target)
     opts = {o.kind: o.amount for o in choose(graph, target)}
     kernel = generate(K.softmax(rows, columns), target)
-    held = columns / opts.get("GROUP", 1)
+    held = columns / opts.get("GROUP", 1) / opts.get("VECTORIZE", 1)
     assert kernel.launch.threads <= target.max_threads
     assert kernel.launch.workgroups * opts.get("LOCAL", 1) >= rows
     if held <= 64:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.heuristics.elementwise import flat, short_reduces
+from anneal.codegen.heuristics.elementwise import flat, written_out
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
 from anneal.codegen.heuristics.reduces import shared_reduce
@@ -27,10 +27,11 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         math.prod(a.extent or 1 for a in axes if a.is_loop),
         [u for u in order if u.op is Op.REDUCE],
         [u for u in order if u.op is Op.LOAD],
+        sink.src,
         len(order),
     )
     for rule in (matmul, row, shared_reduce):
         opts = rule(facts, target)
         if opts is not None:
             return opts
-    return (*short_reduces(facts), *flat(facts, target))
+    return (*written_out(facts), *flat(facts, target))

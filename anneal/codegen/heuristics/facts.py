@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
-from anneal.uop import UOp
+from anneal.uop import Op, UOp
 
-__all__ = ["ENOUGH_GROUPS", "ENOUGH_THREADS", "Facts"]
+__all__ = ["ENOUGH_GROUPS", "ENOUGH_THREADS", "Facts", "power_of_two"]
 
 ENOUGH_GROUPS = 128  # workgroups that keep a large GPU busy
 ENOUGH_THREADS = 65536
@@ -15,13 +17,42 @@ ENOUGH_THREADS = 65536
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A collapsed kernel: its axes, elements stored, reduces and loads."""
+    """A collapsed kernel: its axes, elements stored, reduces, loads and stores."""
 
     axes: list[Axis]
     outputs: int
     reduces: list[UOp]
     loads: list[UOp]
+    stores: tuple[UOp, ...]
     nodes: int
 
     def number(self, r: UOp) -> int:
         return next(i for i, a in enumerate(self.axes) if a.range is r)
+
+    def lanes(self, ranges: Iterable[UOp]) -> int:
+        """How many neighbours along `ranges`, which count the same elements, every access takes as one vector: 4, 2, 1."""
+        ranges = tuple(ranges)
+        extent = int(ranges[0].src[0].arg)
+        bits = sum(1 << r.arg[0] for r in ranges)
+        wide = 4
+        for u in (*self.loads, *self.stores):
+            while wide > 1 and (extent % wide or not _whole(u, ranges, bits, wide)):
+                wide //= 2
+        return wide
+
+
+def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
+    """Whether an access along `ranges` is one to whole aligned vectors, or does not depend on them."""
+    index, gate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
+    if not (index.ranges & bits or gate and gate[0].ranges & bits):
+        return True
+    if u.dtype.bits not in (16, 32) or gate and gate[0].ranges & bits:
+        return False
+    terms, constant = form(index)
+    along = [terms.pop(r) for r in ranges if r in terms]
+    return along == [1] and not constant % wide and all(not k % wide and not t.ranges & bits for t, k in terms.items())
+
+
+def power_of_two(n: int) -> int:
+    """The largest power of two up to `n`, or 1."""
+    return 1 << max(0, n.bit_length() - 1)

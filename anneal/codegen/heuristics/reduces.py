@@ -1,16 +1,19 @@
-"""Reduces that threads share."""
+"""Reduces that threads share: along memory, or down its columns."""
 
 from __future__ import annotations
 
 import math
 
 from anneal.codegen.affine import form
-from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
+from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
+from anneal.codegen.heuristics.rows import several_rows, threads_of_row, turns
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
 from anneal.uop import UOp
 
 __all__ = ["shared_reduce"]
+
+_COLUMNS, _FEWEST_COLUMNS = 32, 8  # neighbouring threads that go down columns side by side
 
 
 def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -38,54 +41,66 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     # the reduce range moves is small beside it.
     down_columns = bool(loops) and any(i.get(loops[-1]) == 1 and main[-1] in i for i in indices)
     contiguous = not down_columns and any(i.get(main[-1]) == 1 for i in indices)
-    most = min(
-        1024 if facts.outputs < 8 else 256, target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces))
-    )
+    most = min(target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces)))
     if contiguous:
-        plan = _along_rows(facts, extent, most)
-    else:
-        plan = _along_columns(facts, extent, most)
-    if plan is None:
+        return _along_rows(facts, tuples, extent, min(most, 1024 if facts.outputs < 8 else 256))
+    return _along_columns(facts, tuples, extent, most)
+
+
+def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
+    if extent < 32:
         return None
-    group, local, fastest = plan
+    threads = threads_of_row(extent, facts.outputs, len(facts.loads), most)
     opts: list[Opt] = []
     for ranges, total in tuples.items():
-        if group > 1 and total >= group:
-            first_axis = facts.number(ranges[0])
-            if len(ranges) > 1:
-                opts.append(Opt("MERGE", first_axis, len(ranges) - 1))
-            opts.append(Opt("GROUP", first_axis, group))
-    if local > 1:
-        axis = max((i for i, a in enumerate(facts.axes) if a.is_loop))
-        opts.insert(0 if fastest else len(opts), Opt("LOCAL", axis, local))
+        if total >= threads:
+            opts += _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))
+    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
+    return (*opts, *(several_rows(loops[-1], threads, facts.outputs) if loops else ()))
+
+
+def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
+    if facts.outputs >= ENOUGH_THREADS:
+        return None
+    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    wide = local = group = 1
+    opts: list[Opt] = []
+    if loops:
+        columns = facts.axes[loops[-1]]
+        wide = facts.lanes([columns.range])
+        while wide > 1 and facts.outputs < _COLUMNS * wide * 2 * ENOUGH_GROUPS:
+            wide //= 2
+        if wide > 1:
+            opts.append(Opt("VECTORIZE", loops[-1], wide))
+        while local < _COLUMNS and local * wide < (columns.extent or 1):
+            local *= 2
+        while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS:
+            local //= 2
+        if local > 1:
+            opts.append(Opt("LOCAL", loops[-1], local))
+    while group * 2 * local * wide <= most and group * 2 * local <= 256 and extent >= group * 8:
+        if facts.outputs * group >= 4 * ENOUGH_THREADS:
+            break
+        group *= 2
+    if group == 1:
+        return None
+    for ranges, total in tuples.items():
+        if total >= group:
+            opts += _shared(facts, ranges, group, 1)
     return tuple(opts)
 
 
-def _along_rows(facts: Facts, extent: int, most: int) -> tuple[int, int, bool] | None:
-    if extent < 32:
-        return None
-    limit = most if facts.outputs < 1024 else 64 if facts.outputs < 16384 else 32
-    group = 1 << (min(limit, max(8, extent // 4)).bit_length() - 1)
-    inner = _inner_extent(facts)
-    local = 1
-    while group * local < 64 and local * 2 <= inner:
-        local *= 2
-    return group, local, False
-
-
-def _along_columns(facts: Facts, extent: int, most: int) -> tuple[int, int, bool] | None:
-    if facts.outputs >= ENOUGH_THREADS:
-        return None
-    inner = _inner_extent(facts)
-    local = 1
-    while local < 32 and local < inner:
-        local *= 2
-    group = 1
-    while group * 2 * local <= most and facts.outputs * group < ENOUGH_THREADS and extent >= group * 8:
-        group *= 2
-    return (group, local, True) if group > 1 else None
-
-
-def _inner_extent(facts: Facts) -> int:
-    loops = [a for a in facts.axes if a.is_loop]
-    return loops[-1].extent or 1 if loops else 1
+def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int) -> list[Opt]:
+    """One reduce for `threads` threads, in vectors of `wide` if its innermost range is long enough for that."""
+    first, last = facts.number(ranges[0]), facts.number(ranges[-1])
+    inner = facts.axes[last].extent or 1
+    opts = []
+    if len(ranges) > 1 and inner < 8 * threads:
+        opts.append(Opt("MERGE", first, len(ranges) - 1))
+        last, inner, wide = first, math.prod(facts.axes[facts.number(r)].extent or 1 for r in ranges), 1
+    if wide > 1 and inner >= wide * power_of_two(threads):
+        opts.append(Opt("VECTORIZE", last, wide))
+        inner //= wide
+    if threads > 1:
+        opts.append(Opt("GROUP", last, threads))
+    return opts + turns(facts, last, -(-inner // threads))

@@ -21,6 +21,8 @@ SPLITS = [
     [Opt("GROUP", 1, 8), Opt("UNROLL", 1, 2), Opt("LOCAL", 0, 3)],
     [Opt("UNROLL", 1, 3), Opt("GROUP", 1, 4), Opt("LOCAL", 0, 8)],
     [Opt("UNROLL", 1, 5), Opt("LOCAL", 0, 4)],
+    [Opt("VECTORIZE", 1, 4), Opt("GROUP", 1, 8), Opt("UNROLL", 1, 2), Opt("LOCAL", 0, 2)],
+    [Opt("VECTORIZE", 1, 2), Opt("UNROLL", 1, 3)],
     [Opt("FLAT", 0, 4), Opt("GROUP", 1, 16)],
     [Opt("UPCAST", 0, 2), Opt("GROUP", 1, 16), Opt("UNROLL", 1, 2)],
 ]

@@ -1,19 +1,15 @@
 enable f16;
 @group(0) @binding(0) var<storage, read_write> p0: array<f16>;
-@group(0) @binding(1) var<storage, read> p1: array<f16>;
-var<workgroup> part0: array<f32, 64>;
-@compute @workgroup_size(64)
+@group(0) @binding(1) var<storage, read> p1: array<vec4<f16>>;
+var<workgroup> part0: array<f32, 32>;
+@compute @workgroup_size(32)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let n0 = lid >> 4u;
-  var acc0: f32 = 0.0f;
-  let n1 = lid & 15i;
-  let n2 = (n0 * 64i) + n1;
-  for (var k0 = 0i; k0 < 4i; k0 += 1i) {
-    let x0 = p1[n2 + (k0 * 16i)];
-    acc0 += f32(x0);
-  }
-  var total0 = acc0;
+  let x0 = p1[(wg * 32i) + lid];
+  let v0 = vec4<f32>(x0);
+  let v1 = ((v0.x + v0.y) + v0.z) + v0.w;
+  var total0 = v1;
   let lane0 = local_id % 16u;
   part0[local_id] = total0;
   workgroupBarrier();
@@ -31,5 +27,5 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let first1 = local_id / 16u * 16u;
   total0 = part0[first1];
   total0 += part0[first1 + 1u];
-  if (n1 == 0i) { p0[n0] = f16(total0); }
+  if ((lid & 15i) == 0i) { p0[(wg * 2i) + (lid >> 4u)] = f16(total0); }
 }

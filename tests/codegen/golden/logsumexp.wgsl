@@ -1,21 +1,16 @@
 @group(0) @binding(0) var<storage, read_write> p0: array<f32>;
-@group(0) @binding(1) var<storage, read> p1: array<f32>;
+@group(0) @binding(1) var<storage, read> p1: array<vec4<f32>>;
 var<workgroup> part0: array<f32, 64>;
 var<workgroup> part1: array<f32, 64>;
-var<private> zero_bits: u32 = 0u;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  var acc0: f32 = bitcast<f32>(0xff800000u | zero_bits);
-  let n0 = (wg * 256i) + lid;
-  for (var k0 = 0i; k0 < 4i; k0 += 1i) {
-    let x0 = p1[n0 + (k0 * 64i)];
-    acc0 = max_f32(acc0, x0);
-  }
-  var total0 = acc0;
+  let x0 = p1[(wg * 64i) + lid];
+  let v0 = max_f32(max_f32(max_f32(x0.x, x0.y), x0.z), x0.w);
+  var total0 = v0;
   let lane0 = local_id;
   part0[local_id] = total0;
   workgroupBarrier();
@@ -39,12 +34,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total0 = max_f32(total0, part0[first1 + 5u]);
   total0 = max_f32(total0, part0[first1 + 6u]);
   total0 = max_f32(total0, part0[first1 + 7u]);
-  var acc1: f32 = 0.0f;
-  for (var k1 = 0i; k1 < 4i; k1 += 1i) {
-    let x1 = p1[n0 + (k1 * 64i)];
-    acc1 += exp(x1 - total0);
-  }
-  var total1 = acc1;
+  let v1 = exp(x0 - total0);
+  let v2 = ((v1.x + v1.y) + v1.z) + v1.w;
+  var total1 = v2;
   let lane1 = local_id;
   part1[local_id] = total1;
   workgroupBarrier();
