@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from anneal.backend.cpu.calls import regroup, use_lane
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
-from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Pad, Product, Value
+from anneal.backend.cpu.streams import Share
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.executor import CpuDevice
@@ -21,19 +23,43 @@ __all__ = ["Binder"]
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
-# arrays a, b, c of a product, and the axes of its batch, m, n and k
-_Operands = tuple[Array, Array, Array, list[int], list[int], list[int], list[int]]
+
+
+@dataclass(slots=True)
+class _Operands:
+    """Arrays of a product, and which axes are its batch, m, n and k."""
+
+    product: Product
+    a: Array
+    b: Array
+    c: Array
+    batch: list[int]
+    m: list[int]
+    n: list[int]
+    k: list[int]
 
 
 class Binder:
-    """Turns a program's plan into calls on the memory of `buffers` and scratch."""
+    """Turns a program's plan into parts: each a list of shares, one for every lane that takes part.
 
-    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice) -> None:
+    A part of one share belongs to lane `home`. Scratch of a lane is used by nobody else; whatever other memory a share
+    touches is in its spans.
+    """
+
+    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, home: int = 0) -> None:
         self.buffers = buffers
-        self.lane = self.shift = 0
         self.device = device
-        self.arena = device.arena(program.scratch)
-        self.steps: list[Step] = []
+        self.home = home
+        self.parts: list[list[Share]] = []
+        self.memory = device.shared(program.shared)
+        self.scratch = program.scratch
+        self._enter(home)
+        if program.ragged is not None:
+            written = {s.src[0].arg[0] for s in program.sink.src}
+            share = Share([program.ragged(buffers)])
+            for i, b in enumerate(buffers):
+                share.touch(b, i in written)
+            self.parts.append([share])
         for plan, layouts in program.parts:
             self.plan = plan
             for layout in layouts:
@@ -41,6 +67,18 @@ class Binder:
                     self._pad(layout)
                 else:
                     self._loop(layout)
+
+    def _enter(self, lane: int) -> None:
+        """What is made from here on runs in `lane`."""
+        self.lane = lane
+        self.arena = self.device.arena(lane, self.scratch)
+        use_lane(lane)
+
+    def _alone(self) -> Share:
+        """The share of a part that one lane runs: the last one if it is such."""
+        if not self.parts or len(self.parts[-1]) > 1:
+            self.parts.append([Share()])
+        return self.parts[-1][0]
 
     def _array(self, v: Value, block: dict[int, tuple[int, int]]) -> Array:
         kind = v.kind
@@ -66,7 +104,7 @@ class Binder:
                     shape.append(extent[s] if lo_hi is None else lo_hi[1] - lo_hi[0])
                 else:
                     shape.append(1)
-            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register + (self.shift if v.size != -1 else 0))
+            temp: Array = np.ndarray(shape, v.dtype, self.arena, v.register)
             return temp
         if kind == "param":
             if -1 in steps:
@@ -75,7 +113,7 @@ class Binder:
             memory, offset = self.buffers[v.ref], v.offset * unit
         else:
             base = v.ref if isinstance(v.ref, Value) else v
-            memory, offset = self.arena, base.register + v.offset * unit
+            memory, offset = self.memory, base.register + v.offset * unit
         for s in self.plan.order:
             if mask >> s & 1:
                 step = steps.get(s, 0) * unit
@@ -92,55 +130,65 @@ class Binder:
         return np.ndarray(shape, v.dtype, memory, offset, strides)
 
     def _loop(self, layout: LoopLayout) -> None:
-        made: dict[Any, Array] = {}
-        for i, once in zip(layout.loop.instrs, layout.once, strict=True):
-            if once:
-                self.steps.extend(i.build([self._array(v, {}) for v in i.ins], self._array(i.out, {})))
-        product = None if layout.product is None else self._operands(layout.product)
         count, blocks = layout.lanes, layout.blocks
-        shares: list[list[Step]] = []
-        outer = self.steps
-        for lane in range(count):
-            self.steps = []
-            self.lane, self.shift = lane, lane * (layout.end - layout.start)
-            use_lane(lane)
+        product = layout.product
+        if product is not None and self._in_pieces(product):
+            product = None
+        shares = [self._alone()] if count == 1 else [Share() for _ in range(count)]
+        for lane, share in enumerate(shares):
+            if count > 1:
+                self._enter(lane)
+            self.share = share
+            share.worth += layout.worth // count
+            made: dict[Any, Array] = {}
+            for i, once in zip(layout.loop.instrs, layout.once, strict=True):
+                if once:
+                    share.steps.extend(i.build([self._used(v) for v in i.ins], self._used(i.out, True)))
             mine = blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]
-            for together in [mine] if product is None else layout.gathered(self.plan.extent, mine):
-                if product is not None:
-                    first, last = together[0], together[-1]
-                    self._product_block(product, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
+            if product is None:
+                for block in mine:
+                    self._block(layout, block, made)
+                continue
+            operands = self._operands(product, layout.cut)
+            for together in layout.gathered(self.plan.extent, mine):
+                first, last = together[0], together[-1]
+                self._product_block(operands, {s: (lo, last[s][1]) for s, (lo, _) in first.items()})
                 for block in together:
                     self._block(layout, block, made)
-            shares.append(self.steps)
-        self.steps = outer
-        self.lane = self.shift = 0
-        use_lane(0)
         if count > 1:
-            outer.append((self.device.lanes.run, (shares,)))
-        else:
-            outer.extend(shares[0])
+            self.parts.append(shares)
+            self._enter(self.home)
+
+    def _used(self, v: Value, written: bool = False) -> Array:
+        found = self._array(v, {})
+        if v.root.kind in ("param", "full"):
+            self.share.touch(found, written)
+        return found
 
     def _block(self, layout: LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
-        steps, cut = self.steps, layout.cut
+        """The loop's instructions on one block. `made` keeps the lane's arrays."""
+        steps, cut = self.share.steps, layout.cut
 
-        def array(v: Value) -> Array:
+        def array(v: Value, written: bool = False) -> Array:
             touched = v.mask & cut
             if v.root.kind == "temp":
-                key: Any = (id(v), self.lane, *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
+                key: Any = (id(v), *[hi - lo for s, (lo, hi) in block.items() if touched >> s & 1])
             elif touched:
-                key = (id(v), *[lo for s, (lo, _) in block.items() if touched >> s & 1])
+                key = (id(v), written, *[lo for s, (lo, _) in block.items() if touched >> s & 1])
             else:
-                key = id(v)
+                key = (id(v), written)
             found = made.get(key)
             if found is None:
                 found = made[key] = self._array(v, block)
+                if v.root.kind in ("param", "full"):
+                    self.share.touch(found, written)
             return found
 
         for n, i in enumerate(layout.loop.instrs):
             if layout.once[n]:
                 continue
             ins = [array(v) for v in i.ins]
-            out = array(i.out)
+            out = array(i.out, True)
             if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
                 part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
                 steps.extend(i.build(ins, part))
@@ -149,8 +197,10 @@ class Binder:
                 steps.extend(i.build(ins, out))
 
     def _pad(self, p: Pad) -> None:
-        whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.arena, p.out.register)
-        self.steps.append((whole.fill, (0,)))
+        share = self._alone()
+        whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
+        share.steps.append((whole.fill, (0,)))
+        share.touch(whole, True)
         if p.extents:
             axes = sorted(p.extents)
             unit = p.out.dtype.itemsize
@@ -160,31 +210,50 @@ class Binder:
                 strides = [v.strides[i] * unit for i in axes]
                 return np.ndarray(shape, p.out.dtype, memory, start + v.offset * unit, strides)
 
-            inside = view(p.interior, self.arena, p.out.register)
-            self.steps.append((np.copyto, (inside, view(p.source, self.buffers[p.source.ref], 0))))
+            inside = view(p.interior, self.memory, p.out.register)
+            source = view(p.source, self.buffers[p.source.ref], 0)
+            share.steps.append((np.copyto, (inside, source)))
+            share.touch(source, False)
 
     # -- products
-    def _operands(self, p: Product) -> _Operands | None:
-        """The product's arrays; None when it had to be computed at once."""
+    def _axes(self, p: Product) -> tuple[list[int], list[int], list[int], list[int]]:
         at = {s: i for i, s in enumerate(self.plan.order)}
-        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         batch, m, n, k = ([at[s] for s in g] for g in (p.batch, p.m, p.n, p.k))
-        copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
-        if max(a.nbytes * copy_a, b.nbytes * copy_b) > _PIECE:
-            self._multiply(a, b, c, batch, m, n, k)
-            return None
-        if copy_a:
-            a = self._copied(0, a, [*batch, *m, *k])
-        if copy_b:
-            b = self._copied(1, b, [*batch, *k, *n])
-        return a, b, c, batch, m, n, k
+        return batch, m, n, k
 
-    def _product_block(self, product: _Operands, block: dict[int, tuple[int, int]]) -> None:
-        a, b, c, batch, m, n, k = product
+    def _in_pieces(self, p: Product) -> bool:
+        """Compute a product at once whose operands have to be copied and are large; False for any other."""
+        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
+        batch, m, n, k = self._axes(p)
+        copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
+        if max(a.nbytes * copy_a, b.nbytes * copy_b) <= _PIECE:
+            return False
+        self.share = self._alone()
+        for x, written in ((a, False), (b, False), (c, True)):
+            self.share.touch(x, written)
+        self._multiply(a, b, c, batch, m, n, k)
+        return True
+
+    def _operands(self, p: Product, cut: int) -> _Operands:
+        """The product's arrays. What every block reads is copied once where BLAS cannot read it."""
+        a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
+        batch, m, n, k = self._axes(p)
+        if not p.a.mask & cut and not _readable(a, batch, m, k):
+            self.share.touch(a, False)
+            a = self._copied(0, a, [*batch, *m, *k])
+        if not p.b.mask & cut and not _readable(b, batch, n, k):
+            self.share.touch(b, False)
+            b = self._copied(1, b, [*batch, *k, *n])
+        return _Operands(p, a, b, c, batch, m, n, k)
+
+    def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
+        a, b, c = p.a, p.b, p.c
         for axis, s in enumerate(self.plan.order):
             if s in block:
                 a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
-        self._single(a, b, c, batch, m, n, k)
+        for x, written in ((a, False), (b, False), (c, True)):
+            self.share.touch(x, written)
+        self._single(a, b, c, p.batch, p.m, p.n, p.k)
 
     def _multiply(
         self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]
@@ -209,7 +278,7 @@ class Binder:
                             .reshape(c.shape)
                         )
                         self._single(sa, sb, part, batch, m, n, k)
-                        self.steps.append((np.add, (c, part, c)))
+                        self.share.steps.append((np.add, (c, part, c)))
                     else:
                         self._single(sa, sb, sc, batch, m, n, k)
                 return
@@ -241,9 +310,9 @@ class Binder:
             assert b3 is not None
             assert c3 is not None
         a3, b3, c3 = _compact(a3, b3, c3)
-        self.steps.append((np.matmul, (a3, b3, c3)))
+        self.share.steps.append((np.matmul, (a3, b3, c3)))
         if target is not c:
-            self.steps.append((np.copyto, (c, target)))
+            self.share.steps.append((np.copyto, (c, target)))
 
     def _copied(self, number: int, x: Array, axes: list[int]) -> Array:
         """`x` copied so that `axes` are contiguous, in that order."""
@@ -254,7 +323,7 @@ class Binder:
             strides[axis] = step
             step *= shape[axis]
         out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
-        self.steps.append((np.copyto, (out, x)))
+        self.share.steps.append((np.copyto, (out, x)))
         return out
 
 

@@ -16,11 +16,18 @@ from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.lanes import Lanes, blas_obeys, one_blas_thread
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.streams import Share, Streams, compose
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
 
 __all__ = ["CpuDevice", "CpuProgram"]
+
+# Work of less than this many nanoseconds is not worth waking another thread.
+_MEETING_NS = 100_000
+# How many areas the kernels' shared scratch takes turns in, and up to which size.
+_SHARED = 4
+_TURNS = 4 << 20
 
 
 def _aligned(nbytes: int) -> Array:
@@ -30,35 +37,66 @@ def _aligned(nbytes: int) -> Array:
 
 
 class _Bound:
-    """The calls of one program on one set of buffers."""
+    """One program on one set of buffers."""
 
-    __slots__ = ("buffers", "name", "program", "steps")
+    __slots__ = ("buffers", "device", "name", "parts", "program")
 
-    def __init__(self, program: CpuProgram, steps: list[Step], buffers: tuple[Array, ...]) -> None:
+    def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
-        self.program, self.name, self.steps, self.buffers = program, program.name, steps, buffers
+        self.program, self.name, self.buffers, self.device = program, program.name, buffers, device
+        self.parts = self.in_lane(0)
+
+    def in_lane(self, lane: int) -> list[list[Share]]:
+        """The program's parts; those that one lane runs are for `lane`."""
+        return Binder(self.program, self.buffers, self.device, lane).parts
+
+    @property
+    def steps(self) -> list[Step]:
+        """All of it, to be run by itself."""
+        steps: list[Step] = []
+        for part in self.parts:
+            if len(part) > 1 and sum(share.worth for share in part) > _MEETING_NS:
+                steps.append((self.device.lanes.run, ([share.steps for share in part],)))
+            else:
+                steps.extend(itertools.chain.from_iterable([share.steps for share in part]))
+        return steps
 
 
 class CpuBatch(Batch):
     """Flat calls, replayed in order."""
 
-    def __init__(self, bound: list[_Bound], lanes: int) -> None:
+    def __init__(self, bound: list[_Bound], lanes: Lanes) -> None:
         self._bound = bound
-        self._alone = lanes > 1
-        self._steps = list(itertools.chain.from_iterable(b.steps for b in bound))
+        self._lanes = lanes
+        self._streams: Streams | None = None
+        self._again = False
 
     def run(self) -> None:
-        with np.errstate(all="ignore"), one_blas_thread() if self._alone else nullcontext():
-            for f, args in self._steps:
-                f(*args)
+        with np.errstate(all="ignore"), one_blas_thread() if self._lanes.count > 1 else nullcontext():
+            if self._streams is not None:
+                self._stream(self._streams)
+            elif self._again and self._lanes.count > 1:
+                self._stream(compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count))
+            else:
+                # most batches run once: composing them would cost more than it brings
+                self._again = True
+                for b in self._bound:
+                    for f, args in b.steps:
+                        f(*args)
+
+    def _stream(self, streams: Streams) -> None:
+        self._streams = None
+        self._lanes.run(streams.steps, streams.locks)
+        self._streams = streams  # after an error its locks tell nothing: then it is composed anew
 
     def profile(self) -> list[tuple[str, float]]:
         out = []
         clock = time.perf_counter
-        with np.errstate(all="ignore"), one_blas_thread() if self._alone else nullcontext():
+        with np.errstate(all="ignore"), one_blas_thread() if self._lanes.count > 1 else nullcontext():
             for b in self._bound:
+                steps = b.steps
                 start = clock()
-                for f, args in b.steps:
+                for f, args in steps:
                     f(*args)
                 out.append((b.name, clock() - start))
         return out
@@ -82,7 +120,8 @@ class CpuDevice(Device):
         self._programs: dict[UOp, CpuProgram] = {}
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
-        self._arena = _aligned(1 << 20)
+        self._arenas: dict[int, Array] = {}
+        self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
         self._workspaces: dict[int, Array] = {}
         # without a say over BLAS's threads, lanes and BLAS would fight over the cores
         self.lanes = Lanes(None if blas_obeys() else 1)
@@ -111,11 +150,21 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         """Nothing to wait for: batches run to the end."""
 
-    def arena(self, nbytes: int) -> Array:
-        """Scratch shared by all kernels, at least `nbytes`. Kernels run one after another, so they can share."""
-        if nbytes > self._arena.nbytes:
-            self._arena = _aligned(max(nbytes, 2 * self._arena.nbytes))
-        return self._arena
+    def arena(self, lane: int, nbytes: int) -> Array:
+        """Scratch of one lane, at least `nbytes`. A lane runs its kernels one after another, so they can share it."""
+        found = self._arenas.get(lane)
+        if found is None or found.nbytes < nbytes:
+            found = self._arenas[lane] = _aligned(max(nbytes, 1 << 20, 0 if found is None else 2 * found.nbytes))
+        return found
+
+    def shared(self, nbytes: int) -> Array:
+        """Scratch of one kernel, at least `nbytes`. Small ones take turns: kernels that use different ones need not
+        wait for each other."""
+        if nbytes <= _TURNS:
+            self._shared.append(self._shared.pop(0))
+        if nbytes > self._shared[0].nbytes:
+            self._shared[0] = _aligned(max(nbytes, 2 * self._shared[0].nbytes))
+        return self._shared[0]
 
     def workspace(self, number: int, nbytes: int) -> Array:
         """Scratch of a single product, apart from the arena."""
@@ -150,7 +199,7 @@ class CpuDevice(Device):
         return found
 
     def prepare(self, calls: Sequence[Call]) -> CpuBatch:
-        return CpuBatch([self._bind(program, buffers) for program, buffers in calls], self.lanes.count)
+        return CpuBatch([self._bind(program, buffers) for program, buffers in calls], self.lanes)
 
     def _bind(self, program: Program, buffers: Sequence[Array]) -> _Bound:
         assert isinstance(program, CpuProgram)
@@ -158,11 +207,7 @@ class CpuDevice(Device):
         found = self._bindings.get(key)
         if found is not None:
             return found
-        if program.ragged is not None:
-            steps = [program.ragged(buffers)]
-        else:
-            steps = Binder(program, buffers, self).steps
-        bound = _Bound(program, steps, tuple(buffers))
+        bound = _Bound(program, tuple(buffers), self)
         while len(self._bindings) >= self._BINDINGS:
             old = next(iter(self._bindings))
             self._forget(old, self._bindings.pop(old), 0)

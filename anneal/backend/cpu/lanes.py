@@ -10,7 +10,8 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,16 @@ _MOST = 4
 class _Worker:
     """One thread, asleep until it is given steps."""
 
-    __slots__ = ("done", "error", "go", "last", "steps")
+    __slots__ = ("busy", "done", "errors", "go", "last", "locks", "steps")
 
     def __init__(self) -> None:
         self.go, self.done = threading.Lock(), threading.Lock()
         self.go.acquire()
         self.done.acquire()
         self.steps: list[Step] = []
-        self.error: BaseException | None = None
-        self.last = False
+        self.locks: Sequence[threading.Lock] = ()
+        self.errors: list[BaseException] = []
+        self.busy = self.last = False
         threading.Thread(target=self._serve, name="anneal-cpu-lane", daemon=True).start()
 
     def _serve(self) -> None:
@@ -48,7 +50,9 @@ class _Worker:
                     for f, args in self.steps:
                         f(*args)
                 except BaseException as e:
-                    self.error = e
+                    self.errors.append(e)
+                    _open(self.locks)
+                self.busy = False
                 self.done.release()
 
 
@@ -62,31 +66,44 @@ class Lanes:
             # threads do not survive a fork
             os.register_at_fork(after_in_child=self._workers.clear)
 
-    def run(self, shares: list[list[Step]]) -> None:
-        """Run each share in a lane of its own and wait for all of them."""
+    def run(self, shares: list[list[Step]], locks: Sequence[threading.Lock] = ()) -> None:
+        """Run each share in a lane of its own and wait for all of them.
+
+        `locks` are those by which they wait for each other; after an error their state tells nothing.
+        """
         while len(self._workers) < len(shares) - 1:
             self._workers.append(_Worker())
         busy = self._workers[: len(shares) - 1]
+        errors: list[BaseException] = []  # the first is the cause: it lets others pass locks that they should not
         for worker, steps in zip(busy, shares[1:], strict=True):
-            worker.steps = steps
+            worker.steps, worker.locks, worker.errors, worker.busy = steps, locks, errors, True
             worker.go.release()
         try:
             for f, args in shares[0]:
                 f(*args)
             for worker in busy:
                 worker.done.acquire()
-        except BaseException:
-            # Interrupted, perhaps while waiting: these workers' locks tell nothing any more. They finish and end.
+        except BaseException as e:
+            errors.append(e)
+            # Interrupted, perhaps while waiting: these workers' own locks tell nothing any more. They finish and end.
+            self._workers.clear()
+            while any(worker.busy for worker in busy):
+                _open(locks)
+                time.sleep(0.001)
             for worker in busy:
                 worker.last = True
                 with contextlib.suppress(RuntimeError):  # not yet under way: it sees `last` by itself
                     worker.go.release()
-            self._workers.clear()
-            raise
-        for worker in busy:
-            if worker.error is not None:
-                error, worker.error = worker.error, None
-                raise error
+        if errors:
+            raise errors[0]
+
+
+def _open(locks: Sequence[threading.Lock]) -> None:
+    """Let go on whoever waits for one of `locks`."""
+    for lock in locks:
+        if lock.locked():
+            with contextlib.suppress(RuntimeError):  # somebody was faster
+                lock.release()
 
 
 def _cores() -> int:

@@ -22,21 +22,21 @@ ALIGN = 64
 BLOCK = 98_304
 # Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
 _PRODUCT = 1 << 18
-# Work of less than this many nanoseconds is not worth waking another thread.
-_LANE_NS = 100_000
+# Work of less than this many nanoseconds is not worth more calls.
+_LANE_NS = 20_000
 Blocks = list[dict[int, tuple[int, int]]]
 
 
 class LoopLayout:
-    """How one loop is cut, and where its temporaries lie (byte offsets in the arena).
+    """How one loop is cut, and where its temporaries lie (byte offsets in the scratch of a lane).
 
     A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
     """
 
-    __slots__ = ("blocks", "cut", "end", "lanes", "loop", "once", "product", "spare", "start")
+    __slots__ = ("blocks", "cut", "end", "lanes", "loop", "once", "product", "spare", "worth")
 
-    def __init__(self, plan: Plan, loop: Loop, start: int, lanes: int, product: Product | None) -> None:
-        self.loop, self.start, self.product = loop, start, product
+    def __init__(self, plan: Plan, loop: Loop, lanes: int, product: Product | None) -> None:
+        self.loop, self.product = loop, product
         extent = plan.extent
         slots = [s for s in plan.order if loop.mask >> s & 1]
         size: dict[int, int] = {s: extent[s] for s in slots}
@@ -46,16 +46,15 @@ class LoopLayout:
             flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
         folds = any(i.fold is not None for i in loop.instrs)
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
-        worth = total * len(loop.instrs) // 5 + flops // 80
-        self.lanes = lanes if worth > _LANE_NS and not folds else 1
+        self.worth = total * len(loop.instrs) // 5 + flops // 150
+        self.lanes = lanes if self.worth > _LANE_NS and not folds else 1
         target = BLOCK
         temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
         target = min(target, math.ceil(total / self.lanes))
         if product is not None and not loop.instrs:
-            # shares of a product alone: of its matrices, or of its longer side
-            s = max(product.batch or [*product.m, *product.n], key=extent.__getitem__)
+            s = self._shared(plan, product)
             size[s] = math.ceil(extent[s] / self.lanes)
         elif total > target:
             self._cut(slots, size, extent, target)
@@ -67,9 +66,24 @@ class LoopLayout:
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
         self.once = [self.cut != 0 and not self._varies(i) for i in loop.instrs]
-        self.spare: dict[int, int] = {}
-        self.end = self._registers(size, start)
         self.lanes = min(self.lanes, len(self.blocks))
+        if any(o and i.out.root.kind != "temp" for i, o in zip(loop.instrs, self.once, strict=True)):
+            # every lane computes what its blocks share for itself; what others see is written once only
+            self.lanes = 1
+        self.spare: dict[int, int] = {}
+        self.end = self._registers(size)
+
+    def _shared(self, plan: Plan, product: Product) -> int:
+        """The slot of a product alone that the lanes share out: the outermost, so that each writes memory of its own and
+        most often reads what it wrote, unless that leaves BLAS with too few rows."""
+        slots = [s for s in plan.order if product.c.mask >> s & 1]
+        extent = plan.extent
+        for s in sorted(slots, key=lambda s: -product.c.strides[s]):
+            side = next(g for g in (product.batch, product.m, product.n) if s in g)
+            rows = extent[s] if side is product.batch else math.prod(extent[i] for i in side) // 32
+            if extent[s] >= self.lanes and rows >= self.lanes:
+                return s
+        return max(slots, key=extent.__getitem__)
 
     def _cut(self, slots: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
         """Choose block extents: whole slots from the innermost out, one slot in part, single steps before it."""
@@ -117,14 +131,14 @@ class LoopLayout:
             return True
         return any(v.mask & self.cut for v in i.ins)
 
-    def _registers(self, size: dict[int, int], start: int) -> int:
+    def _registers(self, size: dict[int, int]) -> int:
         instrs = self.loop.instrs
         last: dict[int, int] = {}
         for n, i in enumerate(instrs):
             for v in i.ins:
                 last[id(v.root)] = n
         free: dict[int, list[int]] = {}
-        end = start
+        end = 0
 
         def nbytes(v: Value) -> int:
             n = v.dtype.itemsize
@@ -184,7 +198,8 @@ class CpuProgram(Program):
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.ragged: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
-        self.scratch = 0
+        # bytes that the whole kernel shares, and bytes of every lane
+        self.shared = self.scratch = 0
         if is_ragged(sink):
             self.ragged = partial(ragged_step, sink)
             return
@@ -196,36 +211,36 @@ class CpuProgram(Program):
         for v in plan.fulls:
             v.register = end
             end += (v.size * v.dtype.itemsize + ALIGN - 1) // ALIGN * ALIGN
-        self.scratch = max(self.scratch, end)
+        self.shared = max(self.shared, end)
         layouts: list[LoopLayout | Pad] = []
         waiting: Product | None = None
         for phase in plan.phases:
             if isinstance(phase, Loop):
-                layout = LoopLayout(plan, phase, end, lanes, waiting)
+                layout = LoopLayout(plan, phase, lanes, waiting)
                 if waiting is not None and layout.cut & ~waiting.c.mask:
-                    layouts.append(self._alone(plan, waiting, end, lanes))
-                    layout = LoopLayout(plan, phase, end, lanes, None)
+                    layouts.append(self._alone(plan, waiting, lanes))
+                    layout = LoopLayout(plan, phase, lanes, None)
                 waiting = None
                 layouts.append(layout)
             else:
                 if waiting is not None:
-                    layouts.append(self._alone(plan, waiting, end, lanes))
+                    layouts.append(self._alone(plan, waiting, lanes))
                     waiting = None
                 if isinstance(phase, Product):
                     waiting = phase
                 else:
                     layouts.append(phase)
         if waiting is not None:
-            layouts.append(self._alone(plan, waiting, end, lanes))
+            layouts.append(self._alone(plan, waiting, lanes))
         for made in layouts:
             if isinstance(made, LoopLayout):
-                self.scratch = max(self.scratch, made.start + (made.end - made.start) * made.lanes)
+                self.scratch = max(self.scratch, made.end)
         self.parts.append((plan, layouts))
 
     @staticmethod
-    def _alone(plan: Plan, product: Product, start: int, lanes: int) -> LoopLayout:
+    def _alone(plan: Plan, product: Product, lanes: int) -> LoopLayout:
         """A product as a loop of its own: cut into rows for the lanes."""
-        return LoopLayout(plan, Loop([], product.c.mask, 0), start, lanes, product)
+        return LoopLayout(plan, Loop([], product.c.mask, 0), lanes, product)
 
     @property
     def source(self) -> str:  # type: ignore[override]

@@ -42,10 +42,17 @@ def kernel(*stores: UOp) -> UOp:
 
 
 def run(sink: UOp, *buffers: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    """The buffers after the cpu device ran `sink` on copies of them."""
+    """The buffers after the cpu device ran `sink` on copies of them: by itself, and again as streams."""
     device = get_device("cpu")
     mine = [np.array(b).reshape(-1) for b in buffers]
-    device.prepare([(device.compile(sink), mine)]).run()
+    batch = device.prepare([(device.compile(sink), mine)])
+    batch.run()
+    first = [b.copy() for b in mine]
+    for b, initial in zip(mine, buffers, strict=True):
+        b[:] = np.array(initial).reshape(-1)
+    batch.run()
+    for b, expected in zip(mine, first, strict=True):
+        np.testing.assert_array_equal(b, expected)
     return mine
 
 
