@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import collapse
 from anneal.codegen.heuristics import choose
-from anneal.codegen.linear import Param, linearise
+from anneal.codegen.linear import LinearProgram, Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
+from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
 from anneal.codegen.opts import Opt, apply_opts
-from anneal.codegen.wgsl import grid, render
+from anneal.codegen.wgsl import write
+from anneal.schedule.parts import parts_of
 from anneal.uop import UOp, arena
 
 __all__ = ["Kernel", "generate", "prepare"]
@@ -41,11 +43,73 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     a = arena()
     track, a.track = a.track, False  # whose line a node comes from is told by the tensor graph
     try:
-        ready = prepare(sink, target)
-        chosen = tuple(opts) if opts is not None else choose(ready, target)
-        lowered, launch = to_hardware(apply_opts(ready, chosen))
-        program = linearise(lowered, launch)
+        parts = parts_of(sink)
+        if len(parts) > 1:
+            return _joint(parts, target)
+        body = _body(sink, target, opts)
     finally:
         a.track = track
+    size = grid(body.launch.workgroups, target.max_workgroups)
+    return Kernel(module(body.text, target), body.program.params, body.launch, size, body.opts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A kernel, or a part of one, on its way to a module."""
+
+    program: LinearProgram
+    text: Text
+    opts: tuple[Opt, ...]
+
+    @property
+    def launch(self) -> Launch:
+        return self.program.launch
+
+    @property
+    def meets(self) -> bool:
+        """Whether its threads wait for each other."""
+        return bool(self.text.shared) or self.launch.group > 1
+
+
+def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
+    ready = prepare(sink, target)
+    chosen = tuple(opts) if opts is not None else choose(ready, target)
+    lowered, launch = to_hardware(apply_opts(ready, chosen))
+    program = linearise(lowered, launch)
+    return _Body(program, write(program, target), chosen)
+
+
+def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
+    """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
+    bodies = [_body(p, target) for p in parts]
+    # Memory that several parts bind has elements of one type.
+    lanes: dict[int, set[int]] = {}
+    for b in bodies:
+        for x in b.program.params:
+            lanes.setdefault(x.slot, set()).add(b.program.wide.get(x.node, 1))
+    mixed = {slot for slot, found in lanes.items() if len(found) > 1}
+    for n, b in enumerate(bodies):
+        if any(x.slot in mixed and b.program.wide.get(x.node, 1) > 1 for x in b.program.params):
+            scalars = [Opt("UPCAST", o.axis, o.amount) if o.kind == "VECTORIZE" else o for o in b.opts]
+            bodies[n] = _body(parts[n], target, scalars if all(o.kind != "TILE" for o in b.opts) else _flat(target))
+    # Threads that wait for each other are as many as the workgroup has.
+    threads = max(b.launch.threads for b in bodies)
+    for n, b in enumerate(bodies):
+        before = [x.text for x in bodies[:n]]
+        if b.meets and (b.launch.threads < threads or joint_bytes([*before, b.text]) > target.workgroup_bytes):
+            bodies[n] = _body(parts[n], target, _flat(target))
+    launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
+    params: dict[int, Param] = {}
+    for b in bodies:
+        for x in b.program.params:
+            written = x.written or (x.slot in params and params[x.slot].written)
+            params[x.slot] = Param(x.slot, x.node, written)
     size = grid(launch.workgroups, target.max_workgroups)
-    return Kernel(render(program, target), program.params, launch, size, chosen)
+    source = joint_module([b.text for b in bodies], target)
+    return Kernel(
+        source, tuple([params[k] for k in sorted(params)]), launch, size, tuple([o for b in bodies for o in b.opts])
+    )
+
+
+def _flat(target: Target) -> tuple[Opt, ...]:
+    return (Opt("FLAT", 0, min(64, target.max_threads)),)

@@ -1,4 +1,4 @@
-"""WGSL text from a linear program: a table from op to text, and the few functions WGSL lacks.
+"""The body of a WGSL kernel from a linear program: a table from op to text, and the few functions WGSL lacks.
 
 Names count up in statement order, so equal kernels give equal text in every process. A value used once is written where
 it is used. Bools are stored as u32. An infinite or nan constant is built from its bits and a variable, because a WGSL
@@ -11,14 +11,15 @@ import math
 import struct
 from collections.abc import Sequence
 
-from anneal.codegen.functions import FUNCTIONS, called
+from anneal.codegen.functions import FUNCTIONS
 from anneal.codegen.lanes import memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
+from anneal.codegen.modules import Shared, Text
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
 
-__all__ = ["grid", "render"]
+__all__ = ["write"]
 
 _TYPES = {dtypes.bool_: "bool", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.float32: "f32", dtypes.float16: "f16"}
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
@@ -104,26 +105,6 @@ def type_of(dtype: DType, lanes: int = 1) -> str:
     return _TYPES[dtype] if lanes == 1 else f"vec{lanes}<{_TYPES[dtype]}>"
 
 
-def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
-    """`workgroups` as a grid with no side over `limit`, with as few spare workgroups as a plain fold allows.
-
-    >>> grid(1000)
-    (1000, 1, 1)
-    >>> grid(100_000)
-    (50000, 2, 1)
-    """
-    x, y, z = max(1, workgroups), 1, 1
-    if x > limit:
-        y = -(-x // limit)
-        x = -(-x // y)
-    if y > limit:
-        z = -(-y // limit)
-        y = -(-y // z)
-    if z > limit:
-        raise CompilerError(f"a launch of {workgroups} workgroups does not fit a grid of side {limit}", stage="grid")
-    return x, y, z
-
-
 def literal(dtype: DType, value: bool | int | float) -> str:
     """A constant as WGSL text."""
     if dtype.kind == "bool":
@@ -145,7 +126,7 @@ class _Writer:
         self.program, self.target = program, target
         self.text: dict[int, str] = {}
         self.lines: list[str] = []
-        self.shared: list[str] = []
+        self.shared: list[Shared] = []
         self.counters: dict[str, int] = {}
         self.inline = self._used_once()
         self.widths = {s.number: self.program.width(s.node) for s in program.stmts if s.node is not None}
@@ -189,7 +170,7 @@ class _Writer:
 
     # -- statements
 
-    def run(self) -> str:
+    def run(self) -> Text:
         stmts = self.program.stmts
         i = 0
         while i < len(stmts):
@@ -203,7 +184,7 @@ class _Writer:
                 continue
             self.statement(s)
             i += 1
-        return self.module()
+        return self.written()
 
     def statement(self, s: Stmt) -> None:
         u = s.node
@@ -389,7 +370,8 @@ class _Writer:
         rooms = []
         for _, u in parts:
             rooms.append(self.name("part"))
-            self.shared.append(f"var<workgroup> {rooms[-1]}: array<{self.type(u)}, {launch.threads // joined}>;")
+            size = launch.threads // joined
+            self.shared.append(Shared(rooms[-1], self.type(u), size, size * self.program.width(u) * u.dtype.itemsize))
         lane = self.name("lane")
         at = "local_id" if stride == 1 else f"(local_id / {stride}u)"
         whole = launch.group * stride == launch.threads
@@ -464,43 +446,20 @@ class _Writer:
             args = [_bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)
 
-    # -- the module
-
-    def module(self) -> str:
+    def written(self) -> Text:
         p = self.program
-        body = "\n".join(self.lines)
-        helpers = called(body)
-        head = []
-        if any(x.node.dtype is dtypes.float16 for x in p.params) or "f16(" in body:
-            head.append("enable f16;")
+        bindings = {}
         for x in p.params:
-            access = "read_write" if x.written else "read"
             element = "u32" if x.node.dtype.kind == "bool" else type_of(x.node.dtype, p.wide.get(x.node, 1))
-            head.append(f"@group(0) @binding({x.slot}) var<storage, {access}> p{x.slot}: array<{element}>;")
+            bindings[x.slot] = (element, x.written)
+        shared = []
         for t in p.tiles:
             lanes = p.wide.get(t, 1)
             size = -(-t.arg[1][0] // lanes)
-            head.append(f"var<workgroup> tile{t.arg[0]}: array<{type_of(t.dtype, lanes)}, {size}>;")
-        head += self.shared
-        if "zero_bits" in body or any("zero_bits" in h for h in helpers):
-            head.append("var<private> zero_bits: u32 = 0u;")
-        nx, ny, nz = grid(p.launch.workgroups, self.target.max_workgroups)
-        where = "group_id.x" if ny == 1 else f"group_id.x + group_id.y * {nx}u"
-        if nz > 1:
-            where += f" + group_id.z * {nx * ny}u"
-        start = []
-        spare = nx * ny * nz != p.launch.workgroups
-        if "wg" in self.text.values() or spare:
-            start.append(f"  let wg = i32({where});")
-        if spare:
-            start.append(f"  if (wg >= {p.launch.workgroups}i) {{ return; }}")
-        if "lid" in self.text.values():
-            start.append("  let lid = i32(local_id);")
-        main = f"@compute @workgroup_size({p.launch.threads})\nfn main({_BUILTINS}) {{"
-        return "\n".join([*head, *helpers, main, *start, body, "}"]) + "\n"
-
-
-_BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"
+            shared.append(Shared(f"tile{t.arg[0]}", type_of(t.dtype, lanes), size, size * lanes * t.dtype.itemsize))
+        f16 = any(x.node.dtype is dtypes.float16 for x in p.params)
+        uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
+        return Text(bindings, (*shared, *self.shared), f16, uses, tuple(self.lines), p.launch)
 
 
 def _outer_parens(text: str) -> bool:
@@ -591,6 +550,6 @@ def _by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
     return None
 
 
-def render(program: LinearProgram, target: Target) -> str:
-    """The WGSL module of `program`; its entry point is `main`."""
+def write(program: LinearProgram, target: Target) -> Text:
+    """The statements of `program` as WGSL."""
     return _Writer(program, target).run()

@@ -44,6 +44,7 @@ class Policy:
     row_fusion: int = 0  # reduces over at most this many trailing elements stay inside the kernel that uses them
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
     parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
+    parts: bool = True  # a kernel may have parts: workgroups that compute one thing, and others that compute another
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
     keeps_rows: bool = (
         True  # a kernel holds a row while it reduces it, so a reduce may join the kernel that makes the row

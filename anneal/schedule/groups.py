@@ -5,7 +5,9 @@ One group a node at first. Then, with levels (the longest path from an input) to
 - a group joins the group that makes its input, if it reads that input only where it is made: elementwise work joins any
   kernel of its shape (an activation beside the product that feeds it, Adam's update behind the gradient), and what
   reduces or repeats along rows joins a kernel of the same rows (a softmax, a norm with its statistics);
-- groups of one level with the same ranges join if they read a large value in common (a norm's two parameter gradients).
+- what makes a piece of a concatenation joins the kernel that stores the pieces, as one part of it;
+- groups of one level with the same ranges join if they read a large value in common (a norm's two parameter gradients);
+- elementwise groups that are left on one level share a launch, each as a part of it.
 
 What is joined and read by nobody else is not stored any more.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import LEAVES, Policy
 from anneal.uop import ALU, Op, UOp
 
@@ -32,6 +35,8 @@ class Group:
     size: int = 0  # values that it computes, or reduces row by row
     row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
     level: int = 0
+    concatenates: bool = False  # its root is stored piece by piece
+    parts: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
 
     @property
     def computes_rows(self) -> bool:
@@ -48,12 +53,15 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
             g = owner[u] = _cone(u, real, policy)
             groups.append(g)
     groups = _by_level(groups, owner)
-    groups = _Joining(groups, owner, real, outputs, policy).run()
-    return _siblings(_by_level(groups, owner), owner, policy)
+    groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
+    groups = _by_level(_siblings(groups, owner, policy), owner)
+    return _by_level(_shared_launches(groups, owner, policy), owner) if policy.parts else groups
 
 
 def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
-    g = Group([root], opaque=root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM)
+    concatenates = policy.parts and bool(pieces_of(root, real))
+    opaque = concatenates or root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM
+    g = Group([root], opaque=opaque, concatenates=concatenates)
     seen = {root}
     stack = [root]
     reduces = []
@@ -111,6 +119,8 @@ class _Joining:
 
     def run(self) -> list[Group]:
         for g in self.groups:
+            if g.concatenates:
+                self.take_pieces(g)
             if g in self.gone or g.opaque:
                 continue
             again = True
@@ -138,6 +148,13 @@ class _Joining:
         size = max(p.size, g.size)
         if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
             return False
+        if not self.takes(g, p):
+            return False
+        g.level, g.size, g.row = level, size, row
+        return True
+
+    def takes(self, g: Group, p: Group) -> bool:
+        """Make p part of g, unless that were too many buffers."""
         kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
@@ -153,11 +170,33 @@ class _Joining:
             readers = self.readers[k]
             readers.pop(p, None)
             readers[g] = None
-        g.roots = kept + g.roots
-        g.inputs, g.level, g.size, g.row = inputs, level, size, row
+        g.roots, g.inputs = kept + g.roots, inputs
         g.reduces = tuple(sorted({*g.reduces, *p.reduces}))
         self.gone.add(p)
         return True
+
+    def take_pieces(self, g: Group) -> None:
+        """Let a concatenation take in what makes its pieces and is read by nobody else."""
+        products = set()
+        for pad in pieces_of(g.roots[0], self.real):
+            p = self.owner.get(_origin(pad.src[0], self.real))
+            if p is None or p.opaque or len(p.roots) > 1 or p.roots[0] in self.outputs:
+                continue
+            if list(self.readers[p.roots[0]]) != [g] or p.roots[0].size != pad.src[0].size:
+                continue
+            if not p.computes_rows:  # products of one kind are cut into workgroups of one size
+                products.add((p.size, tuple(sorted(map(math.prod, p.reduces)))))
+                if len(products) > 1:
+                    products.pop()
+                    continue
+            self.takes(g, p)
+
+
+def _origin(u: UOp, real: dict[UOp, None]) -> UOp:
+    """What `u` shows in another order."""
+    while u not in real and u.op in (Op.RESHAPE, Op.PERMUTE):
+        u = u.src[0]
+    return u
 
 
 def _common_row(p: Group, g: Group, policy: Policy) -> int | None:
@@ -241,7 +280,27 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
     for g in merged:
         for root in g.roots:
             owner[root] = g
-    return _by_level(merged, owner)
+    return merged
+
+
+def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
+    """Elementwise groups of one level become the parts of one group, as far as the buffer limit allows."""
+    out: list[Group] = []
+    open_: dict[int, Group] = {}
+    for g in groups:
+        if g.opaque or g.reduces:
+            out.append(g)
+            continue
+        h = open_.get(g.level)
+        inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
+        if h is None or len(inputs) + len(h.roots) + len(g.roots) > policy.max_buffers:
+            h = open_[g.level] = Group([], level=g.level)
+            inputs = g.inputs
+            out.append(h)
+        h.parts, h.inputs, h.roots = (*h.parts, g), inputs, h.roots + g.roots
+        for root in g.roots:
+            owner[root] = h
+    return out
 
 
 def _by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:

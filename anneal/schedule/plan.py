@@ -17,7 +17,8 @@ from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
 from anneal.schedule.memory import assign_temporaries
-from anneal.schedule.rangeify import rangeify, renumber, simplify_indices, split_ranges
+from anneal.schedule.parts import parts_of
+from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
 from anneal.schedule.split import split_reduces
@@ -193,7 +194,12 @@ def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Grou
                 new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
         else:
             new[u] = u
-    return UOp(Op.SINK, roots[0].dtype, tuple([new[r] for r in roots])), tuple(inputs), group
+    d = roots[0].dtype
+    parts = [
+        UOp(Op.SINK, d, tuple([new[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
+        for g in group.parts or (group,)
+    ]
+    return parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group
 
 
 _kernels: dict[UOp, Kernel] = {}
@@ -226,17 +232,21 @@ def _kernel_of(piece: UOp) -> Kernel:
 
 
 def name_of(sink: UOp) -> str:
-    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, and a piece of its key."""
+    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
+    sizes it has, and a piece of its key."""
+    parts = parts_of(sink)
     loops: list[tuple[int, str]] = []
     reduces: list[tuple[int, str]] = []
-    for u in toposort((sink,)):
+    for u in toposort((parts[0],)):
         if u.op is Op.RANGE:
             size = str(u.src[0].arg) if u.src[0].is_const else "n"
             (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
-    parts = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
+    words = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
     if reduces:
-        parts += ["by", *[n for _, n in sorted(reduces)]]
-    return "_".join([*parts, sink.key.hex()[:6]])
+        words += ["by", *[n for _, n in sorted(reduces)]]
+    if len(parts) > 1:
+        words += ["and", str(len(parts) - 1)]
+    return "_".join([*words, sink.key.hex()[:6]])
 
 
 def _assemble(s: Schedule) -> Plan:

@@ -11,15 +11,18 @@ import math
 
 from anneal.errors import CompilerError
 from anneal.rewrite import simplify
-from anneal.shape import linear_index, source_index, unflatten
+from anneal.schedule.concat import pieces_of, placed
+from anneal.schedule.parts import parts_of
+from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
+__all__ = ["CONCATENATION", "rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
 
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
 
 _I32 = dtypes.int32
+CONCATENATION = "concatenation"
 
 
 def _int(value: int) -> UOp:
@@ -70,16 +73,28 @@ def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
-    or one for each row of them: those are stored over the outer ranges alone.
+    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a kernel in parts,
+    each with ranges of its own; a SINK marked CONCATENATION stores the pieces of its root, a part each.
     """
-    roots = cut.src
     ranges = _Ranges()
+    stores: list[UOp] = []
+    slot = 0
+    for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
+        if part.arg == CONCATENATION:
+            stores += _stores_of_pieces(part.src[0], slot, ranges)
+        else:
+            stores += _stores(part.src, slot, ranges)
+        slot += len(part.src)
+    return UOp(Op.SINK, cut.dtype, tuple(stores))
+
+
+def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
     shape = max((r.shape for r in roots), key=math.prod)
     whole = tuple([ranges.loop(s) for s in shape])
     stores = []
     lower = _Lower(ranges)
-    for slot, root in enumerate(roots):
-        param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
+    for n, root in enumerate(roots):
+        param = UOp(Op.PARAM, root.dtype, (), (slot + n, (root.size,)))
         index = whole if root.shape == shape else _same_place(whole, shape, root.shape)
         position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
@@ -88,14 +103,26 @@ def rangeify(cut: UOp) -> UOp:
         else:
             value = lower.value(root, index if root.shape else ())
         stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
-    return UOp(Op.SINK, roots[0].dtype, tuple(stores))
+    return stores
+
+
+def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
+    param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
+    stores = []
+    for pad in pieces_of(root):
+        piece = pad.src[0]
+        index = tuple([ranges.loop(s) for s in piece.shape])
+        position = linear_index(placed(root, pad, index), root.shape)
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, _Lower(ranges).value(piece, index))))
+    return stores
 
 
 def _same_place(whole: Index, shape: tuple[int, ...], other: tuple[int, ...]) -> Index:
     """The index in an array of shape `other` of the element, or of the row, that `whole` is or is part of."""
-    position = linear_index(whole, shape)
     row = math.prod(shape) // max(1, math.prod(other))
-    return unflatten(position if row == 1 else alu(Op.IDIV, (position, _int(row))), other)
+    if row == 1:
+        return reshaped_index(whole, shape, other)
+    return unflatten(alu(Op.IDIV, (linear_index(whole, shape), _int(row))), other)
 
 
 class _Lower:
@@ -333,8 +360,13 @@ def renumber(sink: UOp) -> UOp:
     for u in order:
         if u.op is Op.RANGE:
             (loops if u.arg[1] == "loop" else reduces).append(u)
-    strides = _strides(max(sink.src, key=lambda st: st.src[0].arg[1][0]).src[1])
-    loops.sort(key=lambda r: (-strides.get(r, 0), position[id(r)]))
+    rank: dict[UOp, tuple[int, int]] = {}
+    for n, part in enumerate(parts_of(sink)):
+        strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
+        for r in loops:
+            if any(s.ranges >> r.arg[0] & 1 for s in part.src):
+                rank[r] = (n, -strides.get(r, 0))
+    loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
     mapping: dict[UOp, UOp] = {}
     new: dict[UOp, UOp] = {}
     for n, r in enumerate(loops + reduces):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["linear_index", "source_index", "unflatten"]
+__all__ = ["linear_index", "reshaped_index", "source_index", "unflatten"]
 
 Index = tuple[UOp, ...]
 
@@ -54,40 +54,40 @@ def unflatten(position: UOp, shape: Sequence[int]) -> Index:
     return tuple(reversed(out))
 
 
-def _reshape(index: Index, old: Sequence[int], new: Sequence[int]) -> Index:
-    """Read an array of shape `old` where its reshape to `new` is read at `index`.
+def reshaped_index(index: Sequence[UOp], shape: Sequence[int], other: Sequence[int]) -> Index:
+    """The index in an array of shape `other` of the element at `index` of its reshape to `shape`.
 
     Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
     axes costs div and mod on the axes it touches alone.
     """
-    if 0 in old:
-        return tuple([_int(0)] * len(old))
+    if 0 in other:
+        return tuple([_int(0)] * len(other))
     out: list[UOp] = []
     i = j = 0
-    n, m = len(old), len(new)
+    n, m = len(other), len(shape)
     while i < n or j < m:
-        if i < n and old[i] == 1:
+        if i < n and other[i] == 1:
             out.append(_int(0))
             i += 1
             continue
-        if j < m and new[j] == 1:
+        if j < m and shape[j] == 1:
             j += 1
             continue
         i0, j0 = i, j
-        a, b = old[i], new[j]
+        a, b = other[i], shape[j]
         i, j = i + 1, j + 1
         while a != b:
             if a < b:
-                a *= old[i]
+                a *= other[i]
                 i += 1
             else:
-                b *= new[j]
+                b *= shape[j]
                 j += 1
         if i - i0 == 1 and j - j0 == 1:
             out.append(index[j0])
         else:
-            position = linear_index(index[j0:j], new[j0:j])
-            out.extend(unflatten(position, old[i0:i]))
+            position = linear_index(index[j0:j], shape[j0:j])
+            out.extend(unflatten(position, other[i0:i]))
     return tuple(out)
 
 
@@ -99,7 +99,7 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     op, arg = node.op, node.arg
     old = node.src[0].shape
     if op is Op.RESHAPE:
-        return _reshape(index, old, node.shape), None
+        return reshaped_index(index, node.shape, old), None
     if op is Op.PERMUTE:
         out = list(index)
         for to, frm in enumerate(arg):

@@ -13,6 +13,7 @@ from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
 from anneal.backend.device import Program
+from anneal.schedule.parts import parts_of
 from anneal.uop import UOp
 
 __all__ = ["ALIGN", "Blocks", "CpuProgram", "LoopLayout"]
@@ -203,8 +204,9 @@ class CpuProgram(Program):
         if is_ragged(sink):
             self.ragged = partial(ragged_step, sink)
             return
-        for piece in segments(sink):
-            self._lay_out(make_plan(piece), lanes)
+        for part in parts_of(sink):
+            for piece in segments(part):
+                self._lay_out(make_plan(piece), lanes)
 
     def _lay_out(self, plan: Plan, lanes: int) -> None:
         end = 0

@@ -1,0 +1,143 @@
+"""WGSL modules from the bodies of kernels: bindings, workgroup memory, functions, and which workgroup does what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from anneal.codegen.functions import called
+from anneal.codegen.lower import Launch, Target
+from anneal.errors import CompilerError
+
+__all__ = ["Shared", "Text", "grid", "joint_bytes", "joint_module", "module"]
+
+
+def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
+    """`workgroups` as a grid with no side over `limit`, with as few spare workgroups as a plain fold allows.
+
+    >>> grid(1000)
+    (1000, 1, 1)
+    >>> grid(100_000)
+    (50000, 2, 1)
+    """
+    x, y, z = max(1, workgroups), 1, 1
+    if x > limit:
+        y = -(-x // limit)
+        x = -(-x // y)
+    if y > limit:
+        z = -(-y // limit)
+        y = -(-y // z)
+    if z > limit:
+        raise CompilerError(f"a launch of {workgroups} workgroups does not fit a grid of side {limit}", stage="grid")
+    return x, y, z
+
+
+class Shared(NamedTuple):
+    """An array in workgroup memory."""
+
+    name: str
+    element: str
+    length: int
+    nbytes: int
+
+
+class Text(NamedTuple):
+    """A program's statements as text, and what they need around them."""
+
+    bindings: dict[int, tuple[str, bool]]  # by slot: element type, whether it is written
+    shared: tuple[Shared, ...]
+    f16: bool
+    uses: frozenset[str]  # of "wg" and "lid"
+    lines: tuple[str, ...]
+    launch: Launch
+
+
+def module(text: Text, target: Target) -> str:
+    """The module whose entry point `main` runs one program."""
+    workgroups = text.launch.workgroups
+    where, spare = _position(workgroups, target)
+    start = []
+    if "wg" in text.uses or spare:
+        start.append(f"  let wg = {where};")
+    if spare:
+        start.append(f"  if (wg >= {workgroups}i) {{ return; }}")
+    if "lid" in text.uses:
+        start.append("  let lid = i32(local_id);")
+    return _module(text, text.launch.threads, [*start, *text.lines])
+
+
+def _position(workgroups: int, target: Target) -> tuple[str, bool]:
+    """A workgroup's number, and whether the grid has more workgroups than there are."""
+    nx, ny, nz = grid(workgroups, target.max_workgroups)
+    where = "group_id.x" if ny == 1 else f"group_id.x + group_id.y * {nx}u"
+    if nz > 1:
+        where += f" + group_id.z * {nx * ny}u"
+    return f"i32({where})", nx * ny * nz != workgroups
+
+
+def joint_module(texts: Sequence[Text], target: Target) -> str:
+    """The module whose `main` runs each of several programs in workgroups of its own, one program's after another's.
+
+    A program with fewer threads than another leaves the others idle, and must have no barrier; what several bind has
+    one element type. No workgroup runs two programs, so they have their workgroup memory in common.
+    """
+    threads = max(t.launch.threads for t in texts)
+    where, _ = _position(sum(t.launch.workgroups for t in texts), target)
+    lines = [f"  let at = {where};"]
+    if any("lid" in t.uses for t in texts):
+        lines.append("  let lid = i32(local_id);")
+    bindings: dict[int, tuple[str, bool]] = {}
+    first = 0
+    for t in texts:
+        body = list(t.lines)
+        for x in t.shared:
+            body = [re.sub(rf"\b{x.name}\b", _joint_name(x), line) for line in body]
+        for slot, (element, written) in t.bindings.items():
+            bindings[slot] = (element, written or bindings.get(slot, ("", False))[1])
+        end = first + t.launch.workgroups
+        idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
+        lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
+        if "wg" in t.uses:
+            lines.append(f"    let wg = at - {first}i;")
+        lines += ["  " + line for line in body] + ["  }"]
+        first = end
+    whole = Text(bindings, _joint_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch)
+    return _module(whole, threads, lines)
+
+
+def _joint_name(x: Shared) -> str:
+    return x.name + "".join(c for c in x.element if c.isalnum())
+
+
+def _joint_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
+    """Workgroup memory for any one of several programs: the largest array of each name and type."""
+    largest: dict[str, Shared] = {}
+    for t in texts:
+        for x in t.shared:
+            name = _joint_name(x)
+            if name not in largest or largest[name].length < x.length:
+                largest[name] = x._replace(name=name)
+    return tuple(largest.values())
+
+
+def joint_bytes(texts: Sequence[Text]) -> int:
+    """Workgroup memory that the joint module of `texts` needs."""
+    return sum(x.nbytes for x in _joint_memory(texts))
+
+
+def _module(text: Text, threads: int, lines: Sequence[str]) -> str:
+    body = "\n".join(lines)
+    helpers = called(body)
+    head = ["enable f16;"] if text.f16 or "f16(" in body else []
+    for slot, (element, written) in sorted(text.bindings.items()):
+        access = "read_write" if written else "read"
+        head.append(f"@group(0) @binding({slot}) var<storage, {access}> p{slot}: array<{element}>;")
+    head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
+    if "zero_bits" in body or any("zero_bits" in h for h in helpers):
+        head.append("var<private> zero_bits: u32 = 0u;")
+    main = f"@compute @workgroup_size({threads})\nfn main({_BUILTINS}) {{"
+    return "\n".join([*head, *helpers, main, body, "}"]) + "\n"
+
+
+_BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"

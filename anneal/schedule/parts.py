@@ -1,0 +1,42 @@
+"""Kernels in parts: stores that share no loop range, each part computed by workgroups of its own in one launch."""
+
+from __future__ import annotations
+
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["alone", "parts_of"]
+
+
+def parts_of(sink: UOp) -> list[UOp]:
+    """The parts of a kernel in the order of their first stores; `[sink]` if it is one."""
+    groups: list[tuple[int, list[UOp]]] = []  # loop ranges, stores
+    for store in sink.src:
+        ranges, stores = store.ranges, [store]
+        rest = []
+        for r, s in groups:
+            if r & ranges or r == ranges:
+                ranges, stores = r | ranges, s + stores
+            else:
+                rest.append((r, s))
+        groups = [*rest, (ranges, stores)]
+    if len(groups) == 1:
+        return [sink]
+    first = {s: n for n, s in enumerate(sink.src)}
+    groups.sort(key=lambda g: first[g[1][0]])
+    return [UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg) for _, stores in groups]
+
+
+def alone(part: UOp) -> tuple[UOp, list[int]]:
+    """A part as a kernel of its own, its memory numbered from 0, outputs first; and the slots that these had."""
+    order = toposort((part,))
+    written = list(dict.fromkeys(s.src[0].arg[0] for s in part.src))
+    read = sorted({u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written})
+    slots = written + read
+    number = {slot: n for n, slot in enumerate(slots)}
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Op.PARAM:
+            new[u] = UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
+        else:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
+    return new[part], slots
