@@ -109,8 +109,9 @@ class _Copies:
     def reduce(self, u: UOp) -> tuple[_Dims, list[UOp]]:
         """A reduce over written-out ranges combines the copies of its value."""
         closed = [self.ranges.index(r) for r in u.src[1:] if r in self.ranges]
-        left = tuple([r if r in self.ranges else self.copies[r][1][0] for r in u.src[1:] if r not in self.ranges])
         dims = self.dims(u.ranges)
+        # A range whose extent depends on data has an extent for each copy.
+        left = [self.seen_from(r, dims) for r in u.src[1:] if r not in self.ranges]
         inner = (*dims, *closed)
         values = self.seen_from(u.src[0], inner)
         turns = len(self.points(tuple(closed)))
@@ -121,7 +122,8 @@ class _Copies:
                 value = alu(u.arg, (value, other))
             # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
             tag = turns if turns > 1 else u.tag
-            out.append(UOp(Op.REDUCE, u.dtype, (value, *left), u.arg, tag) if left else value)
+            ranges = [copies[first // turns] for copies in left]
+            out.append(UOp(Op.REDUCE, u.dtype, (value, *ranges), u.arg, tag) if ranges else value)
         return dims, out
 
 

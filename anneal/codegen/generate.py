@@ -12,10 +12,11 @@ from anneal.codegen.lower import Launch, Target, legalise, to_hardware
 from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
 from anneal.codegen.opts import Opt, apply_opts
 from anneal.codegen.wgsl import write
+from anneal.errors import CompilerError
 from anneal.schedule.parts import parts_of
 from anneal.uop import UOp, arena
 
-__all__ = ["Kernel", "generate", "prepare"]
+__all__ = ["Kernel", "generate", "lower", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,7 @@ class _Body:
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
     ready = prepare(sink, target)
     chosen = tuple(opts) if opts is not None else choose(ready, target)
-    lowered, launch = to_hardware(apply_opts(ready, chosen))
-    program = linearise(lowered, launch)
+    program = lower(ready, chosen, target)
     return _Body(program, write(program, target), chosen)
 
 
@@ -113,3 +113,18 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
 
 def _flat(target: Target) -> tuple[Opt, ...]:
     return (Opt("FLAT", 0, min(64, target.max_threads)),)
+
+
+def lower(ready: UOp, opts: Sequence[Opt], target: Target) -> LinearProgram:
+    """The linear program of a prepared kernel with `opts`; raises CompilerError if they do not fit kernel or target."""
+    program = linearise(*to_hardware(apply_opts(ready, tuple(opts))))
+    if program.launch.threads > target.max_threads:
+        raise CompilerError(
+            f"{program.launch.threads} threads in a workgroup; the target has {target.max_threads}", stage="apply_opts"
+        )
+    if program.shared_bytes > target.workgroup_bytes:
+        raise CompilerError(
+            f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}",
+            stage="apply_opts",
+        )
+    return program

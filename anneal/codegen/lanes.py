@@ -60,6 +60,7 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
     ranges = [u for u in order if u.op is Op.RANGE]
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     indices = _Indices(serial)
+    mask = sum(1 << v.arg[0] for v in vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (16, 32)
     ]
@@ -70,7 +71,7 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
             if u.src[1].ranges >> v.arg[0] & 1 and _is_whole(u, v, indices):
                 if wide.setdefault(memory_of(u.src[0]), v) is v:
                     direct.add(u)
-    fours = [memory for memory in _quads(accesses, indices) if memory not in wide]
+    fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide]
     if fours:
         fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
         own = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))
@@ -80,7 +81,9 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
     lanes: dict[UOp, UOp] = {}
     for u in accesses:
         over = wide.get(memory_of(u.src[0]))
-        if over is not None and (u in direct or (u.op is Op.LOAD and _is_lane(u, over, indices))):
+        if over is not None and (
+            u in direct or (u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], over))
+        ):
             lanes[u] = over
     new: dict[UOp, UOp] = {}
     for u in order:
@@ -100,13 +103,13 @@ def memory_of(u: UOp) -> UOp:
     return u.src[0].src[0].src[0] if u.op is Op.BUFFERIZE else u
 
 
-def _quads(accesses: Sequence[UOp], indices: _Indices) -> list[UOp]:
+def _quads(accesses: Sequence[UOp], indices: _Indices, mask: int) -> list[UOp]:
     """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
     groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
     for u in accesses:
         if u.op is Op.LOAD:
             terms, constant = indices.form(u.src[1])
-            aligned = not any(k % 4 for k in terms.values())
+            aligned = not u.ranges & mask and not any(k % 4 for k in terms.values())
             key = (indices.split(u.src[1])[0], constant // 4, u.src[2:]) if aligned else (u,)
             groups.setdefault(memory_of(u.src[0]), {}).setdefault(key, set()).add(constant % 4)
     return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
@@ -119,8 +122,3 @@ def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % int(v.src[0].arg) and indices.is_aligned(u.src[1], v)
-
-
-def _is_lane(u: UOp, v: UOp, indices: _Indices) -> bool:
-    """Is it known which lane of a vector a scalar load reads?"""
-    return not u.ranges >> v.arg[0] & 1 and indices.is_aligned(u.src[1], v)

@@ -80,6 +80,13 @@ class LinearProgram:
                 return n
         return 1
 
+    @property
+    def shared_bytes(self) -> int:
+        """Workgroup memory: tiles, and what threads that share a reduce exchange (at most)."""
+        tiles = sum(int(t.arg[1][0]) * t.dtype.itemsize for t in self.tiles)
+        parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
+        return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
+
 
 @dataclass(slots=True)
 class _Block:

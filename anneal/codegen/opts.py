@@ -236,11 +236,14 @@ def _one_vector(sink: UOp) -> None:
     for u in toposort((sink,)):
         if u.op is Op.RANGE and u.arg[1] == "vector":
             mask |= 1 << u.arg[0]
-    if mask & mask - 1:
-        for u in toposort((sink,)):
-            both = u.ranges & mask
-            if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
-                raise CompilerError("a value would be a vector along two axes", stage="apply_opts", node=u)
+    if not mask:
+        return
+    for u in toposort((sink,)):
+        both = u.ranges & mask
+        if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
+            raise CompilerError("a value would be a vector along two axes", stage="apply_opts", node=u)
+        if both and u.op is Op.RANGE and u.arg[1] != "vector":
+            raise CompilerError("the turns of a loop would be a vector", stage="apply_opts", node=u)
 
 
 def _range(ident: int, extent: int, kind: str) -> UOp:

@@ -281,8 +281,10 @@ class _Writer:
                 name = self.name("c")
                 self.line(s.depth, f"let {name} = {_bare(gate)};")
                 gate = name
-            zero = "0i" if self.lanes_of(s.src[1]) == 1 else f"vec{lanes}<i32>()"
-            index = f"select({zero}, {self.widened(s.src[1], index, dtypes.int32, self.lanes_of(s.src[2]))}, {gate})"
+            n = max(self.lanes_of(s.src[1]), self.lanes_of(s.src[2]))
+            index = (
+                f"select({type_of(dtypes.int32, n)}(), {_bare(self.widened(s.src[1], index, dtypes.int32, n))}, {gate})"
+            )
         value = self.element(s, u, index, lanes)
         if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM:
             value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"

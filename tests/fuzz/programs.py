@@ -241,15 +241,29 @@ def run(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
     return failures
 
 
-def run_parallel(seeds: range, devices: Sequence[str], batch: int, jobs: int, verbose: bool = False) -> list[Failure]:
+def run_forced(seeds: range, devices: Sequence[str], batch: int, kind: str = "") -> list[Failure]:
+    """The same; with `kind`, kernels of webgpu get an opt of that kind (tests/fuzz/force.py)."""
+    if not kind:
+        return run(seeds, devices, batch)
+    from tests.fuzz.force import forced
+
+    with forced(kind):
+        return run(seeds, devices, batch)
+
+
+def run_parallel(
+    seeds: range, devices: Sequence[str], batch: int, jobs: int, verbose: bool = False, kind: str = ""
+) -> list[Failure]:
     """The same over `jobs` processes."""
     if jobs == 1:
-        return run(seeds, devices, batch)
+        return run_forced(seeds, devices, batch, kind)
     step = max(batch, batch * (len(seeds) // (batch * jobs * 4)))
     parts = [range(s, min(s + step, seeds.stop)) for s in range(seeds.start, seeds.stop, step)]
     failures: list[Failure] = []
     with ProcessPoolExecutor(jobs, initializer=_single_threaded) as pool:
-        for n, found in enumerate(pool.map(run, parts, [devices] * len(parts), [batch] * len(parts))):
+        for n, found in enumerate(
+            pool.map(run_forced, parts, [devices] * len(parts), [batch] * len(parts), [kind] * len(parts))
+        ):
             failures += found
             if verbose:
                 print(f"{parts[n].stop - seeds.start} of {len(seeds)}: {len(failures)} failures", file=sys.stderr)
@@ -269,6 +283,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16, help="programs realized together (default 16)")
     parser.add_argument("--show", type=int, default=3, help="failures printed in full (default 3)")
+    parser.add_argument(
+        "--force", default="", metavar="OPT", help="an opt that every kernel on webgpu gets if it takes it"
+    )
     args = parser.parse_args()
     devices = [d for d in args.devices.split(",") if d]
     if unknown := [d for d in devices if d not in SLACK]:
@@ -277,7 +294,9 @@ def main() -> int:
         os.environ.setdefault("ANNEAL_REQUIRE_WEBGPU", "1")
     start = time.monotonic()
     seeds = range(args.seed, args.seed + args.count)
-    failures = run_parallel(seeds, devices, args.batch, args.jobs, verbose=True)
+    if args.force:
+        os.environ["ANNEAL_CACHE"] = "0"
+    failures = run_parallel(seeds, devices, args.batch, args.jobs, verbose=True, kind=args.force)
     for f in failures[: args.show]:
         print(shrink(f), end="\n\n")
     for f in failures[args.show :]:

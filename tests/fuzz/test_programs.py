@@ -8,9 +8,12 @@ from unittest import mock
 
 import pytest
 
+from anneal import settings
 from anneal.backend import get_device
+from anneal.codegen.opts import KINDS
 from anneal.schedule import Policy, graph, plan_for
 from anneal.tensor import execution
+from tests.fuzz.force import forced
 from tests.fuzz.generate import program
 from tests.fuzz.programs import build, run, shrink
 
@@ -56,6 +59,15 @@ def test_programs_agree_on_webgpu_with_checked_shaders(webgpu: str) -> None:
         mock.patch.object(device, "_pipelines", OrderedDict()),
     ):
         failures = run(range(100), [webgpu], BATCH)
+    assert not failures, failures[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "FLAT"])
+def test_programs_agree_on_webgpu_with_every_opt_forced(webgpu: str, kind: str) -> None:
+    with settings.override(cache=False), forced(kind) as used:
+        failures = run(range(50), [webgpu], BATCH)
+    assert kind in used
     assert not failures, failures[0]
 
 
