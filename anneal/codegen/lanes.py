@@ -2,7 +2,8 @@
 
 A value that depends on a "vector" range is a vector, one lane for every value of the range. Where such an access runs
 through neighbouring elements from a multiple of the lanes on, it becomes one access to an array of vectors: its index
-becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors. An access
+becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors. Where four
+accesses read the four elements of a vector (a transpose whose registers are neighbours in memory), so do they. An access
 that is not aligned, or not to neighbours, stays as it is, and is made lane by lane.
 """
 
@@ -53,6 +54,15 @@ class _Indices:
             whole = self.bases[base, n] = normalise(unform(rest, 0), self.serial)
         return UOp(Op.LANES, index.dtype, (whole + constant // n, v))
 
+    def each(self, index: UOp, n: int) -> tuple[UOp, int]:
+        """An index counted in vectors of `n`, and the lane."""
+        base, _ = self.split(index)
+        terms, constant = self.form(index)
+        whole = self.bases.get((base, -n))
+        if whole is None:
+            whole = self.bases[base, -n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
+        return whole + constant // n, constant % n
+
 
 def to_vectors(sink: UOp, serial: int) -> UOp:
     """The kernel with aligned accesses by whole vectors. `serial` masks the ids of ranges that become loops."""
@@ -79,16 +89,24 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
     if not wide:
         return sink
     lanes: dict[UOp, UOp] = {}
+    each: set[UOp] = set()
     for u in accesses:
         over = wide.get(memory_of(u.src[0]))
         if over is not None and (
             u in direct or (u.op is Op.LOAD and not u.ranges & mask and indices.is_aligned(u.src[1], over))
         ):
             lanes[u] = over
+        elif over is not None and u.op is Op.LOAD and _is_lane_of_each(u, over, indices):
+            each.add(u)
     new: dict[UOp, UOp] = {}
     for u in order:
         src = tuple([new[s] for s in u.src])
         over = lanes.get(u)
+        if u in each:
+            # Each lane reads a vector for itself, and takes from it what the load's arg says.
+            index, lane = indices.each(u.src[1], int(wide[memory_of(u.src[0])].src[0].arg))
+            new[u] = UOp(Op.LOAD, u.dtype, (src[0], index), lane, u.tag)
+            continue
         if over is None:
             new[u] = u if src == u.src else u.replace(src=src)
             continue
@@ -122,3 +140,9 @@ def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % int(v.src[0].arg) and indices.is_aligned(u.src[1], v)
+
+
+def _is_lane_of_each(u: UOp, v: UOp, indices: _Indices) -> bool:
+    """The same of a load whose index has lanes of its own, each of them in another vector."""
+    n = int(v.src[0].arg)
+    return len(u.src) == 2 and not any(k % n for k in indices.form(u.src[1])[0].values())

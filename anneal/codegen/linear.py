@@ -145,6 +145,8 @@ class _Lineariser:
                 params[u.src[0]] = True
             if (u.op is Op.LOAD or u.op is Op.STORE) and u.src[1].op is Op.LANES:
                 self.wide[memory_of(u.src[0])] = int(u.src[1].src[1].src[0].arg)
+            elif u.op is Op.LOAD and u.arg is not None:
+                self.wide.setdefault(memory_of(u.src[0]), 4)
         self.loops.sort(key=lambda r: int(r.arg[0]))
         self.params = tuple(Param(p.arg[0], p, w) for p, w in sorted(params.items(), key=lambda kv: kv[0].arg[0]))
 

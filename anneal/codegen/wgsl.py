@@ -127,6 +127,7 @@ class _Writer:
         self.text: dict[int, str] = {}
         self.lines: list[str] = []
         self.shared: list[Shared] = []
+        self.gathered: dict[tuple[Operand, ...], list[str]] = {}  # (memory, index) -> the vectors that lanes read
         self.counters: dict[str, int] = {}
         self.inline = self._used_once()
         self.widths = {s.number: self.program.width(s.node) for s in program.stmts if s.node is not None}
@@ -308,6 +309,14 @@ class _Writer:
             self.line(s.depth, f"let {name} = {_bare(index)};")
             index = name
         kind = "u32" if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM else _TYPES[u.dtype]
+        if u.arg is not None:
+            # The other lanes of these vectors are asked for, too: they are read once.
+            read = self.gathered.get(s.src[:2])
+            if read is None:
+                read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
+                for name, c in zip(read, _COMPONENTS):
+                    self.line(s.depth, f"let {name} = {array}[{index}.{c}];")
+            return f"vec{lanes}<{kind}>({', '.join(f'{name}.{_COMPONENTS[u.arg]}' for name in read)})"
         parts = [_component(array, f"{index}.{c}", wide) for c in _COMPONENTS[:lanes]]
         return f"vec{lanes}<{kind}>({', '.join(parts)})"
 

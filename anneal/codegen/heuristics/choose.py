@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.heuristics.elementwise import flat, written_out
+from anneal.codegen.heuristics.elementwise import flat, transposed, written_out
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
 from anneal.codegen.heuristics.reduces import shared_reduce
@@ -30,7 +30,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         sink.src,
         len(order),
     )
-    for rule in (matmul, row, shared_reduce):
+    for rule in (matmul, row, shared_reduce, transposed):
         opts = rule(facts, target)
         if opts is not None:
             return opts

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
 
-__all__ = ["flat", "written_out"]
+__all__ = ["flat", "transposed", "written_out"]
 
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
 _IN_FLIGHT = 8  # loads of a loop that a thread has under way at once
 _NODES = 512
+
+
+def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+    """Values read along one axis and stored along another: blocks of registers, read and stored by whole vectors."""
+    loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
+    if len(loops) < 2 or facts.reduces or facts.outputs < _ENOUGH_WORDS:
+        return None
+    j = facts.axes[loops[-1]]
+    along = [form(u.src[1])[0] for u in facts.loads if u.ranges >> j.range.arg[0] & 1]
+    turned = [f for f in along if f.get(j.range) not in (None, 1)]
+    i = next((i for i in reversed(loops[:-1]) if any(f.get(facts.axes[i].range) == 1 for f in turned)), None)
+    if i is None or any(not s.ranges >> facts.axes[i].range.arg[0] & 1 for s in facts.stores):
+        return None
+    wide = facts.lanes([j.range], facts.stores)
+    opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []
+    across, down = 8 if wide > 1 else 32, facts.axes[i].extent or 1
+    tall = next((n for n in (8, 4, 2, 1) if down % (4 * n) == 0), 8)  # else the last block would read past the end
+    return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], across), Opt("LOCAL", i, tall))
 
 
 def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:

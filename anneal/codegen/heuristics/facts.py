@@ -29,13 +29,14 @@ class Facts:
     def number(self, r: UOp) -> int:
         return next(i for i, a in enumerate(self.axes) if a.range is r)
 
-    def lanes(self, ranges: Iterable[UOp]) -> int:
-        """How many neighbours along `ranges`, which count the same elements, every access takes as one vector: 4, 2, 1."""
+    def lanes(self, ranges: Iterable[UOp], accesses: Iterable[UOp] = ()) -> int:
+        """How many neighbours along `ranges`, which count the same elements, each of `accesses` (if none are given, of
+        all) takes as one vector: 4, 2 or 1."""
         ranges = tuple(ranges)
         extent = int(ranges[0].src[0].arg)
         bits = sum(1 << r.arg[0] for r in ranges)
         wide = 4
-        for u in (*self.loads, *self.stores):
+        for u in accesses or (*self.loads, *self.stores):
             while wide > 1 and (extent % wide or not _whole(u, ranges, bits, wide)):
                 wide //= 2
         return wide

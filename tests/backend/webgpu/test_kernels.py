@@ -155,6 +155,25 @@ def test_two_reduces_over_one_range_stored_apart(device: WebGpuDevice) -> None:
     np.testing.assert_allclose(out[1], b.sum(0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [K.F32, K.I32, K.BOOL], ids=lambda d: d.name)
+def test_transposes_by_blocks_of_registers(device: WebGpuDevice, dtype: DType) -> None:
+    for rows, columns in ((8, 12), (16, 64), (7, 20), (20, 7), (33, 65)):
+        x = (normal(columns, rows) * 10).astype(bool if dtype is K.BOOL else dtype.name)
+        if dtype is K.BOOL:
+            x = normal(columns, rows) > 0
+        i, j = K.loop(rows, 0), K.loop(columns, 1)
+        value = K.load(K.param(1, rows * columns, dtype), j * rows + i)
+        graph = K.sink(K.store(K.param(0, rows * columns, dtype), i * columns + j, value))
+        for opts in (
+            [Opt("VECTORIZE", 1, 4), Opt("UPCAST", 0, 4), Opt("LOCAL", 1, 2), Opt("LOCAL", 0, 2)],
+            [Opt("VECTORIZE", 1, 4), Opt("UPCAST", 0, 4)],
+            [Opt("VECTORIZE", 1, 2), Opt("UPCAST", 0, 4), Opt("LOCAL", 1, 2)],
+            [Opt("UPCAST", 0, 4), Opt("LOCAL", 1, 8)],
+        ):
+            out = run(device, graph, {1: x}, opts)[0]
+            np.testing.assert_array_equal(out.reshape(rows, columns), x.T, err_msg=str(opts))
+
+
 def test_gather_reads_zero_out_of_range(device: WebGpuDevice) -> None:
     table = normal(10, 6)
     index = np.array([3, 9, 0, -1, 10, 2**31 - 1, -(2**31), 5], np.int32)
