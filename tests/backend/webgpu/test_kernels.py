@@ -208,8 +208,9 @@ def test_segment_sum_over_ranges_that_depend_on_data(device: WebGpuDevice) -> No
     want = np.zeros((segments, width))
     for v in range(segments):
         want[v] = value[order[starts[v] : starts[v + 1]]].sum(0)
-    out = run(device, K.segment_sum(segments, width, n), {1: value, 2: order, 3: starts})[0]
-    np.testing.assert_allclose(out.reshape(segments, width), want, atol=1e-5)
+    for opts in (None, [Opt("UPCAST", 0, 2)], [Opt("UPCAST", 0, 3), Opt("UPCAST", 1, 5)]):
+        out = run(device, K.segment_sum(segments, width, n), {1: value, 2: order, 3: starts}, opts)[0]
+        np.testing.assert_allclose(out.reshape(segments, width), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 5, 300])

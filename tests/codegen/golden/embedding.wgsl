@@ -7,6 +7,6 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let lid = i32(local_id);
   let x0 = p2[(wg * 2i) + (lid >> 7u)];
   let c0 = (-1i < x0) & (x0 < 65i);
-  let x1 = select(0.0f, p1[select(0i, ((x0 * 128i) + (lid & 127i)), c0)], c0);
+  let x1 = select(0.0f, p1[select(i32(), (x0 * 128i) + (lid & 127i), c0)], c0);
   p0[(wg * 256i) + lid] = x1;
 }
