@@ -2,9 +2,10 @@
 
 A value that depends on a "vector" range is a vector, one lane for every value of the range. Where such an access runs
 through neighbouring elements from a multiple of the lanes on, it becomes one access to an array of vectors: its index
-becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors. Where four
-accesses read the four elements of a vector (a transpose whose registers are neighbours in memory), so do they. An access
-that is not aligned, or not to neighbours, stays as it is, and is made lane by lane.
+becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors: where one
+is stored, the index becomes LANES(index counted in vectors, which lane). Where four accesses read the four elements of a
+vector (a transpose whose registers are neighbours in memory), so do they. An access that is not aligned, or not to
+neighbours, stays as it is, and is made lane by lane.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from anneal.codegen.affine import form, normalise, unform
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["memory_of", "to_vectors"]
+__all__ = ["is_whole", "memory_of", "to_vectors"]
 
 
 class _Indices:
@@ -109,11 +110,19 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
             continue
         if over is None:
             new[u] = u if src == u.src else u.replace(src=src)
+            if u.op is Op.STORE and memory_of(u.src[0]) in wide:
+                at = _element(src[1], wide[memory_of(u.src[0])], indices)
+                new[u] = new[u].replace(src=(src[0], at, *src[2:]))
             continue
         whole = UOp(u.op, u.dtype, (src[0], indices.vectors(u.src[1], over), *src[2:]), u.arg, u.tag)
         lane = indices.form(u.src[1])[1] % int(over.src[0].arg)
         new[u] = whole if u in direct else UOp(Op.LANE, u.dtype, (whole, over), lane)
     return new[sink]
+
+
+def is_whole(u: UOp) -> bool:
+    """Is `u` the index of a whole vector?"""
+    return u.op is Op.LANES and u.src[1].op is Op.RANGE and u.src[1].arg[1] == "vector"
 
 
 def memory_of(u: UOp) -> UOp:
@@ -146,3 +155,19 @@ def _is_lane_of_each(u: UOp, v: UOp, indices: _Indices) -> bool:
     """The same of a load whose index has lanes of its own, each of them in another vector."""
     n = int(v.src[0].arg)
     return len(u.src) == 2 and not any(k % n for k in indices.form(u.src[1])[0].values())
+
+
+def _element(index: UOp, v: UOp, indices: _Indices) -> UOp:
+    """LANES for an index into memory of vectors along `v`, if all lanes of a value go to the same lane."""
+    n = int(v.src[0].arg)
+    terms, constant = indices.form(index)
+    rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), indices.serial)
+    if any(u.op is Op.RANGE and u.arg[1] == "vector" for u in toposort((rest,))):
+        return index
+    # The vector range comes last and the constant after it: the four stores differ in a constant.
+    lanes = 1 << v.arg[0]
+    whole = {t: k // n for t, k in terms.items() if k % n == 0}
+    out = normalise(unform({t: k for t, k in whole.items() if not t.ranges & lanes}, 0), indices.serial)
+    out = out + normalise(rest // n, indices.serial)
+    out = out + unform({t: k for t, k in whole.items() if t.ranges & lanes}, constant // n)
+    return UOp(Op.LANES, index.dtype, (out, normalise(rest % n, indices.serial)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from anneal.codegen.affine import substitute
-from anneal.codegen.lanes import memory_of
+from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import identity
 from anneal.errors import CompilerError
@@ -143,7 +143,7 @@ class _Lineariser:
                 self.tiles.append(u)
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
                 params[u.src[0]] = True
-            if (u.op is Op.LOAD or u.op is Op.STORE) and u.src[1].op is Op.LANES:
+            if (u.op is Op.LOAD or u.op is Op.STORE) and is_whole(u.src[1]):
                 self.wide[memory_of(u.src[0])] = int(u.src[1].src[1].src[0].arg)
             elif u.op is Op.LOAD and u.arg is not None:
                 self.wide.setdefault(memory_of(u.src[0]), 4)
@@ -211,7 +211,7 @@ class _Lineariser:
         for u in order:
             if self.find(u) is not None:
                 continue  # made meanwhile, for a loop that came first
-            if u.op is Op.LANES:
+            if is_whole(u):
                 self.stack[self.home(u)].names[u] = self.operand(u.src[0])
             elif u.op is Op.BUFFERIZE:
                 at = self.home(u)

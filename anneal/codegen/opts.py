@@ -334,7 +334,7 @@ def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun:
     for old, new in zip(u.src[1:], src[1:], strict=True):
         pieces += serial.get(old, [new])
         if old in overrun:
-            value = overrun[old].where(value, identity(u.arg, value.dtype))
+            value = _masked(u.arg, overrun[old], value)
     groups = [p for p in pieces if p.arg[1] == "group"]
     vectors = [p for p in pieces if p.arg[1] == "vector"]
     loops = [p for p in pieces if p.arg[1] not in ("group", "vector")]
@@ -347,6 +347,18 @@ def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun:
     if groups:
         value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
     return value
+
+
+def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
+    """`value` where `inside`, and elsewhere what adds nothing to a reduce.
+
+    A product stays one: its factors are masked, so that each is read, masked, once for many results.
+    """
+    nothing = identity(op, value.dtype)
+    if op is Op.ADD and value.op is Op.MUL:
+        a, b = value.src
+        return inside.where(a, nothing) * inside.where(b, nothing)
+    return inside.where(value, nothing)
 
 
 def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:

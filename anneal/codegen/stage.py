@@ -14,13 +14,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from anneal.codegen.affine import form, normalise, rebuild
+from anneal.codegen.affine import form, normalise, rebuild, substitute
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["fill", "stage"]
 
 _I32 = dtypes.int32
+_BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where an element of a tile lies: a stride for each range, and `pad` elements left out after every fourth value of
+    the range numbered `padded`."""
+
+    strides: tuple[int, ...]
+    padded: int
+    pad: int
+
+    def position(self, at: Sequence[UOp]) -> UOp:
+        out = const(_I32, 0)
+        for i in reversed(range(len(at))):
+            out = out + at[i] * self.strides[i]
+            if self.pad and i == self.padded:
+                out = out + at[i] // _ROWS * self.pad
+        return out
 
 
 def _extent(r: UOp) -> int:
@@ -90,29 +110,27 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     mask = _mask((*wide, *deep))
     for u in toposort((part,), until=lambda u: u in new or not u.ranges & mask):
         new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
-    # Written across its rows, a tile has rows a little longer, so that neighbours fall into different memory banks.
     source = _walk(new[part], list(own.values()))
     across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
-    strides: dict[UOp, int] = {}
+    strides: list[int] = []
     size = 1
     for r in wide:
-        strides[r] = size
+        strides.append(size)
         size *= _extent(r)
+    pad = 0
     if across:
-        size += 4
-    for r in deep:
-        strides[r] = size
+        # Written across its rows, where reads run along them: gaps let neighbouring writers meet different memory banks.
+        total = math.prod(_extent(r) for r in deep)
+        pad = _ROWS * max(1, _BANKS // total) if _extent(deep[0]) % _ROWS == 0 else 0
+        size += 0 if pad else _ROWS
+    for i, r in enumerate(deep):
+        strides.append(size)
         size *= _extent(r)
-    position = const(_I32, 0)
-    for r in reversed((*wide, *deep)):
-        position = position + r * strides[r]
-    tile = UOp(
-        Op.BUFFERIZE,
-        part.dtype,
-        (new[part], *own.values()),
-        ("workgroup", tuple([strides[r] for r in own]), size, ahead),
-    )
-    return UOp(Op.LOAD, part.dtype, (tile, position))
+        if i == 0:
+            size += _extent(r) // _ROWS * pad
+    layout = _Layout(tuple(strides), len(wide), pad)
+    tile = UOp(Op.BUFFERIZE, part.dtype, (new[part], *own.values()), ("workgroup", layout, size, ahead))
+    return UOp(Op.LOAD, part.dtype, (tile, layout.position((*wide, *deep))))
 
 
 def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
@@ -120,11 +138,20 @@ def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
     best: dict[UOp, int] = {}
     for u in toposort((value,)):
         if u.op is Op.LOAD:
-            terms = form(u.src[1])[0]
-            mine = {r: abs(terms[r]) for r in ranges if r in terms}
+            mine = {r: step for r in ranges if u.src[1].ranges >> r.arg[0] & 1 and (step := _step(u.src[1], r))}
             if len(mine) > len(best):
                 best = mine
     return sorted(ranges, key=lambda r: (r not in best, best.get(r, 0)))
+
+
+def _step(index: UOp, r: UOp) -> int:
+    """How far apart the first two elements along `r` lie, or 0 if that depends on data."""
+    table = {u: const(_I32, 0) for u in toposort((index,)) if u.dtype is _I32 and (u.op is Op.RANGE or not u.ranges)}
+    table = {u: zero for u, zero in table.items() if u.op is not Op.CONST}
+    everywhere = -1
+    first = substitute(index, table, everywhere)
+    second = substitute(index, table | {r: const(_I32, 1)}, everywhere)
+    return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 
 
 def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp) -> UOp:
@@ -133,8 +160,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     `lanes` is the range of vector lanes to use.
     """
     ranges = tile.src[1:]
-    _, strides, size, ahead = tile.arg
-    stride = dict(zip(ranges, strides, strict=True))
+    _, layout, size, ahead = tile.arg
     walk = _walk(value, ranges)
     memory = UOp(Op.SHARED, tile.dtype, (), (number, (size,)))
     width = _extent(lanes)
@@ -149,7 +175,6 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             gate = at < total
             at = at.alu(Op.MIN, const(_I32, total - 1))
         table: dict[UOp, UOp] = {}
-        position = const(_I32, 0)
         step = 1
         for i, r in enumerate(walk):
             extent = _extent(r) // width if i == 0 else _extent(r)
@@ -157,13 +182,12 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             if step * extent < total:
                 digit = digit % extent
             table[r] = digit * width + lanes if i == 0 and width > 1 else digit
-            position = position + table[r] * stride[r]
             step *= extent
         mask = _mask(ranges)
         new: dict[UOp, UOp] = dict(table)
         for u in toposort((value,), until=lambda u: u in new or not u.ranges & mask):  # noqa: B023
             new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
-        src = (memory, normalise(position), new.get(value, value))
+        src = (memory, normalise(layout.position([table[r] for r in ranges])), new.get(value, value))
         stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
     ended = (lanes,) if width > 1 else ()
     return UOp(Op.BUFFERIZE, tile.dtype, (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended), ("workgroup", ahead))

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from anneal.codegen.functions import FUNCTIONS
-from anneal.codegen.lanes import memory_of
+from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text
@@ -125,6 +125,7 @@ class _Writer:
     def __init__(self, program: LinearProgram, target: Target) -> None:
         self.program, self.target = program, target
         self.text: dict[int, str] = {}
+        self.rest: dict[int, str] = {}  # of an index counted in vectors: the lane
         self.lines: list[str] = []
         self.shared: list[Shared] = []
         self.gathered: dict[tuple[Operand, ...], list[str]] = {}  # (memory, index) -> the vectors that lanes read
@@ -212,7 +213,9 @@ class _Writer:
             assert u is not None
             self.update(s, u)
         elif s.kind == "set":
-            self.line(s.depth, f"{self.operand(s.src[0])} = {_bare(self.operand(s.src[1]))};")
+            assert u is not None
+            value = self.widened(s.src[1], self.operand(s.src[1]), u.dtype, self.program.width(u))
+            self.line(s.depth, f"{self.operand(s.src[0])} = {_bare(value)};")
         elif s.kind == "barrier":
             self.line(s.depth, "workgroupBarrier();")
         else:
@@ -250,6 +253,14 @@ class _Writer:
     def let(self, s: Stmt, u: UOp) -> None:
         if u.op is Op.SPECIAL:
             self.text[s.number] = u.arg[0]
+            return
+        if u.op is Op.LANES:
+            self.text[s.number], rest = (self.operand(o) for o in s.src)
+            if not (rest.isidentifier() or isinstance(s.src[1], UOp)):
+                name = self.name("n")
+                self.line(s.depth, f"let {name} = {_bare(rest)};")
+                rest = name
+            self.rest[s.number] = rest
             return
         if u.op is Op.LANE:
             text = self.operand(s.src[0])
@@ -300,7 +311,7 @@ class _Writer:
         """What memory holds at `index`: an element, a whole vector, or elements gathered lane by lane."""
         array = self.operand(s.src[0])
         wide = self.program.wide.get(memory_of(u.src[0]), 1)
-        if u.src[1].op is Op.LANES:
+        if is_whole(u.src[1]):
             return f"{array}[{_bare(index)}]"
         if lanes == 1:
             return _component(array, _bare(index), wide)
@@ -330,12 +341,13 @@ class _Writer:
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         array, wide = self.operand(place), self.program.wide.get(place, 1)
         where = _bare(self.operand(index))
-        if u.src[1].op is Op.LANES:
+        if is_whole(u.src[1]):
             given = self.widened(value, text, place.dtype, wide)
             self.guarded(s.depth, f"{array}[{where}] = {given};", gate)
             return
+        lane = self.rest.get(index) if isinstance(index, int) else None
         if lanes == 1:
-            self.guarded(s.depth, f"{_component(array, where, wide)} = {text};", gate)
+            self.guarded(s.depth, f"{_component(array, where, wide, lane)} = {text};", gate)
             return
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (gate, "", "c")):
@@ -350,7 +362,7 @@ class _Writer:
             named.append((t, o is not None and self.lanes_of(o) > 1))
         for c in _COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
-            put = f"{_component(array, at, wide)} = {given};"
+            put = f"{_component(array, at, wide, lane)} = {given};"
             self.line(s.depth, put if gate is None else f"if ({test}) {{ {put} }}")
 
     def guarded(self, depth: int, text: str, gate: Operand | None) -> None:
@@ -489,14 +501,17 @@ def _bare(text: str) -> str:
     return text[1:-1] if text[0] == "(" and _outer_parens(text) else text
 
 
-def _component(array: str, index: str, wide: int) -> str:
-    """One element of an array, of vectors if `wide` is over 1."""
+def _component(array: str, index: str, wide: int, lane: str | None = None) -> str:
+    """One element of an array, of vectors if `wide` is over 1; with `lane` the index counts vectors."""
     if wide == 1:
         return f"{array}[{index}]"
-    if index.removesuffix("i").isdigit():
+    if lane is None and index.removesuffix("i").isdigit():
         at = int(index.removesuffix("i"))
-        return f"{array}[{at // wide}].{_COMPONENTS[at % wide]}"
-    return f"{array}[({index}) >> {wide.bit_length() - 1}u][({index}) & {wide - 1}i]"
+        index, lane = f"{at // wide}", f"{at % wide}"
+    if lane is None:
+        return f"{array}[({index}) >> {wide.bit_length() - 1}u][({index}) & {wide - 1}i]"
+    digit = lane.removesuffix("i")
+    return f"{array}[{index}].{_COMPONENTS[int(digit)]}" if digit.isdigit() else f"{array}[{index}][{lane}]"
 
 
 def _on_lanes(template: str, lanes: int) -> str:

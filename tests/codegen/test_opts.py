@@ -87,8 +87,9 @@ def test_heuristic_shares_long_reduces_and_tiles_products() -> None:
     weighted = K.load(K.param(1, 768 * 128), k * 128 + j) * K.load(K.param(2, 768), k)
     graph = prepare(K.sink(K.store(K.param(0, 128), j, K.reduce(Op.ADD, weighted, k))), Target())
     assert choose(graph, Target())[0] == Opt("LOCAL", 0, 8)
-    assert chosen(K.matmul(256, 256, 256)) == {"LOCAL", "UPCAST"}
-    assert "GROUP" in chosen(K.matmul(32, 32, 512))
+    tiled = {"VECTORIZE", "LOCAL", "UPCAST", "UNROLL", "TILE", "PREFETCH"}
+    assert chosen(K.matmul(1024, 1024, 256)) == tiled
+    assert chosen(K.matmul(32, 32, 512)) == tiled | {"GROUP"}
     assert chosen(K.padded_conv(100, 3)) == {"UNROLL", "FLAT"}
 
 
@@ -103,7 +104,9 @@ def test_heuristic_stays_within_the_target() -> None:
             k = generate(graph, target)
             assert k.launch.threads <= target.max_threads
             shared = sum(
-                int(line.split(",")[-1].strip(" >;")) * 4 for line in k.source.splitlines() if "<workgroup>" in line
+                int(line.split(",")[-1].strip(" >;")) * (16 if "vec4" in line else 4)
+                for line in k.source.splitlines()
+                if "<workgroup>" in line
             )
             assert shared <= target.workgroup_bytes
 

@@ -1,0 +1,74 @@
+"""The heuristic's opts for products keep their values: every kind of operand and shape, every tile it may choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anneal.backend.webgpu import WebGpuDevice
+from anneal.codegen import prepare
+from anneal.codegen.heuristics import choose, matmul
+from anneal.uop import Op, UOp, const
+from tests.backend.webgpu.run import run
+from tests.codegen import kernels as K
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def product(m: int, n: int, k: int, batch: int, across: str) -> UOp:
+    """gelu-like prologue of `a`, plain `b`, and an epilogue that reads a bias and a residual; `across` as in BLAS."""
+    z = K.loop(batch, 0) if batch > 1 else const(K.I32, 0)
+    i, j, r = K.loop(m, 1), K.loop(n, 2), K.over(k, 3)
+    a = K.load(K.param(1, batch * m * k), z * (m * k) + (r * m + i if across[0] == "t" else i * k + r))
+    b = K.load(K.param(2, batch * k * n), z * (k * n) + (j * k + r if across[1] == "t" else r * n + j))
+    at = z * (m * n) + i * n + j
+    total = K.reduce(Op.ADD, (a * a.alu(Op.TANH)) * b, r)
+    return K.sink(
+        K.store(K.param(0, batch * m * n), at, total + K.load(K.param(3, n), j) + K.load(K.param(4, batch * m * n), at))
+    )
+
+
+def check(device: WebGpuDevice, m: int, n: int, k: int, batch: int, across: str) -> None:
+    graph = product(m, n, k, batch, across)
+    opts = choose(prepare(graph, device.target), device.target)
+    assert any(o.kind == "TILE" for o in opts), opts
+    a, b, bias, rest = normal(batch, m, k) * 0.5, normal(batch, k, n), normal(n), normal(batch, m, n)
+    want = (a * np.tanh(a)).astype(np.float64) @ b + bias + rest
+    given = {
+        1: a.swapaxes(1, 2) if across[0] == "t" else a,
+        2: b.swapaxes(1, 2) if across[1] == "t" else b,
+        3: bias,
+        4: rest,
+    }
+    out = run(device, graph, {s: np.ascontiguousarray(x).ravel() for s, x in given.items()}, opts)[0]
+    np.testing.assert_allclose(out.reshape(batch, m, n), want, rtol=1e-5, atol=3e-5, err_msg=str(opts))
+
+
+@pytest.mark.parametrize("across", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "size", [(32, 32, 32, 1), (40, 36, 24, 3), (33, 65, 21, 1), (8, 100, 60, 1), (70, 9, 17, 2), (16, 16, 300, 1)]
+)
+def test_products_by_the_heuristic(device: WebGpuDevice, size: tuple[int, int, int, int], across: str) -> None:
+    check(device, *size, across)
+
+
+@pytest.mark.parametrize("tile", matmul._TILES, ids=lambda t: f"{t.m}x{t.n}x{t.results}")
+def test_every_tile(device: WebGpuDevice, tile: matmul._Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "_TILES", (tile,))
+    check(device, tile.m + 8, tile.n, 40, 1, "nt")
+    check(device, tile.m, tile.n + 1, 19, 1, "tn")
+
+
+def test_what_lies_beyond_the_end_of_a_reduce_adds_nothing(device: WebGpuDevice) -> None:
+    m, n, k = 16, 16, 37
+    a, b = normal(m, k), normal(k, n)
+    a[3, k - 1] = np.inf
+    b[k - 1, 5] = -np.inf
+    graph = prepare(K.matmul(m, n, k), device.target)
+    out = run(device, graph, {1: a, 2: b}, choose(graph, device.target))[0].reshape(m, n)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(out, np.tanh(a @ b), rtol=1e-5, atol=1e-5)
