@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anneal.schedule.memory import assign_temporaries
+from anneal.schedule.memory import arrange
 from anneal.schedule.plan import Call, Kernel, Plan, name_of
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["donate"]
 
 
-def donate(plan: Plan, wanted: Mapping[int, int]) -> tuple[Plan, dict[int, int]]:
+def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> tuple[Plan, dict[int, int]]:
     """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.
 
     Safe means: the call that writes the output comes after every other reader of the input, and reads the input only
@@ -50,7 +50,7 @@ def donate(plan: Plan, wanted: Mapping[int, int]) -> tuple[Plan, dict[int, int]]
                 pairs[twin] = slot
             accepted[v] = source
         calls.append(_merge(c, pairs) if pairs else c)
-    memory, temporaries = assign_temporaries(plan.values, calls)
+    calls, (memory, temporaries) = arrange(plan.values, calls, concurrent, accepted)
     donated = Plan(plan.values, plan.inputs, plan.outputs, tuple(calls), memory, temporaries)
     return donated, accepted
 

@@ -49,6 +49,9 @@ class Policy:
     keeps_rows: bool = (
         True  # a kernel holds a row while it reduces it, so a reduce may join the kernel that makes the row
     )
+    concurrent: bool = (
+        False  # calls that do not depend on each other run side by side, on memory without a size or dtype
+    )
 
 
 def base(u: UOp) -> UOp:

@@ -16,7 +16,7 @@ from anneal import settings
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
-from anneal.schedule.memory import assign_temporaries
+from anneal.schedule.memory import arrange
 from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.saved import keep, recall
@@ -269,9 +269,9 @@ def _assemble(s: Schedule) -> Plan:
     for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
         args = tuple([number[u] for u in (*group.roots, *inputs)])
         calls.append(Call(kernel, args, len(group.roots), phase_of(group.roots[-1])))
-    memory, temporaries = assign_temporaries(values, calls)
+    ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
     outputs = tuple([number[u] for u in s.sink.src])
-    return Plan(tuple(values), count, outputs, tuple(calls), memory, temporaries)
+    return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries)
 
 
 def phase_of(u: UOp) -> str:

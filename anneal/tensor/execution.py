@@ -87,7 +87,7 @@ def policy_for(device: Device) -> Policy:
 
 def gpu_policy(max_buffers: int = 32) -> Policy:
     """The fusion policy for an adapter with that many storage buffers; more than 32 would only slow the compiler."""
-    return Policy(max_buffers=min(max_buffers, 32), row_fusion=65536, parallel=512)
+    return Policy(max_buffers=min(max_buffers, 32), row_fusion=65536, parallel=512, concurrent=True)
 
 
 class Execution:

@@ -12,6 +12,7 @@ import wgpu
 from anneal.backend.device import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.hazards import Use, parts
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 
@@ -24,19 +25,21 @@ _QUERIES = 4096  # the most that one query set may hold
 
 
 class WebGpuBatch(Batch):
-    """Dispatches in order: one encoder, one pass, one submission.
+    """Dispatches in order, as one submission.
 
-    A command buffer serves once, so each run needs a new one. From the second run on it is recorded ahead, while the
-    GPU works: the next run only submits.
+    A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
+    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works.
     """
 
     def __init__(
-        self, device: WebGpuDevice, dispatches: list[Dispatch], names: list[str], buffers: list[Buffer]
+        self, device: WebGpuDevice, dispatches: list[Dispatch], names: list[str], uses: Sequence[Use[Buffer]]
     ) -> None:
         self.device, self.dispatches, self.names = device, dispatches, names
-        self._buffers = buffers  # kept alive for as long as they may be used
+        self._uses = uses  # the buffers are kept alive for as long as they may be used
         self._handles = device.queue.handles(dispatches)
-        self._ready: Any = None
+        self._passes = [self._handles]
+        self._fences: list[Dispatch] = []
+        self._ready: list[Any] = []
         self._runs = 0
 
     def run(self) -> None:
@@ -44,14 +47,30 @@ class WebGpuBatch(Batch):
             return
         queue = self.device.queue
         try:
-            commands, self._ready = self._ready, None
-            queue.submit(queue.encode(self._handles) if commands is None else commands)
+            commands, self._ready = self._ready, []
+            queue.submit(*(commands or [queue.encode(p) for p in self._passes]))
             self._runs += 1
+            if self._runs == 2:
+                self._arrange()
             if self._runs > 1:
-                self._ready = queue.encode(self._handles)
+                self._ready = [queue.encode(p) for p in self._passes]
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
+
+    def _arrange(self) -> None:
+        """Distribute the dispatches over command buffers, with fences between them."""
+        if not self.device.waits_by_buffer:
+            return
+        self._passes = [[]]
+        for part in parts(self._uses):
+            if part.cut:
+                self._passes.append([])
+            if part.fence:
+                fences = self.device.fences(part.fence)
+                self._fences += fences
+                self._passes[-1] += self.device.queue.handles(fences)
+            self._passes[-1] += self._handles[part.begin : part.end]
 
     def _culprit(self) -> str:
         """The first kernel that cannot be recorded by itself."""

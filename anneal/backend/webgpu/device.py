@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,8 @@ from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.hazards import Use
+from anneal.backend.webgpu.queue import Dispatch
 from anneal.codegen import Kernel, Target, generate, opts_text
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
@@ -30,6 +32,7 @@ __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_devic
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "timestamp-query", "subgroup")
 _POOL_BYTES = 1 << 30
+_FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 4096
 _PROGRAMS_KEPT = 4096
 
@@ -45,15 +48,15 @@ class Buffer:
 
 
 class WebGpuProgram(Program):
-    """One kernel: its WGSL, and a pipeline made when it is first needed."""
+    """One kernel: its WGSL, and a pipeline that is being `built` until it is first needed."""
 
-    __slots__ = ("kernel", "layout", "lock", "name", "pipeline", "source")
+    __slots__ = ("built", "kernel", "layout", "name", "pipeline", "source")
 
     def __init__(self, name: str, kernel: Kernel) -> None:
         self.name, self.kernel, self.source = name, kernel, kernel.source
+        self.built: Future[tuple[Any, Any]] | None = None
         self.pipeline: Any = None
         self.layout: Any = None
-        self.lock = threading.Lock()
 
     @property
     def opts(self) -> str:
@@ -90,11 +93,14 @@ class WebGpuDevice(Device):
         self.queue = native.open_queue(self.gpu)
         self.pool = BufferPool(_POOL_BYTES, self._drop)
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
-        self._pipelines: OrderedDict[str, tuple[Any, Any]] = OrderedDict()
+        self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
+        self._fence: tuple[Any, Any, int] | None = None
+        # Metal follows buffers by itself.
+        self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
 
     # -- memory
 
@@ -209,6 +215,7 @@ class WebGpuDevice(Device):
                 f"kernel {program.name} binds {len(kernel.params)} buffers; {self.info.name} allows {self.limits.max_buffers}",
                 stage="webgpu",
             )
+        self._start(program)
         self._programs[key] = program
         if len(self._programs) > _PROGRAMS_KEPT:
             self._programs.popitem(last=False)
@@ -230,35 +237,36 @@ class WebGpuDevice(Device):
                 self._layouts[key] = found
             return found
 
-    def _build(self, program: WebGpuProgram) -> None:
-        with program.lock:
-            if program.pipeline is not None:
-                return
-            with translated(lambda: f"while building kernel {program.name}\n{program.source}"):
-                found = self._pipelines.get(program.source)
-                if found is None:
-                    group, layout = self._layout(program.kernel)
-                    module = native.shader_module(self.gpu, program.source, program.name, self.trusted)
-                    pipeline = self.gpu.create_compute_pipeline(
-                        label=program.name, layout=layout, compute={"module": module, "entry_point": "main"}
-                    )
-                    found = pipeline, group
-                    self._pipelines[program.source] = found
-                    if len(self._pipelines) > _PROGRAMS_KEPT:
-                        self._pipelines.popitem(last=False)
-                program.pipeline, program.layout = found
+    def _start(self, program: WebGpuProgram) -> None:
+        """Have the driver make the pipeline, beside others and while further code is generated: it needs no Python."""
+        if program.built is None:
+            found = self._pipelines.get(program.source)
+            if found is None:
+                if self._threads is None:
+                    self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
+                found = self._threads.submit(self._build, program.name, program.source, program.kernel)
+                self._pipelines[program.source] = found
+                if len(self._pipelines) > _PROGRAMS_KEPT:
+                    self._pipelines.popitem(last=False)
+            program.built = found
 
-    def _build_all(self, programs: Sequence[WebGpuProgram]) -> None:
-        """Pipelines for distinct programs, side by side: the driver compiles outside Python's lock."""
-        missing = {p.source: p for p in programs if p.pipeline is None}
-        if len(missing) > 1:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
-            for _ in self._threads.map(self._build, missing.values()):
-                pass
-        for p in programs:
-            if p.pipeline is None:
-                self._build(p)
+    def _build(self, name: str, source: str, kernel: Kernel) -> tuple[Any, Any]:
+        """The pipeline, and its bind group layout."""
+        group, layout = self._layout(kernel)
+        module = native.shader_module(self.gpu, source, name, self.trusted)
+        compute = {"module": module, "entry_point": "main"}
+        return self.gpu.create_compute_pipeline(label=name, layout=layout, compute=compute), group
+
+    def _finish(self, program: WebGpuProgram) -> None:
+        self._start(program)
+        assert program.built is not None
+        try:
+            with translated(lambda: f"while building kernel {program.name}\n{program.source}"):
+                program.pipeline, program.layout = program.built.result()
+        except BaseException:
+            self._pipelines.pop(program.source, None)
+            program.built = None
+            raise
 
     def _group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
         used = [buffers[p.slot] for p in program.kernel.params]
@@ -284,15 +292,45 @@ class WebGpuDevice(Device):
     def prepare(self, calls: Sequence[Call]) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
         checked = [(cast(WebGpuProgram, p), cast(Sequence[Buffer], b)) for p, b in calls]
-        self._build_all([p for p, _ in checked])
+        for program, _ in checked:
+            self._start(program)
+        for program, _ in checked:
+            if program.pipeline is None:
+                self._finish(program)
         dispatches = []
         names = []
+        uses = []
         for program, buffers in checked:
             if program.kernel.launch.workgroups == 0:
                 continue  # nothing to store
             dispatches.append((program.pipeline, self._group(program, buffers), *program.kernel.grid))
             names.append(program.name)
-        return WebGpuBatch(self, dispatches, names, [b for _, bs in checked for b in bs])
+            params = program.kernel.params
+            uses.append(
+                Use([buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written])
+            )
+        return WebGpuBatch(self, dispatches, names, uses)
+
+    def fences(self, buffers: Sequence[Buffer]) -> list[Dispatch]:
+        """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""
+        if self._fence is None:
+            width = min(_FENCE, self.limits.max_buffers)
+            kind = {"type": wgpu.BufferBindingType.read_only_storage}
+            entries = [{"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": kind} for n in range(width)]
+            group = self.gpu.create_bind_group_layout(entries=entries)
+            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group])
+            module = self.gpu.create_shader_module(code="@compute @workgroup_size(1) fn main() {}")
+            compute = {"module": module, "entry_point": "main"}
+            self._fence = self.gpu.create_compute_pipeline(layout=layout, compute=compute), group, width
+        pipeline, layout, width = self._fence
+        out = []
+        for i in range(0, len(buffers), width):
+            some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
+            entries = [
+                {"binding": n, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for n, b in enumerate(some)
+            ]
+            out.append((pipeline, self.gpu.create_bind_group(layout=layout, entries=entries), 0, 0, 0))
+        return out
 
     def describe(self) -> dict[str, Any]:
         """Facts for `anneal doctor`."""

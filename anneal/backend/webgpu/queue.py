@@ -62,13 +62,13 @@ class Queue:
         compute_pass.end()
         return encoder.finish()
 
-    def submit(self, commands: Any = None) -> None:
+    def submit(self, *commands: Any) -> None:
         """Submit the copies that wait and then `commands`."""
         waiting, self._copies = self._copies, None
         self._touched.clear()
         self._written = False
         ready = [] if waiting is None else [self._finish(waiting)]
-        self._submit(ready if commands is None else [*ready, commands])
+        self._submit([*ready, *commands])
 
     # -- memory
 

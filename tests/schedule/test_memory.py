@@ -1,0 +1,89 @@
+"""The order of calls and the memory of temporaries: nothing is read before it is written or after it is overwritten."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from anneal.schedule import memory
+from anneal.schedule.memory import arrange, nbytes, peak_bytes
+from anneal.schedule.plan import Call, Kernel, Value
+from anneal.uop import const, dtypes
+
+KERNEL = Kernel(const(dtypes.int32, 0), "k")
+MIB = 1 << 20
+
+
+def program(seed: int, unit: int) -> tuple[list[Value], list[Call]]:
+    """Random calls over 5 inputs; sizes in `unit` elements; some values are outputs."""
+    rng = random.Random(seed)
+    kinds = [dtypes.float32, dtypes.float16, dtypes.bool_]
+    values = [Value(unit, dtypes.float32, "input") for _ in range(5)]
+    calls = []
+    for _ in range(40):
+        reads = rng.sample(range(len(values)), min(len(values), rng.randint(1, 4)))
+        writes = range(len(values), len(values) + rng.randint(1, 2))
+        for _ in writes:
+            kind = "output" if rng.random() < 0.2 else "temp"
+            values.append(Value(unit * rng.randint(1, 6), rng.choice(kinds), kind))
+        calls.append(Call(KERNEL, (*writes, *reads), len(writes), "forward"))
+    return values, calls
+
+
+@pytest.mark.parametrize("unit", [100, MIB // 4, 8 * MIB])
+@pytest.mark.parametrize("concurrent", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_every_value_is_there_when_it_is_read(seed: int, concurrent: bool, unit: int) -> None:
+    values, calls = program(seed, unit)
+    order, (places, pieces) = arrange(values, calls, concurrent)
+    assert sorted(map(id, order)) == sorted(map(id, calls))
+    place = dict(places)
+    held: dict[int, int] = {}  # what each piece holds
+    written = {v for v, value in enumerate(values) if value.kind == "input"}
+    for c in order:
+        for v in c.args[c.outputs :]:
+            assert v in written
+            assert v not in place or held[place[v]] == v
+        assert not {place[v] for v in c.args[: c.outputs] if v in place} & {
+            place[v] for v in c.args[c.outputs :] if v in place
+        }
+        for v in c.args[: c.outputs]:
+            written.add(v)
+            if v in place:
+                held[place[v]] = v
+                size, dtype = pieces[place[v]]
+                assert size * (4 if dtype.kind == "bool" else dtype.itemsize) >= nbytes(values[v])
+    assert set(place) == {v for c in calls for v in c.args if values[v].kind == "temp"}
+
+
+def test_what_is_not_on_the_long_chain_gathers_at_the_end() -> None:
+    values = [Value(10, dtypes.float32, kind) for kind in ("input", *["temp"] * 3, *["output"] * 4)]
+    chain = [Call(KERNEL, (n + 1, n), 1, "forward") for n in range(3)]
+    sides = [Call(KERNEL, (4 + n, n), 1, "update") for n in range(4)]
+    calls = [c for pair in zip(sides, [*chain, chain[-1]], strict=True) for c in pair][:-1]
+    order, _ = arrange(values, calls, concurrent=True)
+    assert order[:3] == chain
+    assert sorted(order[3:], key=sides.index) == sides
+    assert arrange(values, calls, concurrent=False)[0] == calls
+
+
+def test_an_output_that_takes_an_input_s_memory_is_written_after_its_readers() -> None:
+    values = [Value(10, dtypes.float32, kind) for kind in ("input", "output", "temp", "output")]
+    update = Call(KERNEL, (1, 0), 1, "update")
+    reader = Call(KERNEL, (2, 0), 1, "forward")
+    last = Call(KERNEL, (3, 2), 1, "forward")
+    order, _ = arrange(values, [reader, last, update], True, {1: 0})
+    assert order.index(reader) < order.index(update)
+
+
+def test_large_values_take_little_more_than_what_lives_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(8):
+        values, calls = program(seed, 8 * MIB)
+        order, (_, pieces) = arrange(values, calls, True)
+        assert sum(size for size, _ in pieces) <= 1.25 * peak_bytes(values, order)
+        assert peak_bytes(values, order) <= peak_bytes(values, calls)
+    monkeypatch.setattr(memory, "_WORTH_SHARING", 1 << 60)
+    values, calls = program(0, 8 * MIB)
+    _, (places, pieces) = arrange(values, calls, True)
+    assert len(places) == len(pieces)
