@@ -9,9 +9,13 @@ import numpy as np
 
 from anneal.errors import DataError
 from anneal.tensor import Tensor
+from anneal.tensor._base import outdate_captures
 from anneal.tensor.execution import realize
+from anneal.tensor.jit import forbid_in_capture
 
 __all__ = ["Module"]
+
+_PLAIN = (bool, int, float, str)
 
 
 class Module:
@@ -32,6 +36,15 @@ class Module:
     """
 
     training: bool = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = vars(self).get(name, getattr(type(self), name, value))
+        if before is not value and not (isinstance(value, _PLAIN) and type(before) is type(value) and before == value):
+            forbid_in_capture(
+                f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
+            )
+            outdate_captures()
+        super().__setattr__(name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; subclasses define it."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.tensor import Tensor, no_grad
+from anneal.tensor._base import outdate_captures
 from anneal.tensor._movement import pad, reshape, shrink
 from anneal.tensor.execution import realize
 from anneal.tensor.functional import take_running_updates
@@ -49,6 +50,8 @@ class ParameterGroup(dict[str, Any]):
         self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if key != "lr" and self.get(key) != value:
+            outdate_captures()
         super().__setitem__(key, value)
         if key == "lr":
             self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))

@@ -45,13 +45,14 @@ __all__ = [
     "Number",
     "TensorBase",
     "as_dtype",
-    "assignment_epoch",
     "broadcast_shapes",
+    "capture_epoch",
     "default_device",
     "grad_enabled",
     "leaf_nodes",
     "leaves",
     "no_grad",
+    "outdate_captures",
     "set_default_device",
 ]
 
@@ -74,11 +75,12 @@ class _Mode:
 
     def __init__(self) -> None:
         self.grad = True
-        self.epoch = 0  # counts assignments to tensors that were not in memory: a jit could not follow them
+        self.epoch = 0  # counts what a jit could not follow
         self.device: str | None = None
 
 
 _MODE = _Mode()
+INSIDE: Any = object()  # stands for a gradient that a jit function took: no replay would follow it
 _LEAF_NUMBERS = itertools.count()
 _LEAVES: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 
@@ -121,9 +123,14 @@ def grad_enabled() -> bool:
     return _MODE.grad
 
 
-def assignment_epoch() -> int:
-    """How many times a tensor that was not in memory has been assigned; a jit capture is good within one epoch."""
+def capture_epoch() -> int:
+    """Counts what a jit could not follow; a capture is good within one epoch."""
     return _MODE.epoch
+
+
+def outdate_captures() -> None:
+    """What captured functions read has changed where they cannot see it: they are to be captured anew."""
+    _MODE.epoch += 1
 
 
 def leaves() -> list[Tensor]:
@@ -364,7 +371,7 @@ _create = object.__new__
 class TensorBase:
     """A node of the graph with a device; see the module's docstring for the layers above."""
 
-    __slots__ = ("__weakref__", "_alias", "_spent", "device", "grad", "is_leaf", "requires_grad", "uop")
+    __slots__ = ("__weakref__", "_alias", "_grad", "_spent", "device", "is_leaf", "requires_grad", "uop")
 
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
@@ -372,7 +379,7 @@ class TensorBase:
     uop: UOp
     device: str
     requires_grad: bool
-    grad: Self | None
+    _grad: Any  # a tensor, None, or INSIDE
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
@@ -406,7 +413,7 @@ class TensorBase:
             else:
                 u = wrap_array(_array(data, kind), self.device)
         self.uop = u
-        self.grad = None
+        self._grad = None
         self.is_leaf = True
         self.requires_grad = False
         self._alias = None
@@ -427,7 +434,7 @@ class TensorBase:
         """The tensor of a node made from this tensor and `others`."""
         t = _create(type(self))
         t.device = self.device
-        t.grad = None
+        t._grad = None
         t.is_leaf = True
         t.requires_grad = False
         t._alias = None
@@ -451,7 +458,7 @@ class TensorBase:
         t = _create(cls)
         t.device = default_device() if device is None else _resolve_device(device)
         check_device_dtype(t.device, u.dtype)
-        t.grad = None
+        t._grad = None
         t.is_leaf = True
         t.requires_grad = False
         t._alias = None
@@ -476,7 +483,7 @@ class TensorBase:
     def _new_plain(self, u: UOp) -> Self:
         t = _create(type(self))
         t.device = self.device
-        t.grad = None
+        t._grad = None
         t.is_leaf = True
         t.requires_grad = False
         t._alias = None
@@ -558,6 +565,23 @@ class TensorBase:
     __hash__ = object.__hash__
 
     # -- gradient flags -------------------------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Self | None:
+        """What backward() has added up for this leaf. Raises JitError for one that was taken inside a jit function."""
+        if self._grad is INSIDE:
+            from anneal.tensor.jit import JitError
+
+            raise JitError(
+                f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: return "
+                "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
+            )
+        found: Self | None = self._grad
+        return found
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        self._grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Ask for (or decline) a gradient of this tensor; returns it. Raises DTypeError if it is not a float.
@@ -729,20 +753,27 @@ class TensorBase:
         if other.requires_grad:
             u = UOp(_DETACH, u.dtype, (u,))
         if storage_of(self.uop) is None:
-            _MODE.epoch += 1
+            outdate_captures()
         if self.requires_grad and storage_of(u) is None:
             # Folding must not look through a leaf.
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         storage = storage_of(u)
-        if storage is not None and storage.host is not None:
-            # Memory of its own: `x` may be a passing value, and jit looks for the owner of what it finds.
+        owner = None if storage is None or storage.owner is None else storage.owner()
+        # Memory of its own: `x` may be a passing value or change later, and jit looks for the owner of what it finds.
+        if storage is not None and storage.host is None and owner is not None and owner is not self:
+            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), Storage(storage.size, u.dtype, self.device, storage.host)), u.shape)
+        self._assign(u)
+        return self
+
+    def _assign(self, u: UOp) -> None:
+        """Become the tensor of another node; a jit is told."""
         self.uop = u
         self._alias = None
         self._own()
         for watch in assigned_watch:
             watch.append(weakref.ref(self))  # type: ignore[arg-type]
-        return self
 
     def numpy(self) -> Array:
         """The values as a new NumPy array.

@@ -138,8 +138,7 @@ class Indexing(Reduce):
             new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
         out = self._new(broadcast(new, self.shape), given) if not self.is_leaf else given._new(new)
         wanted = self.requires_grad and self.is_leaf
-        self.uop = out.uop
-        self._alias = None
+        self._assign(out.uop)
         if not wanted:
             self.requires_grad, self.is_leaf = out.requires_grad, out.is_leaf
 

@@ -16,7 +16,9 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 - a tensor that the function reads and somebody reassigned meanwhile is read anew;
 - a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
 - a tensor that was lazy when the function read it and was assigned since makes it capture again;
-- gradients taken inside stay inside: `.grad` is None afterwards, and adding to one from outside is an error;
+- gradients taken inside stay inside: reading `.grad` afterwards is an error, and so is adding to one from outside;
+- where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
+  and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
 - a tensor made from host data, a random number without a device counter, or a read-back inside the function is an
   error: its value would be frozen.
 """
@@ -34,13 +36,14 @@ from anneal.backend import Device, Storage, get_device
 from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
-from anneal.tensor._base import assignment_epoch, leaves
+from anneal.tensor._base import INSIDE, capture_epoch, leaves
+from anneal.tensor._surroundings import Surroundings
 from anneal.uop import Op, UOp, arena, dtypes, toposort
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["JitError", "capturing", "forbid_in_jit", "jit"]
+__all__ = ["JitError", "capturing", "forbid_in_capture", "forbid_in_jit", "jit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,10 +67,20 @@ def forbid_in_jit(what: str, fix: str) -> None:
         raise JitError(f"{what} inside a jit function would be frozen at its first value; {fix}")
 
 
-class _Recorder:
-    """What one run of the function did."""
+def forbid_in_capture(what: str, fix: str) -> None:
+    """Raise JitError if a run is being captured: replays would not do `what`, `fix` says what to do instead.
 
-    def __init__(self) -> None:
+    The first call of a jit function is no such run: what is made there once and kept is seen by the second.
+    """
+    if _active and _active[-1].kept:
+        raise JitError(f"{what} inside a jit function would not be done again by its replays; {fix}")
+
+
+class _Recorder:
+    """What one run of the function did; `kept`: it becomes a capture."""
+
+    def __init__(self, kept: bool) -> None:
+        self.kept = kept
         self.runs: list[tuple[Plan, list[Storage], list[Storage]]] = []
         self.realized: list[weakref.ref[Tensor]] = []
         self.assigned: list[weakref.ref[Tensor]] = []
@@ -78,8 +91,8 @@ class _Recorder:
 
 
 @contextmanager
-def _recording() -> Iterator[_Recorder]:
-    r = _Recorder()
+def _recording(kept: bool) -> Iterator[_Recorder]:
+    r = _Recorder(kept)
     _active.append(r)
     _realize.observers.append(r.saw)
     _realize.realized_watch.append(r.realized)
@@ -270,8 +283,17 @@ class _Captured:
     """
 
     def __init__(
-        self, record: _Recorder, arguments: list[Storage], result: Any, results: list[Tensor], state: list[Tensor]
+        self,
+        record: _Recorder,
+        arguments: list[Storage],
+        result: Any,
+        results: list[Tensor],
+        state: list[Tensor],
+        surroundings: Surroundings,
+        graded: list[weakref.ref[Tensor]],
     ) -> None:
+        self.surroundings = surroundings
+        self.graded = graded  # leaves whose gradient the function took
         internal = {id(s) for _, _, outputs in record.runs for s in outputs}
         given = {id(s): n for n, s in enumerate(arguments)}
         made = {id(s) for s in record.made if s not in arguments}
@@ -312,7 +334,7 @@ class _Captured:
             shown = _realize.storage_of(t.uop)
             assert shown is not None
             self.state[key] = _Written(t, shown)
-        self.epoch = assignment_epoch()
+        self.epoch = capture_epoch()
         self.arguments = [_Slot(s) for s in arguments]
         self.result = result
         self.sources = [self._source(r, internal, given, any(r is t for t in state)) for r in results]
@@ -396,6 +418,9 @@ class _Captured:
             run.run()
         for state, aside in self.copies:
             device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
+        for r in self.graded:
+            if (t := r()) is not None:
+                t._grad = INSIDE
         return self.results(arguments)
 
     def results(self, arguments: list[Storage]) -> Any:
@@ -471,15 +496,18 @@ class Jit(Generic[P, R]):
         storages = list(number)
         key = (key, tuple(places))
         captured = self.captures.get(key)
-        if captured is not None and captured.epoch == assignment_epoch():
-            return captured.replay(storages)  # type: ignore[no-any-return]
+        if captured is not None and captured.epoch == capture_epoch():
+            if not captured.surroundings.changed():
+                return captured.replay(storages)  # type: ignore[no-any-return]
+            del self.captures[key]
         # what the function reads is computed first: a pending assignment is no part of the function
         _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
-        before = {id(t): t.grad for t in leaves() if t.grad is not None}
+        before = {id(t): t._grad for t in leaves() if t._grad is not None and t._grad is not INSIDE}
         _realize.realize(list(before.values()))
         first = key not in self.captures
         given = tensors
         if not first:
+            surroundings = Surroundings(self.function)
             # Captured with copies: the caller's tensors are not overwritten, and what the function reads by itself is
             # no argument, even if it happens to be passed as well.
             copies = [_duplicate(s) for s in storages]
@@ -488,7 +516,7 @@ class Jit(Generic[P, R]):
                 for n, t in zip(places, tensors, strict=True)
             ]
             args, kwargs = _rebuild((args, kwargs), iter(given))
-        with _recording() as record:
+        with _recording(kept=not first) as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
             _flatten(result, results)
@@ -500,16 +528,19 @@ class Jit(Generic[P, R]):
                 "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
             )
         used = {id(s) for _, inputs, _ in record.runs for s in inputs}
+        graded = []
         for leaf in leaves():
             old = before.get(id(leaf))
-            if leaf.grad is not None and leaf.grad is not old:
+            new = leaf._grad
+            if new is not None and new is not INSIDE and new is not old:
                 shown = None if old is None else _realize.storage_of(old.uop)
-                if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((leaf.grad.uop,)))):
+                if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((new.uop,)))):
                     raise JitError(
                         f"a jit function added to the gradient of a tensor of shape {leaf.shape} from outside; take the "
                         "gradient and use it inside one function, and start with zero_grad()"
                     )
-                leaf.grad = None  # it would not follow the replays
+                leaf._grad = INSIDE
+                graded.append(weakref.ref(leaf))
         if first:
             self.captures[key] = None
             self.read[key] = _owners(record)
@@ -517,7 +548,8 @@ class Jit(Generic[P, R]):
             return result
         # what is returned again and again was there before: it is state
         again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
-        made = self.captures[key] = _Captured(record, copies, result, results, again)
+        made = _Captured(record, copies, result, results, again, surroundings, graded)
+        self.captures[key] = made
         return made.results(storages)  # type: ignore[no-any-return]
 
 
