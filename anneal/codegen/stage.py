@@ -56,19 +56,34 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) 
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
     inner = _mask(depth)
-    staged: dict[UOp, UOp] = {}
+    new: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
-            for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
-                if part not in staged:
-                    staged[part] = _tile(part, threads, depth, fresh, ahead)
-                    fresh += len(threads) + len(depth)
-    if not staged:
-        return sink
-    new: dict[UOp, UOp] = dict(staged)
-    for u in toposort((sink,), until=lambda u: u in new):
-        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+            value = _gate_factors(u, _mask(threads), inner)
+            staged: dict[UOp, UOp] = {}
+            for part in _operands(value, _mask(threads) & value.ranges, inner):
+                staged[part] = _tile(part, threads, depth, fresh, ahead)
+                fresh += len(threads) + len(depth)
+            for x in toposort((value,), until=lambda x: x in staged):  # noqa: B023
+                staged[x] = rebuild(x, tuple([staged[y] for y in x.src]))
+            new[u] = u.replace(src=(staged[value], *u.src[1:]))
+        else:
+            new[u] = rebuild(u, tuple([new[x] for x in u.src]))
     return new[sink]
+
+
+def _gate_factors(u: UOp, threads: int, inner: int) -> UOp:
+    """The value of a reduce; turns past the end add nothing because both factors are zero in their tiles."""
+    value = u.src[0]
+    if u.arg is not Op.ADD or value.op is not Op.WHERE or value.src[1].op is not Op.MUL:
+        return value
+    inside, product, nothing = value.src
+    if inside.ranges & threads or not nothing.is_const:
+        return value
+    if not {*product.src} <= {*_operands(product, threads & product.ranges, inner)}:
+        return value  # a factor that stays where it is may be infinite
+    a, b = [inside.where(x, const(x.dtype, 0)) for x in product.src]
+    return a * b
 
 
 def _mask(ranges: Sequence[UOp]) -> int:
