@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from anneal import settings
 from anneal.cli._models import Training, load_example
@@ -23,6 +24,9 @@ from anneal.errors import DataError, SettingError, UserError
 __all__ = ["STOPPED", "Options", "choose_device", "train"]
 
 STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+
+_AHEAD = 64  # steps that are launched before their losses are read
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +112,9 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
     progress = Progress()
     with _interrupts() as stop:
         while len(progress.losses) < steps and not stop:
-            with _launches(progress):
-                begin = time.perf_counter()
-                loss = float(training.step().item())
-            progress.times.append((time.perf_counter() - begin) * 1e3)
-            progress.losses.append(loss)
-            if not math.isfinite(loss):
-                raise UserError(f"the loss became {loss} at step {len(progress.losses)}; try a smaller --lr")
-            reporter.step(progress)
+            # the steps that compile are waited for one by one
+            left = steps - len(progress.losses)
+            _advance(training, progress, min(left, _AHEAD) if len(progress.losses) >= 2 else 1, stop, reporter)
         stopped = bool(stop) and len(progress.losses) < steps
         stop.clear()
         sample = training.sample()
@@ -128,6 +127,28 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
         safe_save(training.model.state_dict(), save)
         message(f"saved   {save}")
     return STOPPED if stopped else 0
+
+
+def _advance(training: Training, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
+    """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
+
+    Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
+    """
+    from anneal.tensor.execution import values
+
+    pending: list[Any] = []
+    begin = time.perf_counter()
+    while not pending or (len(pending) < most and not stop and time.perf_counter() - begin < _LOOK_S):
+        with _launches(progress):
+            pending.append(training.step())
+    losses = [float(v) for v in values(pending)]
+    each = (time.perf_counter() - begin) * 1e3 / len(losses)
+    for loss in losses:
+        progress.times.append(each)
+        progress.losses.append(loss)
+        if not math.isfinite(loss):
+            raise UserError(f"the loss became {loss} at step {len(progress.losses)}; try a smaller --lr")
+        reporter.step(progress)
 
 
 @contextmanager

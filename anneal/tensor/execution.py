@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal import settings
 from anneal.backend import Device, Storage, get_device
+from anneal.backend.device import Array
 from anneal.errors import DeviceError
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.uop import Op, UOp, arena
@@ -30,6 +31,7 @@ __all__ = [
     "realize_uops",
     "storage_of",
     "tracing",
+    "values",
 ]
 
 # Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
@@ -220,6 +222,25 @@ def realize(tensors: Sequence[Tensor]) -> None:
                 watch.append(weakref.ref(t))
     if by_device:
         _tidy()
+
+
+def values(tensors: Sequence[Tensor]) -> list[Array]:
+    """The values of several tensors as fresh arrays, computed together and read with one wait for each device."""
+    realize(tensors)
+    out: list[Array | None] = [None] * len(tensors)
+    by_device: dict[str, list[int]] = {}
+    for n, t in enumerate(tensors):
+        s = storage_of(t.uop)
+        if s is None or s.host is not None or s.size == 0:
+            out[n] = t.numpy()
+        else:
+            by_device.setdefault(s.device, []).append(n)
+    for name, numbers in by_device.items():
+        storages = [storage_of(tensors[n].uop) for n in numbers]
+        pieces = [(s.buffer, s.size, s.dtype) for s in storages if s is not None]
+        for n, array in zip(numbers, get_device(name).download_all(pieces), strict=True):
+            out[n] = array.reshape(tensors[n].shape)
+    return [a for a in out if a is not None]
 
 
 _SWEEP_NODES = 8192

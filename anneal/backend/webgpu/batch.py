@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class WebGpuBatch(Batch):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works.
+    independent dispatches run side by side, and another thread records the commands of the next run meanwhile.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class WebGpuBatch(Batch):
         self._handles = device.queue.handles(dispatches)
         self._passes = [self._handles]
         self._fences: list[Dispatch] = []
-        self._ready: list[Any] = []
+        self._ready: Future[list[Any]] | None = None
         self._runs = 0
 
     def run(self) -> None:
@@ -47,16 +48,19 @@ class WebGpuBatch(Batch):
             return
         queue = self.device.queue
         try:
-            commands, self._ready = self._ready, []
-            queue.submit(*(commands or [queue.encode(p) for p in self._passes]))
+            ready, self._ready = self._ready, None
+            queue.submit(*(self._encode() if ready is None else ready.result()))
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
             if self._runs > 1:
-                self._ready = [queue.encode(p) for p in self._passes]
+                self._ready = self.device.recorder.submit(self._encode)
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
+
+    def _encode(self) -> list[Any]:
+        return [self.device.queue.encode(p) for p in self._passes]
 
     def _arrange(self) -> None:
         """Distribute the dispatches over command buffers, with fences between them."""
