@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anneal.codegen.affine import collapse
 from anneal.codegen.heuristics import choose
@@ -82,22 +82,13 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body
 def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
     """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
     bodies = [_body(p, target) for p in parts]
-    # Memory that several parts bind has elements of one type.
-    lanes: dict[int, set[int]] = {}
-    for b in bodies:
-        for x in b.program.params:
-            lanes.setdefault(x.slot, set()).add(b.program.wide.get(x.node, 1))
-    mixed = {slot for slot, found in lanes.items() if len(found) > 1}
-    for n, b in enumerate(bodies):
-        if any(x.slot in mixed and b.program.wide.get(x.node, 1) > 1 for x in b.program.params):
-            scalars = [Opt("UPCAST", o.axis, o.amount) if o.kind == "VECTORIZE" else o for o in b.opts]
-            bodies[n] = _body(parts[n], target, scalars if all(o.kind != "TILE" for o in b.opts) else _flat(target))
     # Threads that wait for each other are as many as the workgroup has.
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
         if b.meets and (b.launch.threads < threads or joint_bytes([*before, b.text]) > target.workgroup_bytes):
             bodies[n] = _body(parts[n], target, _flat(target))
+    bodies = _alike(bodies, parts, target)
     launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
     params: dict[int, Param] = {}
     for b in bodies:
@@ -109,6 +100,24 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
     return Kernel(
         source, tuple([params[k] for k in sorted(params)]), launch, size, tuple([o for b in bodies for o in b.opts])
     )
+
+
+def _alike(bodies: list[_Body], parts: Sequence[UOp], target: Target) -> list[_Body]:
+    """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
+    lanes: dict[int, set[int]] = {}
+    for b in bodies:
+        for x in b.program.params:
+            lanes.setdefault(x.slot, set()).add(b.program.wide.get(x.node, 1))
+    if any(len(found - {1}) > 1 for found in lanes.values()):
+        return [_body(p, target, _flat(target)) for p in parts]  # vectors of two lengths
+    out = []
+    for b in bodies:
+        wide = {x.node: n for x in b.program.params if (n := max(lanes[x.slot])) > 1}
+        if any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
+            program = replace(b.program, wide={**b.program.wide, **wide})
+            b = _Body(program, write(program, target), b.opts)
+        out.append(b)
+    return out
 
 
 def _flat(target: Target) -> tuple[Opt, ...]:

@@ -59,7 +59,7 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) 
     new: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
-            value = _gate_factors(u, _mask(threads), inner)
+            value = u.src[0]
             staged: dict[UOp, UOp] = {}
             for part in _operands(value, _mask(threads) & value.ranges, inner):
                 staged[part] = _tile(part, threads, depth, fresh, ahead)
@@ -70,20 +70,6 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) 
         else:
             new[u] = rebuild(u, tuple([new[x] for x in u.src]))
     return new[sink]
-
-
-def _gate_factors(u: UOp, threads: int, inner: int) -> UOp:
-    """The value of a reduce; turns past the end add nothing because both factors are zero in their tiles."""
-    value = u.src[0]
-    if u.arg is not Op.ADD or value.op is not Op.WHERE or value.src[1].op is not Op.MUL:
-        return value
-    inside, product, nothing = value.src
-    if inside.ranges & threads or not nothing.is_const:
-        return value
-    if not {*product.src} <= {*_operands(product, threads & product.ranges, inner)}:
-        return value  # a factor that stays where it is may be infinite
-    a, b = [inside.where(x, const(x.dtype, 0)) for x in product.src]
-    return a * b
 
 
 def _mask(ranges: Sequence[UOp]) -> int:

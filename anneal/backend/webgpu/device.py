@@ -92,6 +92,9 @@ class WebGpuDevice(Device):
         self.trusted = settings.current().trusted and native.AVAILABLE
         self.queue = native.open_queue(self.gpu)
         self.pool = BufferPool(_POOL_BYTES, self._drop)
+        # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
+        # would end the handle and, through the storage, put the buffer into the pool.
+        self._buffers: set[Buffer] = set()
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
@@ -127,7 +130,9 @@ class WebGpuDevice(Device):
                 # What the pool holds may be what is missing.
                 self.pool.clear()
                 gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
-        return Buffer(gpu, nbytes)
+        buffer = Buffer(gpu, nbytes)
+        self._buffers.add(buffer)
+        return buffer
 
     def free(self, buffer: Any) -> None:
         """Keep the buffer for the next `alloc` of its size."""
@@ -135,6 +140,7 @@ class WebGpuDevice(Device):
 
     def _drop(self, buffer: Buffer) -> None:
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
+        self._buffers.discard(buffer)
         for key in list(buffer.groups):
             self._forget(key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from anneal import settings
+from anneal.backend.device import _OPEN, Storage
 from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device
 from anneal.backend.webgpu.adapters import fix_for
 from anneal.codegen import generate
@@ -217,3 +219,19 @@ def test_pipelines_are_built_side_by_side(device: WebGpuDevice) -> None:
     device.prepare(calls).run()
     sums = [device.download(buffers[0], 1, dtypes.float32)[0] for _, buffers in calls]
     assert sums == list(range(40, 48))
+
+
+def test_a_buffer_survives_the_collection_of_a_cycle_that_held_its_storage(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_OPEN, "webgpu", device)
+    storage = Storage(7777, dtypes.float32, "webgpu")
+    cycle: list[object] = [storage]
+    cycle.append(cycle)
+    storage.ensure()
+    del storage, cycle
+    gc.collect()
+    again = device.alloc(7777, dtypes.float32)
+    device.upload(again, np.arange(7777, dtype=np.float32))
+    np.testing.assert_array_equal(device.download(again, 7777, dtypes.float32), np.arange(7777, dtype=np.float32))
+    device.free(again)
