@@ -49,6 +49,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
         "versions": {p: v for p in ("numpy", "wgpu", "torch", "jax", "tinygrad") if (v := _version(p))},
     }
 
@@ -248,7 +249,7 @@ def contest(
             if "seconds" in a:
                 a["rate"] = rate(case, a["seconds"])
         found.append(answers)
-        figures = ", ".join(f"{n} {_figure(cell(a))}" for n, a in answers.items())
+        figures = ", ".join(f"{n} {figure(cell(a))}" for n, a in answers.items())
         print(f"{number + 1}/{len(cases)} {case.name}: {figures}", file=sys.stderr, flush=True)
     for w in workers.values():
         w.close()
@@ -271,7 +272,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     torch  20.00
     """
     columns = list(rows[0])
-    cells = [columns, *[[_figure(v) for v in row.values()] for row in rows]]
+    cells = [columns, *[[figure(row.get(c, "")) for c in columns] for row in rows]]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = []
     for line in cells:
@@ -280,7 +281,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _figure(value: Any) -> str:
+def figure(value: Any) -> str:
+    """A value as a table shows it."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
@@ -289,7 +291,7 @@ def _figure(value: Any) -> str:
 def report(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     """Print `result` as JSON, or the machine and `rows` as a table."""
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps({"command": " ".join(["python", *sys.orig_argv[1:]]), **result}))
         return
     about = result["machine"]
     print(f"{about['cpu']}, {about['cores']} cores, {about['system']}, Python {about['python']}")

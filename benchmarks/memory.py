@@ -70,6 +70,13 @@ def _growth(before: float, after: float) -> dict[str, float]:
     return {"before_mib": before, "after_mib": after, "growth": after / before - 1}
 
 
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"what": n, "before MiB": r["before_mib"], "after MiB": r["after_mib"], "growth %": r["growth"] * 100}
+        for n, r in result["results"].items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
@@ -78,6 +85,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     result: dict[str, Any] = {
+        "benchmark": "memory",
         "machine": h.machine(),
         "device": args.device,
         "results": {
@@ -86,11 +94,7 @@ def main() -> None:
             "realize, new program each": small_realizes(args.device, args.calls, args.calls),
         },
     }
-    rows = [
-        {"what": n, "before MiB": r["before_mib"], "after MiB": r["after_mib"], "growth %": r["growth"] * 100}
-        for n, r in result["results"].items()
-    ]
-    h.report(result, rows, args.json)
+    h.report(result, rows(result), args.json)
 
 
 if __name__ == "__main__":

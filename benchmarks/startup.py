@@ -1,6 +1,6 @@
-"""Start-up: what `import anneal.tensor` and `anneal --help` cost, in cold processes.
+"""Start-up, in cold processes: imports, `anneal --help`, and the first training step with and without a plan on disk.
 
-python -m benchmarks.startup --json
+python -m benchmarks.startup --device webgpu --json
 """
 
 from __future__ import annotations
@@ -16,30 +16,65 @@ from benchmarks import _harness as h
 
 IMPORT = "import time; t = time.perf_counter(); import anneal.tensor; print(time.perf_counter() - t)"
 HELP = "import sys; sys.argv = ['anneal', '--help']; from anneal.cli import main; main()"
-LIMITS = {"import anneal.tensor": 0.25, "anneal --help": 0.4}
+FIRST = (
+    "import sys, time; from benchmarks import _harness as h, ours; import anneal.nn, anneal.tensor; "
+    "t = time.perf_counter(); s = ours.Step(h.CONFIGS['baby'], sys.argv[1]); made = time.perf_counter(); "
+    "s(); s.wait(); print(time.perf_counter() - t, time.perf_counter() - made)"
+)
+LIMITS = {"import anneal.tensor": 0.25, "anneal --help": 0.4, "first step, second process": 0.5}
 
 
-def run(code: str, cache: str) -> tuple[float, str]:
-    """Seconds and stdout of a fresh interpreter; byte code is kept in `cache`, as an installation keeps it."""
-    env = h.environment({"PYTHONPYCACHEPREFIX": cache})
+def run(code: str, cache: str, *args: str, plans: str | None = None) -> tuple[float, str]:
+    """Seconds and stdout of a fresh interpreter; byte code is kept in `cache`, as an installation keeps it.
+
+    Compiled plans are kept in `plans`, or not at all.
+    """
+    env = h.environment(
+        {"PYTHONPYCACHEPREFIX": cache, **({"ANNEAL_CACHE_DIR": plans} if plans else {"ANNEAL_CACHE": "0"})}
+    )
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=h.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], env=env, cwd=h.ROOT, capture_output=True, text=True, check=True
+    )
     return time.perf_counter() - start, done.stdout
 
 
-def measure(runs: int) -> dict[str, Any]:
+def measure(runs: int, device: str) -> dict[str, Any]:
     imports, helps, bare = [], [], []
-    with tempfile.TemporaryDirectory() as cache:
+    cold: list[float] = []
+    warm: list[float] = []
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as plans:
         run(IMPORT, cache), run(HELP, cache)  # writes the byte code
         for _ in range(runs):
             imports.append(float(run(IMPORT, cache)[1]))
             helps.append(run(HELP, cache)[0])
             bare.append(run("pass", cache)[0])
-    result: dict[str, Any] = {"machine": h.machine(), "runs": runs, "results": {}}
-    for name, values in (("import anneal.tensor", imports), ("anneal --help", helps), ("python -c pass", bare)):
+        first_step(cache, device, plans)  # fills the folder
+        for _ in range(min(runs, 3)):
+            cold.append(first_step(cache, device, None))
+            warm.append(first_step(cache, device, plans))
+    result: dict[str, Any] = {
+        "benchmark": "startup",
+        "machine": h.machine(),
+        "device": device,
+        "runs": runs,
+        "results": {},
+    }
+    for name, values in (
+        ("import anneal.tensor", imports),
+        ("anneal --help", helps),
+        ("python -c pass", bare),
+        ("first step, nothing on disk", cold),
+        ("first step, second process", warm),
+    ):
         result["results"][name] = {**h.summary(values), "limit": LIMITS.get(name)}
     return result
+
+
+def first_step(cache: str, device: str, plans: str | None) -> float:
+    """Seconds after the imports: opening the device, making model and optimiser, and one whole step of `baby`."""
+    return float(run(FIRST, cache, device, plans=plans)[1].split()[0])
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -52,9 +87,10 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    result = measure(max(1, args.runs))
+    result = measure(max(1, args.runs), args.device)
     h.report(result, rows(result), args.json)
 
 
