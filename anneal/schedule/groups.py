@@ -23,6 +23,8 @@ from anneal.uop import ALU, Op, UOp
 
 __all__ = ["Group", "group_kernels"]
 
+_SHORT = 64  # elements of a reduce that one thread takes in
+
 
 @dataclass(eq=False)
 class Group:
@@ -37,6 +39,11 @@ class Group:
     level: int = 0
     concatenates: bool = False  # its root is stored piece by piece
     parts: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a thread alone may compute each value."""
+        return not self.row and all(math.prod(s) <= _SHORT * self.size for s in self.reduces)
 
     @property
     def computes_rows(self) -> bool:
@@ -177,17 +184,17 @@ class _Joining:
 
     def take_pieces(self, g: Group) -> None:
         """Let a concatenation take in what makes its pieces and is read by nobody else."""
-        products = set()
+        kinds: set[object] = set()
         for pad in pieces_of(g.roots[0], self.real):
             p = self.owner.get(_origin(pad.src[0], self.real))
             if p is None or p.opaque or len(p.roots) > 1 or p.roots[0] in self.outputs:
                 continue
             if list(self.readers[p.roots[0]]) != [g] or p.roots[0].size != pad.src[0].size:
                 continue
-            if not p.computes_rows:  # products of one kind are cut into workgroups of one size
-                products.add((p.size, tuple(sorted(map(math.prod, p.reduces)))))
-                if len(products) > 1:
-                    products.pop()
+            if not p.is_light:  # workgroups of one size compute products or rows of one kind
+                kinds.add((p.size, tuple(sorted(map(math.prod, p.reduces)))))
+                if len(kinds) > 1:
+                    kinds.pop()
                     continue
             self.takes(g, p)
 

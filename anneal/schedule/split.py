@@ -1,6 +1,7 @@
 """Long reductions for few results in two stages, where one stage would leave most of the device idle.
 
-    sum over k of x[k, n]  ->  sum over s of kept(sum over j of x[s*J + j, n])
+    sum over k of x[k, n]   ->  sum over s of kept(sum over j of x[s*J + j, n])
+    sum(x) + sum(y) + ...   ->  sum of kept(concatenation of partial sums of x, of y, ...)
 
 The partial results go to memory, and a second kernel reduces them; what follows joins that one. The order of a sum is
 fixed by its shape alone, so it stays deterministic.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 
 from anneal.schedule.fusion import Policy
-from anneal.uop import MOVEMENT, Op, UOp, arena, toposort
+from anneal.uop import MOVEMENT, DType, Op, UOp, alu, arena, toposort
 
 __all__ = ["split_reduces"]
 
@@ -20,6 +21,8 @@ _COLUMNS = 32  # neighbouring columns that a workgroup sums
 _LEAST_DEPTH = 128  # elements that one partial result of a product sums
 _LEAST_ROWS = 128  # ... of a sum over columns
 _LEAST_RUN = 4096  # ... of a sum of neighbours in memory
+_RUN = 64  # elements that one thread sums of each of several arrays
+_SUMS = 3  # fewer whole sums are done one by one
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
 
 
@@ -29,10 +32,14 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
         return sink
     new: dict[UOp, UOp] = {}
     a = arena()
-    for u in toposort((sink,)):
+    order = toposort((sink,))
+    joint = _joint_sums(order)
+    for u in order:
         src = tuple([new[s] for s in u.src])
         a.phase = u.provenance[0]
         v = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+        if (terms := joint.get(u)) is not None:
+            v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)
         if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, policy)) > 1:
             v = _in_two_stages(v, pieces)
         new[u] = v
@@ -96,3 +103,76 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
     kept = UOp(Op.CONTIGUOUS, d, (UOp(Op.PERMUTE, d, (first,), order),))
     second = UOp(Op.REDUCE_AXIS, d, (kept,), (op, tuple(range(len(outer)))))
     return UOp(Op.RESHAPE, d, (second,), u.shape)
+
+
+# -- sums of sums -----------------------------------------------------------------------------------------------------
+
+
+def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
+    """Numbers that add up whole sums, as the norm of many gradients does: what the sums sum, and the other terms."""
+    uses: dict[UOp, int] = {}
+    adds = []
+    for u in order:
+        for s in u.src:
+            uses[s] = uses.get(s, 0) + 1
+        if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32:
+            adds.append(u)
+    inner = {s for u in adds for s in u.src if s.op is Op.ADD and uses[s] == 1}
+    found = {}
+    for u in adds:
+        if u in inner:
+            continue
+        bodies: dict[UOp, UOp] = {}
+        rest: list[UOp] = []
+        stack = [u.src[1], u.src[0]]
+        while stack:
+            t = stack.pop()
+            if t in inner:
+                stack += (t.src[1], t.src[0])
+            elif (body := _summed_whole(t)) is not None and t not in bodies:
+                bodies[t] = body
+            else:
+                rest.append(t)
+        if len(bodies) >= _SUMS:
+            found[u] = list(bodies.values()), rest
+    return found
+
+
+def _summed_whole(u: UOp) -> UOp | None:
+    """What `u`, of shape (), is the sum of all elements of."""
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u.src[0] if u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.src[0].size else None
+
+
+def _sum_of_all(bodies: list[UOp], rest: list[UOp], policy: Policy) -> UOp:
+    """One sum over partial sums of all of `bodies`, plus `rest`."""
+    d = bodies[0].dtype
+    parts = [_partial_sums(body, d) for body in bodies]
+    rows: list[UOp] = []
+    step = max(1, policy.max_buffers - 2)
+    length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
+    for i in range(0, len(parts), step):
+        chunk, at, row = parts[i : i + step], 0, None
+        size = sum(p.size for p in chunk)
+        for p in chunk:
+            piece = UOp(Op.PAD, d, (p,), ((at, size - at - p.size),))
+            row = piece if row is None else alu(Op.ADD, (row, piece))
+            at += p.size
+        assert row is not None
+        kept = UOp(Op.CONTIGUOUS, d, (row,))
+        rows.append(kept if size == length else UOp(Op.PAD, d, (kept,), ((0, length - size),)))
+    together = rows[0]
+    for row in rows[1:]:
+        together = alu(Op.ADD, (together, row))
+    total = UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (together,), (Op.ADD, (0,))),), ())
+    for term in rest:
+        total = alu(Op.ADD, (total, term))
+    return total
+
+
+def _partial_sums(body: UOp, d: DType) -> UOp:
+    """Sums of up to _RUN elements each that lie equally far apart, so that neighbours read neighbours."""
+    depth = next(n for n in range(min(_RUN, body.size), 0, -1) if body.size % n == 0 and body.size >= n * 32 or n == 1)
+    table = UOp(Op.RESHAPE, body.dtype, (body,), (depth, body.size // depth))
+    return UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (table,), (Op.ADD, (0,))),), (body.size // depth,))

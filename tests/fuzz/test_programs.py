@@ -11,7 +11,7 @@ import pytest
 from anneal import settings
 from anneal.backend import get_device
 from anneal.codegen.opts import KINDS
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import Policy, graph, plan_for, split
 from anneal.tensor import execution
 from tests.fuzz.force import forced
 from tests.fuzz.generate import program
@@ -49,6 +49,18 @@ def test_programs_agree_under_every_policy(limit: int, row_fusion: int) -> None:
         plan, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), policy)
         for call in plan.calls:
             assert len(call.args) <= limit, f"program {seed}: {call.kernel.name} binds {len(call.args)} buffers"
+
+
+def test_programs_agree_where_every_reduce_is_split() -> None:
+    policy = Policy(max_buffers=16, row_fusion=8, parallel=512)
+    with (
+        mock.patch.object(execution, "policy_for", return_value=policy),
+        mock.patch.multiple(
+            split, _LEAST_DEPTH=2, _LEAST_ROWS=2, _LEAST_RUN=2, _SUMS=2, _WORTH={"product": 4, "columns": 4, "run": 4}
+        ),
+    ):
+        failures = run(range(500, 600), ["cpu"], 10)
+    assert not failures, failures[0]
 
 
 def test_programs_agree_on_webgpu_with_checked_shaders(webgpu: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from anneal.schedule import Policy, graph, plan_for
 from anneal.tensor import Tensor, execution
-from anneal.uop import Op
+from anneal.uop import Op, UOp
 
 from .build import buffer, matmul, permute, reduce, reshape
 from .test_fusion import adam
@@ -50,6 +50,39 @@ def test_a_whole_sum_is_two_kernels(shape: tuple[int, ...]) -> None:
 
 def test_a_length_without_divisors_stays_whole() -> None:
     assert stages(reduce(buffer(131_071), Op.ADD, 0)) == 1
+
+
+def norm(sizes: list[tuple[int, ...]]) -> UOp:
+    total = None
+    for shape in sizes:
+        x = buffer(*shape)
+        part = reshape(reduce(x * x, Op.ADD, *range(len(shape))))
+        total = part if total is None else total + part
+    assert total is not None
+    return total.alu(Op.SQRT)
+
+
+def test_the_norm_of_many_arrays_takes_no_kernel_for_each() -> None:
+    sizes = [(128,), (65, 128), (512, 128), (384,), (7,)] * 2
+    assert stages(norm(sizes)) == 2
+    many = plan_for(graph([norm(sizes * 3)]), POLICY)[0]
+    assert len(many.calls) == 4  # 14 arrays a kernel
+    assert all(len(c.args) <= POLICY.max_buffers for c in many.calls)
+    assert stages(norm(sizes[:2])) == 2
+
+
+def test_a_sum_that_occurs_twice_counts_twice(device: str) -> None:
+    x = [numbers(n, 40) for n in (3, 5, 32)]
+    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+        t = [Tensor(a) for a in x]
+        s = [a.sum() for a in t]
+        pair = s[0] + s[1]
+        total = pair + s[2] + pair + s[2] * 2 + s[0] + 1
+        both = total * pair
+        want = [float(a.sum(dtype=np.float64)) for a in x]
+        expected = 3 * want[0] + 2 * want[1] + 3 * want[2] + 1
+        np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
+        np.testing.assert_allclose(both.item(), expected * (want[0] + want[1]), rtol=1e-5)
 
 
 def numbers(*shape: int) -> np.ndarray:
