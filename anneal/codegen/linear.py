@@ -24,6 +24,8 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
+_EARLY = 8  # loads outside of reduces that may wait in registers until those are done
+
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
 Operand = int | UOp
 
@@ -229,6 +231,18 @@ class _Lineariser:
                     self.loop(members)
                 self.stack = full
 
+    def early_loads(self, roots: list[UOp]) -> list[UOp]:
+        """Loads that need no reduce: on their way while threads wait for each other at barriers, which they cannot
+        cross by themselves."""
+        late: set[UOp] = set()
+        early: list[UOp] = []
+        for u in self.order(roots):
+            if u.op is Op.REDUCE or any(s in late for s in u.src):
+                late.add(u)
+            elif u.op is Op.LOAD and not u.ranges & self.serial:
+                early.append(u)
+        return early
+
     def loop_key(self, u: UOp) -> tuple[object, ...]:
         return (u.src[1:], u.ranges & self.serial, self.levels[u])
 
@@ -335,7 +349,10 @@ class _Lineariser:
         by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *_all(r))))
-        self.emit([x for _, src in by_loops[0] for x in src])
+        outside = [x for _, src in by_loops[0] for x in src]
+        if shared and not self.tiles and len(early := self.early_loads(outside)) <= _EARLY:
+            self.emit(early)
+        self.emit(outside)
         for loops in sorted(by_loops, reverse=True):
             with self.looping([r for r in self.loops if loops >> r.arg[0] & 1]):
                 self.emit([x for _, src in by_loops[loops] for x in src])

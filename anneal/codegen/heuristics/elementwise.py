@@ -11,6 +11,7 @@ __all__ = ["flat", "transposed", "written_out"]
 
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
+_WORDS = 4  # that a thread should move
 _IN_FLIGHT = 8  # loads of a loop that a thread has under way at once
 _NODES = 512
 
@@ -34,7 +35,8 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 
 
 def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
-    """One flat index over the outputs, neighbours as lanes of a vector where memory allows."""
+    """One flat index over the outputs; of many outputs, several words for a thread: as the lanes of a vector where memory
+    allows, else from several rows."""
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     if not loops:
         return ()
@@ -44,7 +46,11 @@ def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
         wide = facts.lanes([facts.axes[loops[-1]].range])
         if wide > 1:
             opts.append(Opt("VECTORIZE", loops[-1], wide))
-            outputs //= wide
+        outer = [i for i in loops[:-1] if (facts.axes[i].extent or 1) % (_WORDS // wide) == 0]
+        if wide < _WORDS and outer and not facts.reduces and facts.nodes * _WORDS <= _NODES:
+            opts.append(Opt("UPCAST", outer[-1], _WORDS // wide))
+            outputs //= _WORDS // wide
+        outputs //= wide
     threads = 256 if outputs >= ENOUGH_THREADS else 64
     return (*opts, Opt("FLAT", 0, min(threads, target.max_threads, max(1, outputs))))
 

@@ -45,9 +45,8 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         # Neighbours in memory are other rows: neighbouring threads take those.
         beside = min(32, power_of_two(others[-1][1].extent or 1))
         opts.append(Opt("LOCAL", others[-1][0], beside))
-    threads = min(
-        threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside), power_of_two(units)
-    )
+    threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside)
+    threads = _without_waste(units, min(threads, power_of_two(units)))
     if threads > 1:
         opts.append(Opt("GROUP", number, threads))
     opts += turns(facts, number, -(-units // threads))
@@ -64,6 +63,17 @@ def threads_of_row(extent: int, rows: int, loads: int, most: int) -> int:
     while threads * rows < ENOUGH_THREADS // 2 and threads * 8 <= extent and threads < 256:
         threads *= 2
     return max(1, min(threads, power_of_two(most)))
+
+
+def _without_waste(units: int, threads: int) -> int:
+    """Half of `threads`, or a quarter, if a third of them would have nothing to do in the last turn."""
+
+    def busy(t: int) -> float:
+        return units / (t * -(-units // t))
+
+    while threads > 1 and busy(threads) < 0.7 and -(-units // threads) <= 4:
+        threads //= 2
+    return threads
 
 
 def turns(facts: Facts, number: int, left: int) -> list[Opt]:
