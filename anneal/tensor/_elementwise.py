@@ -821,7 +821,12 @@ class Elementwise(TensorBase):
         else:
             shape = broadcast_shapes("where", p.shape, ua.shape, ub.shape)
             p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
-        return self._new(elementwise(Op.WHERE, (p, ua, ub), shape), ta, tb)
+        u = elementwise(Op.WHERE, (p, ua, ub), shape)
+        for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):
+            if u is kept and u is not left and t.requires_grad:
+                # a constant condition leaves an operand out; its gradient is zero all the same
+                u = UOp(Op.COMPOSITE, u.dtype, (u, left), ("chosen", ()))
+        return self._new(u, ta, tb)
 
 
 def _comparable(other: object) -> bool:

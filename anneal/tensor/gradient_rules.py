@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType
+from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import alu, const
 from anneal.uop.ops import Op
 from anneal.tensor._adjoints import expanded, flipped, gathered, max_left, max_right, padded, permuted, power_base
@@ -56,19 +56,20 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
     ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
     ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
-    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes.', 49),
-    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes.', 50),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 53),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 56),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 57),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 58),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 59),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 60),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 61),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 65),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 68),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 69),
+    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "chosen" is one of two operands, beside the one that a constant condition left out.', 50),
+    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "chosen" is one of two operands, beside the one that a constant condition left out.', 51),
+    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "chosen" is one of two operands, beside the one that a constant condition left out.', 52),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 55),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 58),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 59),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 60),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 61),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 67),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 70),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 71),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -258,6 +259,10 @@ def _gradient_composite(y: Any, g: Any) -> Any:
         s0, s1, s2 = y.src
         # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
         return (None, standardized(g, y, s2, y.arg[1]), None)
+    if y.arg[0] == 'chosen' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["chosen", _](v, x) -> g, where(False, g, 0)
+        return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
     return None
 
 

@@ -244,3 +244,19 @@ def test_every_differentiable_op_has_a_rule() -> None:
     others = {Op.REDUCE_AXIS, Op.GATHER, Op.SCATTER_ADD, Op.CONTIGUOUS}
     needed = (ALU | MOVEMENT | others) - integers - _FLAT - _STOPS
     assert needed <= set(GRADIENT), sorted(o.name for o in needed - set(GRADIENT))
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_an_operand_that_a_constant_condition_leaves_out_has_a_gradient_of_zero(condition: bool) -> None:
+    x, y = Tensor([1.0, 2.0], requires_grad=True), Tensor([[3.0, 4.0]] * 2, requires_grad=True)
+    chosen = Tensor(condition).where(x, y)
+    (chosen * chosen).sum().backward()
+    taken, left = (x, y) if condition else (y, x)
+    assert taken.grad is not None
+    assert left.grad is not None
+    assert left.grad.tolist() == np.zeros(left.shape).tolist()
+    assert taken.grad.tolist() == (2 * taken.numpy() * (2 if condition else 1)).tolist()
+    z = Tensor([1.0], requires_grad=True)
+    Tensor(False).where(z, 2.0).sum().backward()
+    assert z.grad is not None
+    assert z.grad.tolist() == [0.0]
