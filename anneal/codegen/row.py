@@ -21,7 +21,7 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
     fit: set[UOp] = set()
     unfit: set[UOp] = set()
     for u in reduces:
-        good = len(u.src) == 2 and u.src[1].src[0] is row.src[0]
+        good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
         (fit if good else unfit).update(u.src[1:])
     fit -= unfit
     bits = sum(1 << r.arg[0] for r in (row, *fit))

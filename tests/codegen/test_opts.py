@@ -136,3 +136,12 @@ def test_unused_and_empty_loops() -> None:
     assert generate(empty).launch.workgroups == 0
     nothing = K.row_reduce(Op.ADD, 3, 0)
     assert "k0 < 0i" in generate(nothing).source
+
+
+def test_a_reduce_runs_over_one_row_only() -> None:
+    i, j, k = K.loop(2, 0), K.loop(2, 1), K.over(2, 2)
+    total = K.reduce(Op.ADD, K.load(K.param(1, 4), i * 2 + k), k)
+    graph = prepare(K.sink(K.store(K.param(0, 4), j * 2 + i, total)), Target())
+    apply_opts(graph, [Opt("ROW", 0, 1)])
+    with pytest.raises(CompilerError, match="no reduce can run over this range"):
+        apply_opts(graph, [Opt("ROW", 0, 1), Opt("ROW", 1, 1)])
