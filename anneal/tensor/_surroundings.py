@@ -7,6 +7,7 @@ there (and their nodes, where those are lazy), the items of lists, tuples, dicts
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -173,7 +174,10 @@ def _names_of(function: Any) -> frozenset[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+    # What is only stored (`self.loss = step(x)`) is a result, and changes with every call.
+    for i in dis.get_instructions(code):
+        if i.opcode in dis.hasname and not i.opname.startswith(("STORE_", "DELETE_")):
+            yield i.argval
     for const in code.co_consts:
         if isinstance(const, CodeType):
             yield from _names(const)

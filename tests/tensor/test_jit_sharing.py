@@ -155,3 +155,23 @@ def test_two_functions_share_their_state() -> None:
     weight.assign(one(0))
     gc.collect()
     assert [evaluate(one(10)).item(), train(one()).item(), evaluate(one(10)).item()] == [0, 1, 10]
+
+
+def test_where_a_result_is_put_is_no_reason_to_capture_again() -> None:
+    class Run:
+        def __init__(self) -> None:
+            self.weight = one(2)
+            self.last = one(0)
+            self.step = jit(lambda x: x * self.weight)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            self.last = self.step(x)
+            return self.last
+
+    run = Run()
+    for i in range(3):
+        run(one(i))
+    captured = list(run.step.captures.values())
+    assert captured[0] is not None
+    assert run(one(5)).item() == 10
+    assert list(run.step.captures.values()) == captured
