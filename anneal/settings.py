@@ -38,6 +38,7 @@ class Settings:
     trusted: bool = True
     cache: bool = True
     cache_dir: str = ""
+    beam: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,12 @@ class Setting:
 
 def _level(text: str) -> int:
     if text not in {str(n) for n in range(len(DEBUG_LADDER))}:
+        raise ValueError
+    return int(text)
+
+
+def _width(text: str) -> int:
+    if not 0 <= int(text) <= 32:
         raise ValueError
     return int(text)
 
@@ -89,6 +96,12 @@ TABLE: tuple[Setting, ...] = (
         "cache", "0, 1", "1: keep what was compiled on disk for the next process; 0: neither read nor write", _switch
     ),
     Setting("cache_dir", "a folder", "where it is kept; unset: the user's cache folder for anneal", str),
+    Setting(
+        "beam",
+        "0 to 32",
+        "search for faster kernels on webgpu, keeping so many candidates at a time; 0: no search",
+        _width,
+    ),
 )
 
 

@@ -272,7 +272,7 @@ def test_adapter_driver_limits_and_features_are_part_of_the_kernels_key(
 
     generated()
     assert not generated()
-    info, features, limits, target, library = d._identity
+    info, features, limits, target, library = d.identity
     others = [
         (replace(info, name="other"), features, limits, target, library),
         (replace(info, driver="other"), features, limits, target, library),
@@ -283,11 +283,23 @@ def test_adapter_driver_limits_and_features_are_part_of_the_kernels_key(
         (info, features, limits, target, "0.0"),
     ]
     for other in others:
-        monkeypatch.setattr(d, "_identity", other)
+        monkeypatch.setattr(d, "identity", other)
         assert generated(), other
         assert not generated()
-    monkeypatch.setattr(d, "_identity", (info, features, limits, target, library))
+    monkeypatch.setattr(d, "identity", (info, features, limits, target, library))
     assert not generated()
+
+
+def test_kernels_of_another_search_are_not_mixed_up(place: Path, monkeypatch: pytest.MonkeyPatch, webgpu: str) -> None:
+    monkeypatch.setattr("anneal.backend.webgpu.device.best_opts", lambda device, sink, width: ())
+    counts = counting(monkeypatch)
+    for width in (0, 2, 4):
+        for again in (False, True):
+            forget("webgpu")
+            before = counts["generated"]
+            with settings.override(beam=width):
+                assert (Tensor([1.0, 2.0], device="webgpu").exp() + 1).sum().item() == pytest.approx(12.107, abs=1e-3)
+            assert (counts["generated"] == before) is again
 
 
 def test_random_programs_from_disk_compute_the_same(place: Path, device: str) -> None:

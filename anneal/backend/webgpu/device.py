@@ -19,6 +19,7 @@ from anneal.backend.device import Array, BufferPool, Call, Device, Limits, Progr
 from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
+from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.queue import Dispatch
@@ -88,7 +89,7 @@ class WebGpuDevice(Device):
         self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
         self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)
         # what generated code may depend on
-        self._identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
+        self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
         self.queue = native.open_queue(self.gpu)
         self.pool = BufferPool(_POOL_BYTES, self._drop)
@@ -194,23 +195,32 @@ class WebGpuDevice(Device):
 
     def compile(self, sink: UOp) -> WebGpuProgram:
         """WGSL for a kernel graph; equal graphs give the same program. The pipeline is made by `prepare`."""
-        found = self._programs.get(sink.key)
-        return found or self._add(sink.key, name_of(sink), generate(sink, self.target))
+        found = self._programs.get(self._key(sink.key))
+        return found or self._add(sink.key, name_of(sink), self._generate(sink))
+
+    def _generate(self, sink: UOp) -> Kernel:
+        width = settings.current().beam
+        return generate(sink, self.target, best_opts(self, sink, width) if width else None)
+
+    def _key(self, graph: bytes) -> bytes:
+        """Programs of different searches are different programs."""
+        return graph + bytes([settings.current().beam])
 
     def compile_all(self, kernels: Sequence[schedule.Kernel]) -> list[Program]:
         """Programs for the kernels of a plan. Code that an earlier process generated is taken from disk."""
         distinct = {k.key: k for k in kernels}
-        programs = {key: p for key in distinct if (p := self._programs.get(key)) is not None}
+        programs = {key: p for key in distinct if (p := self._programs.get(self._key(key))) is not None}
         if len(programs) < len(distinct):
             begun = time.perf_counter()
-            kept = saved.recall(distinct, self._identity)
+            identity = (self.identity, settings.current().beam)
+            kept = saved.recall(distinct, identity)
             for n, (key, k) in enumerate(distinct.items()):
                 if key not in programs:
                     programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
             if kept is None:
                 code = [programs[key].kernel for key in distinct]
                 label = f"WGSL of {len(code)} kernels for {self.info.name}"
-                saved.keep(distinct, self._identity, code, label, time.perf_counter() - begun)
+                saved.keep(distinct, identity, code, label, time.perf_counter() - begun)
         return [programs[k.key] for k in kernels]
 
     def _add(self, key: bytes, name: str, kernel: Kernel) -> WebGpuProgram:
@@ -223,7 +233,7 @@ class WebGpuDevice(Device):
                 stage="webgpu",
             )
         self._start(program)
-        self._programs[key] = program
+        self._programs[self._key(key)] = program
         if len(self._programs) > _PROGRAMS_KEPT:
             self._programs.popitem(last=False)
         return program
@@ -251,13 +261,13 @@ class WebGpuDevice(Device):
             if found is None:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
-                found = self._threads.submit(self._build, program.name, program.source, program.kernel)
+                found = self._threads.submit(self.build, program.name, program.source, program.kernel)
                 self._pipelines[program.source] = found
                 if len(self._pipelines) > _PROGRAMS_KEPT:
                     self._pipelines.popitem(last=False)
             program.built = found
 
-    def _build(self, name: str, source: str, kernel: Kernel) -> tuple[Any, Any]:
+    def build(self, name: str, source: str, kernel: Kernel) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
         group, layout = self._layout(kernel)
         module = native.shader_module(self.gpu, source, name, self.trusted)

@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -158,6 +159,7 @@ class NativeQueue(Queue):
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._on_map.callback = _ON_MAP
         self._on_map.userdata1 = self._status
+        self._fence: Any = None  # what an unfinished `wait_for` waits for
 
     def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
         return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
@@ -189,6 +191,36 @@ class NativeQueue(Queue):
             self.submit()
         with _errors("wait"):
             _POLL(self._device, True, ffi.NULL)
+
+    def wait_for(self, seconds: float) -> bool:
+        end = time.perf_counter() + seconds
+        late = self._fence is not None  # of an earlier wait, which did not see the end: then what came since
+        return self._passed(end) and (not late or self._passed(end))
+
+    def _passed(self, end: float) -> bool:
+        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is empty."""
+        if self._fence is None:
+            word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
+            staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+            status, on_map = ffi.new("int *"), ffi.new("WGPUBufferMapCallbackInfo *", self._on_map[0])
+            on_map.userdata1 = status
+            self.copy(word, staging, 4)
+            self.submit()
+            with _errors("wait"):
+                _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
+            self._fence = (status, staging, word, on_map)
+        status = self._fence[0]
+        with _errors("wait"):
+            _POLL(self._device, False, ffi.NULL)
+            while status[0] == 0 and time.perf_counter() < end:
+                time.sleep(2e-5)
+                _POLL(self._device, False, ffi.NULL)
+        if status[0] == 0:
+            return False
+        self._fence = None
+        if status[0] != _MAPPED:
+            raise wgpu.GPUError("the device was lost while a kernel ran")
+        return True
 
     def _encoder(self) -> Any:
         with _errors("encode"):

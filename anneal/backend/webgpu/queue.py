@@ -109,6 +109,11 @@ class Queue:
             self._word = self.gpu.create_buffer(size=4, usage=_WORD)
         self.read([(self._word, 4)])
 
+    def wait_for(self, seconds: float) -> bool:
+        """Wait, but no longer than that if it can be helped; whether everything asked for so far has been done."""
+        self.wait()
+        return True
+
     # -- what the native queue does its own way
 
     def _encoder(self) -> Any:

@@ -1,0 +1,337 @@
+"""ANNEAL_BEAM: opts by measurement. Candidates run on scratch memory, and the fastest that computes the same wins.
+
+The search starts from the heuristic's opts and from none, keeps the best few and tries what is one step away from them,
+until that gains nothing or the time is up. The heuristic's choice stays unless another is clearly faster, so a search never
+loses. What was found is kept on disk, found again by the kernel's graph, the device and the compiler's code.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anneal import cache, settings
+from anneal.backend.device import Array, numpy_dtype
+from anneal.backend.webgpu.batch import WebGpuBatch
+from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.hazards import Use
+from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opts, generate, opts_text, prepare
+from anneal.codegen.candidates import neighbours, work
+from anneal.errors import CompilerError, DeviceError
+from anneal.schedule import name_of
+from anneal.uop import Op, UOp, dtypes, toposort
+
+if TYPE_CHECKING:
+    from anneal.backend.webgpu.device import WebGpuDevice, WebGpuProgram
+
+__all__ = ["best_opts"]
+
+Opts = tuple[Opt, ...]
+
+SECONDS = 2.5  # of search for one kernel, for each sequence that is kept
+DEADLINE = 1.0  # seconds after which a candidate that still runs is given up
+PATIENCE = 20.0  # seconds to wait for it to end; if it does not, the search ends
+_SCRATCH = 1 << 30  # bytes of scratch memory for one kernel
+_STEPS, _WORK = 1 << 20, 1 << 31  # of one thread, and of all: what does more, and more than the start, is not run
+_BATCH = 2e-3  # seconds of runs that one measurement is made of
+_GAIN = 0.98  # what is not faster than this is as good as equal
+_CHUNK = 16  # pipelines that are built side by side
+_TEXT = 96 << 10  # bytes of WGSL above which compiling takes too long
+
+
+def best_opts(device: WebGpuDevice, sink: UOp, width: int) -> Opts | None:
+    """The fastest opts found for a kernel on `device`, or None for the heuristic's."""
+    key = cache.disk_key("beam", device.identity, width, sink.key)
+    found = cache.load("beam", key)
+    if found is not None:
+        return decode_opts(found["opts"]) if found["opts"] is not None else None
+    begun = time.perf_counter()
+    try:
+        outcome = _Search(device, sink, width).run()
+    except _Unsuitable as e:
+        outcome = _Outcome(None, f"not searched: {e}")
+    except DeviceError as e:  # no memory now, or a lost GPU, which the caller is about to find out
+        outcome = _Outcome(None, f"not searched: {e}", final=False)
+    seconds = time.perf_counter() - begun
+    if settings.current().debug >= 2:
+        print(f"anneal: beam {name_of(sink)}: {outcome.text}, {seconds:.1f} s", file=sys.stderr)
+    opts = None if outcome.opts is None else encode_opts(outcome.opts)
+    if outcome.final:
+        cache.save("beam", key, {"opts": opts}, f"{name_of(sink)}: {outcome.text}")
+    return outcome.opts
+
+
+class _Unsuitable(Exception):
+    """A kernel that cannot be searched; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    opts: Opts | None
+    text: str
+    final: bool = True  # whether another search would find the same
+
+
+class _Search:
+    def __init__(self, device: WebGpuDevice, sink: UOp, width: int) -> None:
+        self.device, self.sink, self.width = device, sink, width
+        self.ready = prepare(sink, device.target)
+        self.axes = axes_of(self.ready)
+        if any(a.extent is None for a in self.axes):
+            raise _Unsuitable("its loops depend on data")
+        self.first = choose(self.ready, device.target)
+        self.times: dict[Opts, float] = {}
+        self.seen: set[Opts] = set()
+        self.texts: set[str] = set()
+        self.stuck = False
+
+    def run(self) -> _Outcome:
+        scratch = _Scratch(self.device, self.sink)
+        try:
+            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as self.threads:
+                return self._run(scratch)
+        finally:
+            scratch.close()
+
+    def _run(self, scratch: _Scratch) -> _Outcome:
+        first, end = self.first, time.perf_counter() + SECONDS * self.width
+        start = self._build([first])[0]
+        if start is None:
+            raise _Unsuitable("the heuristic's opts do not run")
+        self.times[first] = self._time(start, scratch, float("inf"))
+        if self.times[first] == float("inf"):
+            raise _Unsuitable("the heuristic's opts cannot be timed")
+        expected = scratch.values(start)
+        if not all(np.isfinite(v).all() for v in expected):  # a logarithm, a root
+            scratch.fill(0.25, 1.25)
+            expected = scratch.values(start)
+        if first and self._affordable(()):  # without opts the values are right for certain
+            (plain,) = self._build([()])
+            if plain is not None and (took := self._time(plain, scratch, float("inf"))) < DEADLINE:
+                right = scratch.values(plain)
+                if not _close(expected, right):
+                    raise _Unsuitable("the heuristic's opts and none differ in value")
+                expected, self.times[()] = right, took
+        pool = self._best()
+        expanded: set[Opts] = set()
+        while not self.stuck and time.perf_counter() < end:
+            todo = self._around(o for o in pool if o not in expanded)
+            expanded.update(pool)
+            before = self.times[pool[0]]
+            for n in range(0, len(todo), _CHUNK):
+                chunk = todo[n : n + _CHUNK]
+                for opts, program in zip(chunk, self._build(chunk), strict=True):
+                    if program is not None and not self.stuck:
+                        self._try(opts, program, scratch, expected)
+                if self.stuck or time.perf_counter() > end:
+                    break
+            pool = self._best()
+            if self.times[pool[0]] > before * 0.99 and expanded.issuperset(pool):
+                break
+        return self._verdict(start, pool[0], scratch)
+
+    def _best(self) -> list[Opts]:
+        return sorted(self.times, key=lambda o: self.times[o])[: self.width]
+
+    def _around(self, pool: Iterable[Opts]) -> list[Opts]:
+        todo = {o: None for p in pool for o in neighbours(self.axes, p, self.device.target) if o not in self.seen}
+        order = [o for o in todo if self._affordable(o)]
+        random.Random(0).shuffle(order)  # if the time is up, every kind of step had a chance
+        return order
+
+    def _affordable(self, opts: Opts) -> bool:
+        (steps, total), (first_steps, first_total) = work(self.axes, opts), work(self.axes, self.first)
+        return steps <= max(_STEPS, 4 * first_steps) and total <= max(_WORK, 4 * first_total)
+
+    def _build(self, candidates: Sequence[Opts]) -> list[WebGpuProgram | None]:
+        """Programs with pipelines, None for those that do not fit or say what another said; built side by side."""
+        from anneal.backend.webgpu.device import WebGpuProgram
+
+        made: list[WebGpuProgram | None] = []
+        for opts in candidates:
+            self.seen.add(opts)
+            kernel = self._generate(opts)
+            if kernel is None or kernel.source in self.texts:
+                made.append(None)
+                continue
+            self.texts.add(kernel.source)
+            made.append(WebGpuProgram("candidate", kernel))
+        return list(self.threads.map(self._pipeline, made))
+
+    def _generate(self, opts: Opts) -> Kernel | None:
+        try:
+            kernel = generate(self.sink, self.device.target, opts)
+        except Exception:  # it does not fit, and says so in one way or another
+            return None
+        target = self.device.target
+        if kernel.launch.threads > target.max_threads or _workgroup_bytes(kernel.source) > target.workgroup_bytes:
+            return None  # wgpu does not look, and a GPU may hang
+        return kernel if len(kernel.source) <= _TEXT else None
+
+    def _pipeline(self, program: WebGpuProgram | None) -> WebGpuProgram | None:
+        if program is None:
+            return None
+        try:
+            with translated(lambda: "while building a candidate"):
+                program.pipeline, program.layout = self.device.build(program.name, program.source, program.kernel)
+        except CompilerError:
+            return None
+        return program
+
+    def _try(self, opts: Opts, program: WebGpuProgram, scratch: _Scratch, expected: list[Array]) -> None:
+        kept = self._best()
+        limit = self.times[kept[-1]] if len(kept) == self.width else float("inf")
+        took = self._time(program, scratch, limit)
+        try:
+            if took < limit and _close(scratch.values(program), expected):
+                self.times[opts] = took
+        except CompilerError:
+            return
+
+    def _time(self, program: WebGpuProgram, scratch: _Scratch, limit: float) -> float:
+        """Seconds of one run, the best of a few; inf if it fails, hangs, or is clearly slower than `limit`."""
+        try:
+            begun = time.perf_counter()
+            scratch.batch(program, 1).run()
+            if not self._ended(DEADLINE):
+                self.stuck = not self._ended(PATIENCE)
+                return float("inf")
+            once = min(scratch.batch(program, 1).seconds() or DEADLINE, time.perf_counter() - begun)
+            if once > 4 * limit:
+                return float("inf")
+            batch = scratch.batch(program, max(1, min(200, int(_BATCH / max(once, 1e-6)))))
+            best = float("inf")
+            for _ in range(3):
+                best = min(best, batch.seconds() / len(batch.dispatches) or best)
+                if best > 1.3 * limit:
+                    return float("inf")
+            return best
+        except CompilerError:
+            return float("inf")
+
+    def _ended(self, seconds: float) -> bool:
+        with translated(lambda: "while a candidate ran"):
+            return self.device.queue.wait_for(seconds)
+
+    def _verdict(self, start: WebGpuProgram, best: Opts, scratch: _Scratch) -> _Outcome:
+        first = self.first
+        tried = f"{len(self.seen)} tried"
+        if self.stuck:
+            return _Outcome(None, f"given up: a candidate did not end ({tried})", final=False)
+        if best == first:
+            return _Outcome(None, f"{self.times[first] * 1e6:.1f} us, nothing better ({tried})")
+        self.texts.clear()
+        (winner,) = self._build([best])
+        old = new = float("inf")
+        for _ in range(3):  # in turns: a clock that changes meanwhile changes for both
+            old = min(old, self._time(start, scratch, float("inf")))
+            new = min(new, self._time(winner, scratch, float("inf")) if winner is not None else float("inf"))
+        if new > old * _GAIN:
+            return _Outcome(None, f"{old * 1e6:.1f} us, nothing better ({tried})")
+        return _Outcome(
+            best, f"{old * 1e6:.1f} -> {new * 1e6:.1f} us ({tried}): {opts_text(first)} -> {opts_text(best)}"
+        )
+
+
+class _Scratch:
+    """Memory for a kernel's parameters, and what goes back in before values are compared."""
+
+    def __init__(self, device: WebGpuDevice, sink: UOp) -> None:
+        self.device = device
+        params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
+        if 4 * sum(u.size for u in params.values()) > _SCRATCH:
+            raise _Unsuitable("its buffers are too large for scratch memory")
+        self.bound = _index_bound(sink)
+        self.written = {s.src[0].arg[0] for s in sink.src}
+        self.sizes = {slot: (u.size, u.dtype) for slot, u in sorted(params.items())}
+        self.buffers = {slot: device.alloc(*size) for slot, size in self.sizes.items()}
+        self.fill(-0.5, 0.5)
+
+    def fill(self, low: float, high: float) -> None:
+        """Random floats from `low` to `high`, and integers that keep indices in bounds."""
+        rng = np.random.default_rng(0)
+        self.start: dict[int, Array] = {}
+        for slot, (size, dtype) in self.sizes.items():
+            block, host = min(size, 1 << 20), numpy_dtype(dtype)
+            top = 2 if dtype is dtypes.bool_ else self.bound
+            data = rng.uniform(low, high, block) if dtype.is_float else rng.integers(0, top, block)
+            self.start[slot] = np.resize(data.astype(host), size)
+            self.device.upload(self.buffers[slot], self.start[slot])
+
+    def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
+        """So many runs of `program` in a row."""
+        bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
+        entries = [{"binding": p.slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for p, b in bound]
+        use = Use([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
+        group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
+        dispatch = (program.pipeline, group, *program.kernel.grid)
+        return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
+
+    def values(self, program: WebGpuProgram) -> list[Array]:
+        """What one run leaves in the parameters it writes."""
+        for slot in self.written:
+            self.device.upload(self.buffers[slot], self.start[slot])
+        self.batch(program, 1).run()
+        return [self.device.download(self.buffers[slot], *self.sizes[slot]) for slot in sorted(self.written)]
+
+    def close(self) -> None:
+        for b in self.buffers.values():
+            self.device.free(b)
+
+
+_ARRAY = re.compile(r"^var<workgroup> \w+: array<(vec\d<)?(\w+)>?, (\d+)>;$", re.MULTILINE)
+
+
+def _workgroup_bytes(source: str) -> int:
+    """Bytes of workgroup memory that a text declares."""
+    return sum(
+        int(n) * (int(lanes[3]) if lanes else 1) * (2 if t == "f16" else 4) for lanes, t, n in _ARRAY.findall(source)
+    )
+
+
+def _index_bound(sink: UOp) -> int:
+    """A power of two such that integers below it, wherever the kernel loads one, keep its indices in bounds."""
+    for bound in (1 << 16, 1 << 12, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 2):
+        small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
+        new: dict[UOp, UOp] = {}
+        loaded: set[UOp] = set()  # what depends on a loaded integer
+        inside = True
+        for u in toposort((sink,)):
+            src = tuple([new[s] for s in u.src])
+            if u.op in (Op.LOAD, Op.STORE) and u.src[1] in loaded:
+                low, top = src[1].vmin, src[1].vmax
+                inside &= low is not None and top is not None and low >= 0 and top < u.src[0].size
+            if u.op is Op.LOAD and u.dtype.is_int:
+                loaded.add(u)
+                new[u] = small.cast(u.dtype)
+            else:
+                if not loaded.isdisjoint(u.src):
+                    loaded.add(u)
+                new[u] = u.replace(src=src) if src else u
+        if inside:
+            return bound
+    return 1
+
+
+def _close(got: Sequence[Array], expected: Sequence[Array]) -> bool:
+    """Equal but for the order of sums."""
+    for a, b in zip(got, expected, strict=True):
+        if a.dtype.kind != "f":
+            if not np.array_equal(a, b):
+                return False
+            continue
+        slack = 2e-2 if a.dtype == np.float16 else 1e-3
+        finite = np.abs(b[np.isfinite(b)]).astype(np.float64)
+        typical = float(np.median(finite)) if finite.size else 0.0
+        if not np.allclose(a, b, rtol=slack, atol=slack * 0.1 * typical, equal_nan=True):
+            return False
+    return True

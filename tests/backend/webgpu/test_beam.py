@@ -1,0 +1,290 @@
+"""The search for opts: what it finds is right and no slower, whatever a candidate does; and it is found again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import cache, settings
+from anneal.backend.webgpu import WebGpuDevice, beam
+from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
+from anneal.codegen.candidates import neighbours, threads, work
+from anneal.codegen.opts import KINDS
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, dtypes
+from tests.backend.webgpu.run import run
+from tests.codegen import kernels as K
+
+SINK = K.matmul(24, 20, 16)
+A, B = (np.random.default_rng(0).uniform(-1, 1, s).astype(np.float32) for s in ((24, 16), (16, 20)))
+
+KEYS = np.random.default_rng(1).integers(-9, 9, 320).astype(np.int32)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch, device: WebGpuDevice) -> None:
+    """Searches of a fraction of a second, and programs that no other test made."""
+    monkeypatch.setattr(beam, "SECONDS", 0.1)
+    monkeypatch.setattr(beam, "_BATCH", 2e-4)
+    monkeypatch.setattr(device, "_programs", OrderedDict())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    with settings.override(cache=True, cache_dir=str(tmp_path)):
+        yield tmp_path
+
+
+# -- candidates
+
+
+@pytest.mark.parametrize("sink", [SINK, K.logsumexp(16, 64), K.elementwise(12, 65), K.padded_conv(100, 3)])
+def test_steps_are_distinct_and_fit_the_target(sink: UOp) -> None:
+    target = Target()
+    axes = axes_of(prepare(sink, target))
+    for opts in ((), choose(prepare(sink, target), target)):
+        found = list(neighbours(axes, opts, target))
+        assert len(found) == len(set(found)) > 10
+        assert opts not in found
+        assert all(threads(o) <= target.max_threads for o in found)
+        assert all(abs(len(o) - len(opts)) <= 1 for o in found)
+
+
+def test_every_kind_of_opt_is_tried_and_every_opt_left_out() -> None:
+    target = Target()
+    axes = axes_of(prepare(SINK, target))
+    assert {o.kind for opts in neighbours(axes, (), target) for o in opts} == set(KINDS)
+    opts = (Opt("LOCAL", 1, 8), Opt("UPCAST", 0, 4), Opt("UNROLL", 2, 4))
+    found = set(neighbours(axes, opts, target))
+    for i in range(3):
+        assert opts[:i] + opts[i + 1 :] in found
+    assert (Opt("LOCAL", 1, 16), *opts[1:]) in found
+    assert (Opt("UPCAST", 0, 4), Opt("LOCAL", 1, 8), opts[2]) in found
+
+
+def test_work_counts_what_rows_save() -> None:
+    axes = axes_of(prepare(SINK, Target()))
+    assert work(axes, ()) == (16, 24 * 20 * 16)
+    assert work(axes, (Opt("GROUP", 2, 4), Opt("UPCAST", 0, 2))) == (8, 24 * 20 * 16)
+    row = [replace(a, extent=16) for a in axes]
+    assert work(row, (Opt("ROW", 1, 1),)) == (16, 16 * 16)
+
+
+# -- the search
+
+
+@pytest.mark.parametrize(
+    ("sink", "inputs", "expected"),
+    [
+        (SINK, {1: A, 2: B}, lambda: np.tanh(A @ B)),
+        (K.row_reduce(Op.ADD, 24, 16), {1: A}, lambda: A.sum(1)),
+        (K.row_reduce(Op.MAX, 24, 16), {1: A}, lambda: A.max(1)),
+        (K.transpose(24, 16), {1: A}, lambda: A.reshape(16, 24).T),
+        (K.argsort(320), {1: KEYS}, lambda: np.argsort(KEYS, kind="stable")),
+    ],
+)
+def test_what_is_found_computes_the_same(
+    device: WebGpuDevice, sink: UOp, inputs: dict[int, Any], expected: Callable[[], Any]
+) -> None:
+    with settings.override(beam=2):
+        (got,) = run(device, sink, {k: v.ravel() for k, v in inputs.items()}).values()
+    np.testing.assert_allclose(got, expected().ravel(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_program_under_beam(device: WebGpuDevice) -> None:
+    from anneal.tensor import set_default_device
+
+    x = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
+    set_default_device("webgpu")
+    try:
+        with settings.override(beam=1, require_webgpu=True):
+            got = Tensor(x).softmax(-1).matmul(Tensor(x.T)).numpy()
+    finally:
+        set_default_device(None)
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True) @ x.T, rtol=1e-5, atol=1e-5)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *candidates: tuple[Opt, ...]) -> None:
+    monkeypatch.setattr(beam, "neighbours", lambda axes, opts, target: iter(candidates))
+
+
+def writes(text: str) -> Callable[..., Kernel]:
+    """Code generation that writes `text` in place of the body for FLAT 17."""
+
+    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> Kernel:
+        kernel = generate(sink, target, [] if opts == BAD else opts)
+        if opts != BAD:
+            return kernel
+        head, _, _ = kernel.source.partition("{")
+        return replace(kernel, source=f"{head}{{\n{text}\n}}", opts=opts)
+
+    return make
+
+
+BAD = (Opt("FLAT", 0, 17),)
+SLOW = "var x = 1.0f; for (var i = 0i; i < 40000000i; i += 1i) { x = x * 1.0001f + f32(i & 3i); } p0[0] = x + p1[0] + p2[0];"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "p0[0] = p1[0] + p2[0];",  # fast and wrong
+        "this is no WGSL",
+        "p0[0] = nothing;",
+        SLOW,
+    ],
+    ids=["wrong", "no WGSL", "no such name", "slow"],
+)
+def test_a_bad_candidate_does_no_harm(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    only(monkeypatch, BAD)
+    monkeypatch.setattr(beam, "generate", writes(body))
+    monkeypatch.setattr(beam, "DEADLINE", 0.05)
+    assert beam.best_opts(device, SINK, 2) != BAD
+    (got,) = run(device, SINK, {1: A.ravel(), 2: B.ravel()}).values()
+    np.testing.assert_allclose(got, np.tanh(A @ B).ravel(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_candidate_that_raises_or_takes_too_much_is_left_out(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, BAD, (Opt("LOCAL", 0, 8),))
+
+    def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> Kernel:
+        if opts == BAD:
+            raise RecursionError
+        if opts:
+            kernel = generate(sink, target, opts)
+            room = f"var<workgroup> room: array<vec4<f32>, {target.workgroup_bytes // 16 + 1}>;\n"
+            return replace(kernel, source=room + kernel.source)
+        return generate(sink, target, opts)
+
+    first = choose(prepare(SINK, device.target), device.target)
+    monkeypatch.setattr(beam, "choose", lambda *_: ())
+    monkeypatch.setattr(beam, "generate", make)
+    assert first
+    assert beam.best_opts(device, SINK, 2) is None
+
+
+def test_a_candidate_that_does_not_end_ends_the_search(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    waits: list[float] = []
+
+    def wait_for(seconds: float) -> bool:
+        device.queue.wait()
+        waits.append(seconds)
+        return len(waits) <= 2
+
+    monkeypatch.setattr(device.queue, "wait_for", wait_for)
+    assert beam.best_opts(device, SINK, 2) is None
+    assert waits[-2:] == [beam.DEADLINE, beam.PATIENCE]
+    assert cache.entries(place) == []  # the next process may try again
+
+
+def test_the_heuristic_stays_unless_another_is_clearly_faster(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = {BAD: 1.0}
+
+    def time(self: Any, program: Any, scratch: Any, limit: float) -> float:
+        return clock.get(program.kernel.opts, 1.0)
+
+    monkeypatch.setattr(beam._Search, "_time", time)
+    monkeypatch.setattr(beam, "DEADLINE", 10.0)
+    only(monkeypatch, (Opt("LOCAL", 0, 4),), (Opt("LOCAL", 1, 4),))
+    assert beam.best_opts(device, SINK, 2) is None
+    clock[(Opt("LOCAL", 1, 4),)] = 0.985
+    assert beam.best_opts(device, SINK, 2) is None
+    clock[(Opt("LOCAL", 1, 4),)] = 0.9
+    assert beam.best_opts(device, SINK, 2) == (Opt("LOCAL", 1, 4),)
+
+
+def test_what_cannot_be_searched_keeps_the_heuristic(
+    device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings.override(debug=2):
+        assert beam.best_opts(device, K.segment_sum(5, 4, 12), 2) is None
+        assert "not searched: its loops depend on data" in capsys.readouterr().err
+        monkeypatch.setattr(beam, "_SCRATCH", 1000)
+        assert beam.best_opts(device, SINK, 2) is None
+        assert "too large for scratch memory" in capsys.readouterr().err
+
+
+def test_debug_2_says_what_was_found(device: WebGpuDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    with settings.override(debug=2):
+        beam.best_opts(device, SINK, 2)
+    assert "anneal: beam r_24_20_by_16" in capsys.readouterr().err
+
+
+# -- integers that are indices
+
+
+def test_loaded_indices_stay_in_bounds() -> None:
+    assert 16 <= beam._index_bound(K.embedding(12, 4, 65)) <= 65
+    assert beam._index_bound(SINK) > 1
+    index = UOp(Op.LOAD, dtypes.int32, (K.param(1, 4, dtypes.int32), K.loop(4, 0)))
+    shifted = K.sink(K.store(K.param(0, 4), K.loop(4, 0), K.load(K.param(2, 10), index + 5)))
+    assert beam._index_bound(shifted) == 4
+    outside = K.sink(K.store(K.param(0, 4), K.loop(4, 0), K.load(K.param(2, 10), index - 1)))
+    assert beam._index_bound(outside) == 1
+
+
+# -- on disk
+
+
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[UOp]:
+    made: list[UOp] = []
+    init = beam._Search.__init__
+
+    def count(self: Any, device: WebGpuDevice, sink: UOp, width: int) -> None:
+        made.append(sink)
+        init(self, device, sink, width)
+
+    monkeypatch.setattr(beam._Search, "__init__", count)
+    return made
+
+
+def test_what_was_found_is_found_again(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    made = searches(monkeypatch)
+    first = beam.best_opts(device, SINK, 2)
+    assert beam.best_opts(device, SINK, 2) == first
+    assert len(made) == 1
+    assert [e.kind for e in cache.entries(place)] == ["beam"]
+    beam.best_opts(device, SINK, 1)  # another width
+    beam.best_opts(device, K.matmul(24, 20, 17), 2)  # another kernel
+    assert len(made) == 3
+    info, *rest = device.identity
+    for other in (replace(info, name="other"), replace(info, driver="other")):
+        monkeypatch.setattr(device, "identity", (other, *rest))
+        beam.best_opts(device, SINK, 2)
+    assert len(made) == 5
+
+
+def test_a_damaged_entry_is_searched_again(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    made = searches(monkeypatch)
+    beam.best_opts(device, SINK, 2)
+    (entry,) = cache.entries(place)
+    text = entry.path.read_bytes()
+    entry.path.write_bytes(text[:-1] + bytes([text[-1] ^ 1]))
+    beam.best_opts(device, SINK, 2)
+    assert len(made) == 2
+
+
+def test_programs_of_different_widths_are_kept_apart(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.backend.webgpu.device.best_opts", lambda device, sink, width: (Opt("LOCAL", 0, width),))
+    plain = device.compile(SINK)
+    seen = {plain.source}
+    for width in (2, 4):
+        with settings.override(beam=width):
+            program = device.compile(SINK)
+            assert program.kernel.opts == (Opt("LOCAL", 0, width),)
+            seen.add(program.source)
+    assert len(seen) == 3
+    assert device.compile(SINK) is plain
