@@ -41,6 +41,7 @@ class Surroundings:
         self._others: list[Changed] = []
         self._seen: set[int] = set()
         self._kept: list[Any] = []  # so that no id is used twice
+        self._root = getattr(function, "__func__", function)
         self._look(function, frozenset(), 0)
         self._seen.clear()
 
@@ -127,7 +128,7 @@ class Surroundings:
         if not isinstance(value, (type, ModuleType)) and not _is_foreign(kind.__module__):
             for special in ("__call__", "forward"):  # what `value(...)` runs
                 method = _static(kind, special)
-                if isinstance(method, FunctionType):
+                if isinstance(method, FunctionType) and not self._calls_root(value, _names_of(method)):
                     names |= _names_of(method)
                     self._look(method, names, depth + 1)
         for name in sorted(names):
@@ -143,6 +144,15 @@ class Surroundings:
                 continue
             self._attributes.append((value, name, found))
             self._look(found, names, depth + 1)
+
+    def _calls_root(self, owner: Any, names: frozenset[str]) -> bool:
+        """Whether code of `owner` that uses `names` calls the function itself: then the function does not call it."""
+        for name in names:
+            found = getattr(owner, "__dict__", {}).get(name, _MISSING)
+            inner = getattr(_static(type(owner), name) if found is _MISSING else found, "__wrapped__", None)
+            if inner is not None and getattr(inner, "__func__", inner) is self._root:
+                return True
+        return False
 
     def _look_at_method(self, owner: Any, method: FunctionType, names: frozenset[str], depth: int) -> None:
         more = _names_of(method) - names
