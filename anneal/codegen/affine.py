@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["collapse", "form", "normalise", "rebuild", "substitute", "unform"]
+__all__ = ["Substitution", "collapse", "form", "normalise", "rebuild", "unform"]
 
 _I32 = dtypes.int32
 _LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
@@ -150,24 +150,31 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
     return _rebuild(sorted(terms.items(), key=_serial_last(serial)), constant)
 
 
-def substitute(sink: UOp, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> UOp:
-    """The graph with the nodes in `table` replaced; indices are normalised on the way.
+class Substitution:
+    """Replaces nodes in one graph after another; what these share is rewritten once, and indices are normalised.
 
     Only nodes whose `ranges` meet `mask` are visited: the others cannot hold what is replaced.
     """
-    new: dict[UOp, UOp] = dict(table)
-    if sink in new:
-        return new[sink]
 
-    def untouched(u: UOp) -> bool:
-        return (
-            u in new or not u.ranges & mask and u.op is not Op.SINK and u.op is not Op.STORE and u.op is not Op.REDUCE
-        )
+    __slots__ = ("_mask", "_new", "_serial")
 
-    for u in toposort((sink,), until=untouched):
-        src = tuple([new.get(s, s) for s in u.src])
-        new[u] = rebuild(u, src, serial)
-    return new.get(sink, sink)
+    def __init__(self, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> None:
+        self._new: dict[UOp, UOp] = dict(table)
+        self._mask, self._serial = mask, serial
+
+    def __call__(self, root: UOp) -> UOp:
+        new, mask, serial = self._new, self._mask, self._serial
+
+        def untouched(u: UOp) -> bool:
+            return u in new or not u.ranges & mask and u.op not in _VISITED
+
+        for u in toposort((root,), until=untouched):
+            if u not in new:
+                new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]), serial)
+        return new.get(root, root)
+
+
+_VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
 
 
 def rebuild(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:

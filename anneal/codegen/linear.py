@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.affine import substitute
+from anneal.codegen.affine import Substitution
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import identity
@@ -288,10 +288,11 @@ class _Lineariser:
         block = self.stack[-1]
         stores = [(tile, s) for tile in members for s in tile.src[0].src]
         ahead: list[tuple[int, UOp]] = []
+        first, later = self.turns(block.range)
         for tile, s in stores:
             self.emit([s.src[1], *s.src[3:]])
             if tile.arg[1] and block.range is not None:
-                ahead.append((self.fetch_first(s.src[2], block.range), s.src[2]))
+                ahead.append((self.fetch_first(s.src[2], first), s.src[2]))
             else:
                 self.emit([s.src[2]])
         values: list[Operand] = [n for n, _ in ahead] or [self.operand(s.src[2]) for _, s in stores]
@@ -302,21 +303,29 @@ class _Lineariser:
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in ahead:
-            assert block.range is not None
-            turn = block.range
-            following = (turn + 1).alu(Op.MIN, turn.src[0] - 1)
-            later = substitute(value, {turn: following}, 1 << turn.arg[0], self.serial)
-            self.emit([later])
-            self.add(block, "set", value, variable, self.operand(later))
+            following = later(value)
+            self.emit([following])
+            self.add(block, "set", value, variable, self.operand(following))
         self.stack = full
 
-    def fetch_first(self, value: UOp, turn: UOp) -> int:
+    def turns(self, turn: UOp | None) -> tuple[Substitution, Substitution]:
+        """What a value is in a loop's first turn, and in the turn after the present one (the last one again)."""
+        if turn is None:
+            return Substitution({}, 0), Substitution({}, 0)
+        bit = 1 << turn.arg[0]
+        following = (turn + 1).alu(Op.MIN, turn.src[0] - 1)
+        return (
+            Substitution({turn: const(dtypes.int32, 0)}, bit, self.serial),
+            Substitution({turn: following}, bit, self.serial),
+        )
+
+    def fetch_first(self, value: UOp, first: Substitution) -> int:
         """A variable before the loop, with what its first turn needs."""
         inside = self.stack
         self.stack = inside[:-1]
-        first = substitute(value, {turn: const(dtypes.int32, 0)}, 1 << turn.arg[0], self.serial)
-        self.emit([first])
-        out = self.add(self.stack[-1], "acc", value, self.operand(first))
+        needed = first(value)
+        self.emit([needed])
+        out = self.add(self.stack[-1], "acc", value, self.operand(needed))
         self.stack = inside
         return out
 

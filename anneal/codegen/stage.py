@@ -13,10 +13,10 @@ those of the reduce come last.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import form, normalise, rebuild, substitute
+from anneal.codegen.affine import Substitution, form, normalise, rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["fill", "stage"]
@@ -107,11 +107,8 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
-    new: dict[UOp, UOp] = dict(own)
-    mask = _mask((*wide, *deep))
-    for u in toposort((part,), until=lambda u: u in new or not u.ranges & mask):
-        new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
-    source = _walk(new[part], list(own.values()))
+    value = Substitution(own, _mask((*wide, *deep)))(part)
+    source = _walk(value, list(own.values()))
     across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
     strides: list[int] = []
     size = 1
@@ -130,7 +127,7 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
         if i == 0:
             size += _extent(r) // _ROWS * pad
     layout = _Layout(tuple(strides), len(wide), pad)
-    tile = UOp(Op.BUFFERIZE, part.dtype, (new[part], *own.values()), ("workgroup", layout, size, ahead))
+    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, ahead))
     return UOp(Op.LOAD, part.dtype, (tile, layout.position((*wide, *deep))))
 
 
@@ -139,19 +136,21 @@ def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
     best: dict[UOp, int] = {}
     for u in toposort((value,)):
         if u.op is Op.LOAD:
-            mine = {r: step for r in ranges if u.src[1].ranges >> r.arg[0] & 1 and (step := _step(u.src[1], r))}
+            terms = form(u.src[1])[0]
+            mine = {r: step for r in ranges if u.src[1].ranges >> r.arg[0] & 1 and (step := _step(u.src[1], terms, r))}
             if len(mine) > len(best):
                 best = mine
     return sorted(ranges, key=lambda r: (r not in best, best.get(r, 0)))
 
 
-def _step(index: UOp, r: UOp) -> int:
+def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     """How far apart the first two elements along `r` lie, or 0 if that depends on data."""
-    table = {u: const(_I32, 0) for u in toposort((index,)) if u.dtype is _I32 and (u.op is Op.RANGE or not u.ranges)}
-    table = {u: zero for u, zero in table.items() if u.op is not Op.CONST}
+    if not any(t.ranges >> r.arg[0] & 1 for t in terms if t is not r):
+        return abs(terms[r])
+    zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
     everywhere = -1
-    first = substitute(index, table, everywhere)
-    second = substitute(index, table | {r: const(_I32, 1)}, everywhere)
+    first = Substitution(zeros, everywhere)(index)
+    second = Substitution(zeros | {r: const(_I32, 1)}, everywhere)(index)
     return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 
 
@@ -184,11 +183,8 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
                 digit = digit % extent
             table[r] = digit * width + lanes if i == 0 and width > 1 else digit
             step *= extent
-        mask = _mask(ranges)
-        new: dict[UOp, UOp] = dict(table)
-        for u in toposort((value,), until=lambda u: u in new or not u.ranges & mask):  # noqa: B023
-            new[u] = rebuild(u, tuple([new.get(s, s) for s in u.src]))
-        src = (memory, normalise(layout.position([table[r] for r in ranges])), new.get(value, value))
+        position = normalise(layout.position([table[r] for r in ranges]))
+        src = (memory, position, Substitution(table, _mask(ranges))(value))
         stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
     ended = (lanes,) if width > 1 else ()
     return UOp(Op.BUFFERIZE, tile.dtype, (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended), ("workgroup", ahead))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from anneal.codegen.affine import collapse, form, normalise, substitute
+from anneal.codegen.affine import Substitution, collapse, form, normalise
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen import kernels as K
 
@@ -99,9 +99,9 @@ def test_collapse_merges_reduce_ranges_and_batches() -> None:
     assert extents == [7, 15]
 
 
-def test_substitute_visits_only_what_depends_on_the_range() -> None:
+def test_a_substitution_visits_only_what_depends_on_the_range() -> None:
     i, j = K.loop(4, 0), K.loop(6, 1)
     graph = K.transpose(4, 6)
-    replaced = substitute(graph, {i: const(I32, 2)}, 1)
+    replaced = Substitution({i: const(I32, 2)}, 1)(graph)
     assert all(u is not i for u in toposort((replaced,)))
     assert any(u is j for u in toposort((replaced,)))
