@@ -1,8 +1,9 @@
 """What a function sees beside its arguments, so that jit can tell when it would compute something else.
 
-Followed from the function's code: the variables of its closure, its defaults, the globals and attributes that it names,
-the functions and the modules' `forward` that it reaches that way. Remembered of them: plain values, which tensors stand
-there (and their nodes, where those are lazy), the items of lists, tuples, dicts and sets, small arrays.
+Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
+those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
+Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
+dicts and sets, small arrays. What is reached in other ways (`getattr` with a computed name, say) is not seen.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -23,174 +24,202 @@ __all__ = ["Surroundings"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
-_DEPTH = 6  # of attributes and containers
 _ITEMS = 1024  # of a container or an array: beyond that only its length is watched
+_DEPTH = 40  # of what is followed from what
 # Code that is not the user's: what it sees does not change, or says so itself.
 _FOREIGN = frozenset(("anneal", "numpy", "typing", *sys.stdlib_module_names)) - {"__main__"}
-
-Changed = Callable[[], bool]
 
 
 class Surroundings:
     """A picture of what `function` sees; `changed()` says whether it looks otherwise now."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._attributes: list[tuple[Any, str, Any]] = []
-        self._items: list[tuple[Any, str, Any]] = []  # of dicts of globals
+        self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
+        self._globals: list[tuple[Any, str, Any]] = []
         self._cells: list[tuple[Any, Any]] = []
-        self._others: list[Changed] = []
-        self._seen: set[int] = set()
-        self._kept: list[Any] = []  # so that no id is used twice
-        self._root = getattr(function, "__func__", function)
-        self._look(function, frozenset(), 0)
-        self._seen.clear()
+        self._others: list[Callable[[], bool]] = []
+        self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
+        self._look(function, 0)
 
     def changed(self) -> bool:
         """Whether anything that was seen is another now."""
         for cell, value in self._cells:
             if _content(cell) is not value and not _equal(_content(cell), value):
                 return True
-        for names, name, value in self._items:
+        for names, name, value in self._globals:
             now = names.get(name, _MISSING)
             if now is not value and not _equal(now, value):
                 return True
-        for owner, name, value in self._attributes:
+        for owner, name, value in self._attributes.values():
             now = getattr(owner, name, _MISSING)
             if now is not value and not _equal(now, value):
                 return True
         return any(changed() for changed in self._others)
 
-    def _look(self, value: Any, names: frozenset[str], depth: int) -> None:
-        """Remember what `value` holds, as far as code that uses `names` can see it."""
-        if isinstance(value, (*_PLAIN, type)) and not _users(value) or depth > _DEPTH or id(value) in self._seen:
+    def _new(self, *things: Any) -> bool:
+        key = tuple([id(x) for x in things])
+        return self._seen.setdefault(key, things) is things
+
+    def _look(self, value: Any, depth: int, loose: frozenset[str] = frozenset()) -> None:
+        """Remember what `value` holds and go on from there. `loose`: attributes of it that code may ask for."""
+        if isinstance(value, _PLAIN) or depth > _DEPTH or not self._new(value):
             return
-        self._seen.add(id(value))
-        self._kept.append(value)
+        depth += 1
         if isinstance(value, TensorBase):
             if not is_realized(value.uop):
-                self._attributes.append((value, "uop", value.uop))
+                self._attributes[id(value), "uop"] = value, "uop", value.uop
         elif isinstance(value, FunctionType):
-            self._look_at_code(value, depth)
+            self._follow(value, None, depth)
         elif isinstance(value, MethodType):
-            self._look(value.__func__, names, depth)
-            self._look(value.__self__, names | _names_of(value.__func__), depth)
+            if isinstance(value.__func__, FunctionType):
+                self._follow(value.__func__, value.__self__, depth)
         elif isinstance(value, partial):
             for part in (value.func, value.args, value.keywords):
-                self._look(part, names, depth + 1)
+                self._look(part, depth)
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
-            self._look_at_container(value, names, depth)
+            self._look_at_container(value, depth, loose)
         elif isinstance(value, np.ndarray):
             if value.size <= _ITEMS and value.dtype != object:
                 before = value.tobytes()
                 self._others.append(lambda: value.tobytes() != before)
-        else:
-            self._look_at_object(value, names, depth)
+        elif not isinstance(value, (type, ModuleType)):
+            inner = getattr(value, "__wrapped__", None)  # of a jit function, a cached one, ...
+            if inner is not None:
+                self._look(inner, depth)
+            elif not _is_foreign(type(value).__module__):
+                for name in ("__call__", "forward"):  # what `value(...)` runs
+                    method = _static(type(value), name)
+                    if isinstance(method, FunctionType):
+                        self._follow(method, value, depth)
+                for name in loose:
+                    self._reach(value, (name,), depth)
 
-    def _look_at_code(self, function: FunctionType, depth: int) -> None:
-        names = _names_of(function)
-        for cell in function.__closure__ or ():
-            content = _content(cell)
-            self._cells.append((cell, content))
-            self._look(content, names, depth + 1)
-        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._look(default, names, depth + 1)
-        if _is_foreign(function.__globals__.get("__name__", "")):
-            return
-        for name in sorted(names & function.__globals__.keys()):
-            content = function.__globals__[name]
-            self._items.append((function.__globals__, name, content))
-            self._look(content, names, depth + 1)
-
-    def _look_at_container(self, value: Any, names: frozenset[str], depth: int) -> None:
+    def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
         size = len(value)
         if size > _ITEMS:
             self._others.append(lambda: len(value) != size)
             return
+        before = _members(value)
         if not isinstance(value, (tuple, frozenset)):
-            before = _members(value)
 
             def changed() -> bool:
                 now = _members(value)
-                return len(now) != len(before) or not all(a is b or _equal(a, b) for a, b in zip(now, before))
+                return len(now) != size_of_all or not all(a is b or _equal(a, b) for a, b in zip(now, before))
 
+            size_of_all = len(before)
             self._others.append(changed)
-        for member in _members(value):
-            self._look(member, names, depth + 1)
+        for member in before:
+            self._look(member, depth, loose)
 
-    def _look_at_object(self, value: Any, names: frozenset[str], depth: int) -> None:
-        kind = value if isinstance(value, type) else type(value)
-        inner = getattr(value, "__wrapped__", None)  # a jit function, a cached one, ...
-        if inner is not None:
-            self._look(inner, names, depth)
-        if isinstance(value, ModuleType) and _is_foreign(value.__name__):
+    def _follow(self, function: FunctionType, owner: Any, depth: int) -> None:
+        """See what the code of a function sees; `owner` is what its first argument is bound to, if to anything."""
+        if not self._new(function, owner):
             return
-        own = getattr(value, "__dict__", {})
-        if not isinstance(value, (type, ModuleType)) and not _is_foreign(kind.__module__):
-            for special in ("__call__", "forward"):  # what `value(...)` runs
-                method = _static(kind, special)
-                if isinstance(method, FunctionType) and not self._calls_root(value, _names_of(method)):
-                    names |= _names_of(method)
-                    self._look(method, names, depth + 1)
-        for name in sorted(names):
-            found = own.get(name, _MISSING)
-            if found is _MISSING:
-                found = _static(kind, name)
-            if isinstance(found, MemberDescriptorType):
-                found = getattr(value, name, _MISSING)
-            if name not in own:
-                for method in _functions(found):
-                    self._look_at_method(value, method, names, depth)
-            if found is _MISSING or name not in own and hasattr(type(found), "__get__"):
-                continue
-            self._attributes.append((value, name, found))
-            self._look(found, names, depth + 1)
+        code = function.__code__
+        chains, loose = _chains(code)
+        cells = dict(zip(code.co_freevars, function.__closure__ or ()))
+        foreign = _is_foreign(function.__globals__.get("__name__", ""))
+        roots: dict[tuple[str, str], Any] = {}
+        if owner is not None and code.co_argcount:
+            roots["local", code.co_varnames[0]] = owner
+        for name, cell in cells.items():
+            roots["local", name] = content = _content(cell)
+            self._cells.append((cell, content))
+        if not foreign:
+            for name in sorted({name for kind, name, *_ in chains if kind == "global"} & function.__globals__.keys()):
+                roots["global", name] = content = function.__globals__[name]
+                self._globals.append((function.__globals__, name, content))
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._look(default, depth, loose)
+        for kind, name, *names in sorted(chains):
+            if (kind, name) in roots:
+                self._reach(roots[kind, name], tuple(names), depth, loose)
 
-    def _calls_root(self, owner: Any, names: frozenset[str]) -> bool:
-        """Whether code of `owner` that uses `names` calls the function itself: then the function does not call it."""
+    def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
+        """Follow attributes, one after the other, as far as they are plain to see, and look at what stands at the end."""
         for name in names:
-            found = getattr(owner, "__dict__", {}).get(name, _MISSING)
-            inner = getattr(_static(type(owner), name) if found is _MISSING else found, "__wrapped__", None)
-            if inner is not None and getattr(inner, "__func__", inner) is self._root:
-                return True
-        return False
+            if isinstance(owner, (*_PLAIN, TensorBase, np.ndarray)):
+                return
+            if isinstance(owner, (type, ModuleType)) and _is_foreign(getattr(owner, "__module__", owner.__name__)):
+                return
+            own = getattr(owner, "__dict__", {})
+            kind = owner if isinstance(owner, type) else type(owner)
+            found = own[name] if name in own and not isinstance(owner, type) else _static(kind, name)
+            if isinstance(found, MemberDescriptorType):
+                found = getattr(owner, name, _MISSING)
+            elif found is not _MISSING and (name not in own or isinstance(owner, type)) and hasattr(found, "__get__"):
+                method = _function(found)  # a method, a property: it runs, and sees more of its object
+                if method is not None and not _is_foreign(method.__module__):
+                    self._follow(method, owner, depth)
+                return
+            if found is _MISSING:
+                return
+            self._attributes.setdefault((id(owner), name), (owner, name, found))
+            self._seen.setdefault(("kept", id(owner)), owner)
+            owner = found
+        self._look(owner, depth, loose)
 
-    def _look_at_method(self, owner: Any, method: FunctionType, names: frozenset[str], depth: int) -> None:
-        more = _names_of(method) - names
-        self._look(method, names, depth + 1)
-        if more and depth < _DEPTH:
-            self._look_at_object(owner, more, depth + 1)
+
+@cache
+def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
+    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that it
+    asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
+    """
+    chains: set[tuple[str, ...]] = set()
+    loose: set[str] = set()
+    known: dict[str, tuple[str, ...]] = {}
+    for inner in _codes(code):
+        for name in inner.co_varnames:
+            known.pop(name, None)
+        chain: tuple[str, ...] | None = None
+        for step in dis.get_instructions(inner):
+            stored, loaded = _variables(step)
+            if stored is not None:
+                known[stored] = chain or ("unknown",)
+            before, chain = chain, None
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                if before is None:
+                    loose.add(step.argval)
+                else:
+                    chain = (*before, step.argval)
+                continue
+            if before is not None and step.opname != "STORE_ATTR":
+                chains.add(before)
+            if loaded is not None:
+                kind = "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "local"
+                chain = (kind, loaded) if kind == "global" else known.get(loaded, (kind, loaded))
+    loose |= {name for kind, *names in chains if kind == "unknown" for name in names}
+    return frozenset(c for c in chains if c[0] != "unknown"), frozenset(loose)
 
 
-def _functions(found: Any) -> list[FunctionType]:
-    """The user's functions behind what a class has under a name: a method, a property's, a class method's."""
+def _variables(step: dis.Instruction) -> tuple[str | None, str | None]:
+    """The variable that an instruction stores, and the one that it leaves on top of the stack."""
+    name, value = step.opname, step.argval
+    if name.startswith("STORE_FAST_LOAD_FAST"):
+        return value[0], value[1]
+    if name.startswith(("STORE_FAST", "STORE_DEREF")):
+        return (value[-1] if isinstance(value, tuple) else value), None
+    if name.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")) or name in ("LOAD_GLOBAL", "LOAD_NAME"):
+        return None, value[-1] if isinstance(value, tuple) else value
+    return None, None
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _codes(const)
+
+
+def _function(found: Any) -> FunctionType | None:
+    """The function behind what a class has under a name: a method, a property's, a class method's, a jit method's."""
     inner = getattr(found, "fget", None) or getattr(found, "__func__", found)
-    inner = getattr(inner, "__wrapped__", inner)  # a jit method, a cached one
-    return [inner] if isinstance(inner, FunctionType) and not _is_foreign(inner.__module__) else []
-
-
-def _users(value: Any) -> bool:
-    """Whether this is a class of the user's, whose attributes may change."""
-    return isinstance(value, type) and not _is_foreign(value.__module__)
+    inner = getattr(inner, "__wrapped__", inner)
+    return inner if isinstance(inner, FunctionType) else None
 
 
 def _is_foreign(module: str) -> bool:
     return module.partition(".")[0] in _FOREIGN
-
-
-def _names_of(function: Any) -> frozenset[str]:
-    """Globals and attributes that a function's code names, and the code of functions inside it."""
-    code = getattr(function, "__code__", None)
-    return frozenset(_names(code)) if isinstance(code, CodeType) else frozenset()
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    # What is only stored (`self.loss = step(x)`) is a result, and changes with every call.
-    for i in dis.get_instructions(code):
-        if i.opcode in dis.hasname and not i.opname.startswith(("STORE_", "DELETE_")):
-            yield i.argval
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _names(const)
 
 
 def _content(cell: Any) -> Any:

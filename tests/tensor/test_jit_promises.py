@@ -948,6 +948,53 @@ def test_surroundings_that_stay_are_replayed_and_others_are_captured_again(monke
     assert len(runs) == 4
 
 
+class Trainer:
+    def __init__(self) -> None:
+        self.weight, self.loss, self.steps, self.options = one(), 0.0, 0, {"scale": 2.0}
+        self.parts = [Scaler(one(3.0))]
+        self.compiled = jit(self._step)
+
+    def __call__(self, x: Tensor) -> float:
+        self.steps += 1
+        self.loss = self.compiled(x).item()
+        return self.loss
+
+    def _step(self, x: Tensor) -> Tensor:
+        own, steps = self.options, x.shape[0]
+        for part in self.parts:
+            x = x * part.factor
+        loss = x * own["scale"]
+        return loss * steps + self.bias() + self.doubled
+
+    def bias(self) -> Tensor:
+        return self.weight * 2
+
+    @property
+    def doubled(self) -> float:
+        return 2 * FACTOR
+
+
+def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    global FACTOR, x
+    runs: list[int] = []
+    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    FACTOR = 1.0
+    t = Tensor([1.0])
+    trainer = Trainer()
+    for i in range(6):  # `loss` and `steps` of the trainer change, and so does a global called x
+        x = i
+        assert trainer(t) == 8
+    assert len(runs) == 2
+    for change, value in (
+        (lambda: trainer.options.update(scale=3.0), 6 + 4),
+        (lambda: setattr(trainer.parts[0], "factor", 5.0), 15 + 4),
+        (lambda: setattr(trainer, "weight", one(2.0)), 15 + 6),
+        (lambda: globals().update(FACTOR=2.0), 15 + 8),
+    ):
+        change()
+        assert [trainer(t) for _ in range(3)] == [value] * 3, (trainer.options, value)
+
+
 class Remembering(nn.Module):
     def __init__(self) -> None:
         self.calls = 0
