@@ -118,6 +118,7 @@ class _Joining:
     ) -> None:
         self.groups, self.owner, self.real, self.policy = groups, owner, real, policy
         self.outputs = set(outputs)
+        self.patient = False  # whether others who read a producer may be told to wait for the join
         self.gone: set[Group] = set()
         self.readers: dict[UOp, dict[Group, None]] = {}
         for g in groups:
@@ -128,17 +129,22 @@ class _Joining:
         for g in self.groups:
             if g.concatenates:
                 self.take_pieces(g)
-            if g in self.gone or g.opaque:
-                continue
-            again = True
-            while again:
-                again = False
-                for i in list(g.inputs):
-                    p = self.owner.get(i)
-                    if p is not None and p is not g and not p.opaque and self.joined(p, g):
-                        again = True
-                        break
+            self.join_producers(g)
+        # Then with other readers of the producers put behind, the largest first: they gain most.
+        self.patient = True
+        for g in sorted(self.groups, key=lambda g: -g.size):
+            self.join_producers(g)
         return [g for g in self.groups if g not in self.gone]
+
+    def join_producers(self, g: Group) -> None:
+        again = g not in self.gone and not g.opaque
+        while again:
+            again = False
+            for i in list(g.inputs):
+                p = self.owner.get(i)
+                if p is not None and p is not g and not p.opaque and self.joined(p, g):
+                    again = True
+                    break
 
     def joined(self, p: Group, g: Group) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
@@ -150,7 +156,7 @@ class _Joining:
             [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
         )
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
-        if any(r.level <= level for r in others):
+        if any(r.level <= level and not (self.patient and not self.depends(g, r)) for r in others):
             return False
         size = max(p.size, g.size)
         if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
@@ -158,7 +164,32 @@ class _Joining:
         if not self.takes(g, p):
             return False
         g.level, g.size, g.row = level, size, row
+        for r in others:
+            self.put_behind(r, level)
         return True
+
+    def depends(self, g: Group, on: Group) -> bool:
+        """Whether what g reads is made from what `on` makes."""
+        seen: set[Group] = set()
+        stack = [g]
+        while stack:
+            for i in stack.pop().inputs:
+                p = self.owner.get(i)
+                if p is on:
+                    return True
+                if p is not None and p.level > on.level and p not in seen:
+                    seen.add(p)
+                    stack.append(p)
+        return False
+
+    def put_behind(self, g: Group, level: int) -> None:
+        """Raise g, and with it all that depends on it, above `level`."""
+        stack = [(g, level)]
+        while stack:
+            g, level = stack.pop()
+            if g.level <= level:
+                g.level = level + 1
+                stack += [(r, g.level) for root in g.roots for r in self.readers.get(root, ())]
 
     def takes(self, g: Group, p: Group) -> bool:
         """Make p part of g, unless that were too many buffers."""

@@ -12,6 +12,7 @@ from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor.execution import plan_of
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
@@ -223,6 +224,17 @@ def test_cross_entropy_with_probabilities() -> None:
             normal(4, 5, 2),
             chances(4, 5, 2),
         )
+
+
+def test_cross_entropy_reads_the_logits_once() -> None:
+    # The targets that count are counted first; loss and gradient of a row come from one kernel.
+    x = Tensor(np.zeros((2048, 64), np.float32), requires_grad=True)
+    loss = F.cross_entropy(x, Tensor(np.zeros(2048, np.int32)))
+    loss.backward()
+    assert x.grad is not None
+    plan = plan_of([loss, x.grad])
+    logits = next(i for i, v in enumerate(plan.values[: plan.inputs]) if v.size == x.numel())
+    assert sum(logits in c.args for c in plan.calls) == 1
 
 
 def test_cross_entropy_is_stable() -> None:
