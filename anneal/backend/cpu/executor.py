@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.lanes import Lanes, blas_obeys, one_blas_thread
+from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
@@ -72,7 +72,7 @@ class CpuBatch(Batch):
         self._again = False
 
     def run(self) -> None:
-        with np.errstate(all="ignore"), one_blas_thread() if self._lanes.count > 1 else nullcontext():
+        with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
             if self._streams is not None:
                 self._stream(self._streams)
             elif self._again and self._lanes.count > 1:
@@ -92,7 +92,7 @@ class CpuBatch(Batch):
     def profile(self) -> list[tuple[str, float]]:
         out = []
         clock = time.perf_counter
-        with np.errstate(all="ignore"), one_blas_thread() if self._lanes.count > 1 else nullcontext():
+        with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
             for b in self._bound:
                 steps = b.steps
                 start = clock()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from anneal.backend.cpu.ops import Array, Step
+from anneal.backend.cpu.order import Place, Task, ordered
 
 __all__ = ["Share", "Streams", "compose"]
 
@@ -69,10 +70,10 @@ class _Lane:
         self.now = [0] * lanes
         self.time = 0
         # (place, first, last + 1, whether it writes) of all that touched a region
-        self.touched: list[list[tuple[int, int, int, bool]]] = [[] for _ in range(regions)]
+        self.touched: list[list[Place]] = [[] for _ in range(regions)]
         self.signals: dict[int, list[threading.Lock]] = {}
 
-    def last(self, spans: list[tuple[int, int, int, bool]], after: int) -> int:
+    def last(self, spans: list[Place], after: int) -> int:
         """One more than the place of the last share from place `after` on that must be done before `spans` are touched."""
         found = after
         for region, lo, hi, written in spans:
@@ -86,15 +87,15 @@ class _Lane:
 
 
 def compose(kernels: Sequence[Kernel], lanes: int) -> Streams:
-    """The shares of `kernels` in streams."""
+    """The shares of `kernels` in streams, in an order that has the same results."""
     starts = _regions([share for parts, _ in kernels for part in parts for share in part])
     made = [_Lane(lanes, len(starts)) for _ in range(lanes)]
     locks: list[threading.Lock] = []
 
-    def located(share: Share) -> list[tuple[int, int, int, bool]]:
+    def located(share: Share) -> list[Place]:
         return [(bisect_right(starts, lo) - 1, lo, hi, written) for lo, hi, written in share.spans]
 
-    def needs(spans: list[tuple[int, int, int, bool]], at: int) -> list[int]:
+    def needs(spans: list[Place], at: int) -> list[int]:
         own = made[at].now
         return [0 if k == at else made[k].last(spans, own[k]) for k in range(lanes)]
 
@@ -103,9 +104,7 @@ def compose(kernels: Sequence[Kernel], lanes: int) -> Streams:
         waits = [made[k].finish[n - 1] + _WAIT_NS for k, n in enumerate(needed) if n > lane.now[k]]
         return max([lane.time, *waits])
 
-    def put(
-        share: Share, steps: list[Step], spans: list[tuple[int, int, int, bool]], at: int, needed: list[int]
-    ) -> None:
+    def put(share: Share, steps: list[Step], spans: list[Place], at: int, needed: list[int]) -> None:
         lane = made[at]
         lane.time = begin(needed, at) + share.worth + _CALL_NS * len(share.steps)
         waits: list[Step] = []
@@ -126,7 +125,16 @@ def compose(kernels: Sequence[Kernel], lanes: int) -> Streams:
         for region, lo, hi, written in spans:
             lane.touched[region].append((place, lo, hi, written))
 
-    for parts, again in kernels:
+    tasks = []
+    for parts, _ in kernels:
+        shared = any(len(part) > 1 for part in parts)
+        places = [
+            [p for part in parts if n < len(part) for p in located(part[n])]
+            for n in range(max(map(len, parts), default=0))
+        ]
+        worth = sum(max([share.worth + _CALL_NS * len(share.steps) for share in part]) for part in parts)
+        tasks.append(Task(places, worth, shared))
+    for parts, again in [kernels[n] for n in ordered(tasks, lanes, _WAIT_NS)]:
         for part in parts:
             if len(part) > 1:
                 # shares of one part do not wait for each other
