@@ -16,7 +16,7 @@ from typing import NamedTuple
 from anneal.codegen.affine import Substitution
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
-from anneal.codegen.opts import identity
+from anneal.codegen.opts import SERIAL, identity
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
@@ -38,7 +38,7 @@ class Stmt(NamedTuple):
     acc       a value   (initial value,): a variable
     update    REDUCE    (accumulator, value), or (accumulator, a, b) to add a product
     set       a value   (variable, value)
-    for       RANGE     (extent,); its value is the loop variable; closed by end
+    for       RANGE     (extent,); its value is the loop variable; closed by end; a "written" one is turns in a row
     end
     share     REDUCE    (value,); consecutive ones share their barriers
     guard               (condition,): threads where it is false are done
@@ -134,7 +134,7 @@ class _Lineariser:
             if u.op is Op.REDUCE:
                 self.levels[u] = level[u]
             elif u.op is Op.RANGE:
-                if u.arg[1] == "reduce":
+                if u.arg[1] in SERIAL:
                     self.serial |= 1 << u.arg[0]
                     self.loops.append(u)
                 elif u.arg[1] == "vector":

@@ -17,6 +17,7 @@ from anneal.codegen.affine import rebuild
 from anneal.codegen.copies import write_out
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
+from anneal.codegen.opts import SERIAL
 from anneal.codegen.stage import fill
 from anneal.errors import DTypeError
 from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes, toposort
@@ -139,7 +140,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)
-    serial = sum(1 << r.arg[0] for r in by_kind.get("reduce", ()))
+    serial = sum(1 << r.arg[0] for r in ranges if r.arg[1] in SERIAL)
     table: dict[UOp, UOp] = {}
     workgroups = _digits("wg", list(reversed(by_kind.get("workgroup", ()))), table)
     groups = by_kind.get("group", [])

@@ -8,6 +8,7 @@ or all loop ranges at once; the pieces carry what happens to them as the kind in
     upcast      registers: every value is written out
     reduce      a loop
     unroll      a reduce written out
+    written     the same of a reduce with tiles: a loop in all but the text, which repeats its body
     group       threads of a workgroup that share a reduce
     vector      lanes of a vec2 or vec4: a value that depends on it is a vector
 
@@ -30,7 +31,7 @@ from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["KINDS", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
+__all__ = ["KINDS", "SERIAL", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
 
 _I32 = dtypes.int32
 
@@ -46,6 +47,7 @@ KINDS = {
     "PREFETCH": "the next tiles of a TILE are fetched into registers while the present ones are used",
     "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
 }
+SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "ROW"))
 _ON_BOTH = frozenset(("VECTORIZE",))
 _PIECES = {
@@ -114,6 +116,12 @@ class _Split:
     def take(self, amount: int, piece: UOp) -> None:
         self.left = -(-self.left // amount)
         self.pieces.insert(0, piece)
+
+    def write_in_text(self) -> None:
+        """Leave it to the text to write unrolled turns out."""
+        for i, p in enumerate(self.pieces):
+            if p.arg[1] == "unroll":
+                self.pieces[i] = _range(p.arg[0], int(p.src[0].arg), "written")
 
     def _value(self, head: UOp) -> tuple[UOp, UOp | None, int]:
         """The index that `head` and the pieces make, in whole vectors if they fit: (index, lane range, limit)."""
@@ -186,6 +194,8 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
         fresh += 1
     if tiled and flat:
         raise CompilerError("TILE and FLAT do not go together", stage="apply_opts")
+    for split in tiled:
+        split.write_in_text()
     clamp = any(o.kind in ("GROUP", "UPCAST", "VECTORIZE", "TILE") for o in opts)
     table: dict[UOp, UOp] = {}
     gates: list[UOp] = []
@@ -221,7 +231,8 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
             serial[d] = []
             stride *= extent
         table[r] = value // stride
-    out = _rewrite(sink, table, serial, overrun, gates)
+    inner = {p for s in tiled for p in s.pieces}
+    out = _rewrite(sink, table, serial, inner, overrun, gates)
     _one_vector(out)
     if tiled:
         threads = [p for s in reversed(loops) for p in reversed(s.pieces)]
@@ -308,13 +319,18 @@ def _flatten(loops: list[_Split], amount: int, fresh: int, outer: dict[UOp, UOp]
 
 
 def _rewrite(
-    sink: UOp, table: dict[UOp, UOp], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp], gates: list[UOp]
+    sink: UOp,
+    table: dict[UOp, UOp],
+    serial: dict[UOp, list[UOp]],
+    inner: set[UOp],
+    overrun: dict[UOp, UOp],
+    gates: list[UOp],
 ) -> UOp:
     new: dict[UOp, UOp] = dict(table)
     for u in toposort((sink,), until=lambda u: u in new):
         src = tuple([new[s] for s in u.src])
         if u.op is Op.REDUCE:
-            new[u] = _reduce(u, src, serial, overrun)
+            new[u] = _reduce(u, src, serial, inner, overrun)
         elif u.op is Op.STORE:
             rows = [c for r, c in overrun.items() if u.ranges >> r.arg[0] & 1]
             new[u] = rebuild(u, (*src[:3], *_all([*gates, *rows, *src[3:]])))
@@ -327,8 +343,10 @@ def _all(conditions: list[UOp]) -> tuple[UOp, ...]:
     return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
 
-def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun: dict[UOp, UOp]) -> UOp:
-    """A reduce over the pieces of its ranges: loops first, then the threads that share it."""
+def _reduce(
+    u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], inner: set[UOp], overrun: dict[UOp, UOp]
+) -> UOp:
+    """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that share it."""
     value = src[0]
     pieces: list[UOp] = []
     for old, new in zip(u.src[1:], src[1:], strict=True):
@@ -337,7 +355,7 @@ def _reduce(u: UOp, src: tuple[UOp, ...], serial: dict[UOp, list[UOp]], overrun:
             value = _masked(u.arg, overrun[old], value)
     groups = [p for p in pieces if p.arg[1] == "group"]
     vectors = [p for p in pieces if p.arg[1] == "vector"]
-    loops = [p for p in pieces if p.arg[1] not in ("group", "vector")]
+    loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=inner.__contains__)
     if len(groups) > 1:
         raise CompilerError("two GROUP opts on one reduce", stage="apply_opts", node=u)
     if loops:

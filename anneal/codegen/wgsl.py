@@ -130,6 +130,7 @@ class _Writer:
         self.shared: list[Shared] = []
         self.gathered: dict[tuple[Operand, ...], list[str]] = {}  # (memory, index) -> the vectors that lanes read
         self.counters: dict[str, int] = {}
+        self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
         self.widths = {s.number: self.program.width(s.node) for s in program.stmts if s.node is not None}
 
@@ -194,7 +195,7 @@ class _Writer:
             assert u is not None
             self.let(s, u)
         elif s.kind == "end":
-            self.line(s.depth, "}")
+            self.end(s.depth)
         elif s.kind == "guard":
             test = " & ".join(self.operand(o) for o in s.src)
             self.line(s.depth, f"if (!({_bare(test)})) {{ return; }}")
@@ -207,8 +208,11 @@ class _Writer:
                 first = f"{type_of(u.dtype, lanes)}({first})"
             self.line(s.depth, f"var {name}: {self.type(u)} = {_bare(first)};")
         elif s.kind == "for":
+            assert u is not None
             self.text[s.number] = name = self.name("k")
-            self.line(s.depth, f"for (var {name} = 0i; {name} < {self.operand(s.src[0])}; {name} += 1i) {{")
+            self.open.append((u, name, len(self.lines)))
+            if u.arg[1] != "written":
+                self.line(s.depth, f"for (var {name} = 0i; {name} < {self.operand(s.src[0])}; {name} += 1i) {{")
         elif s.kind == "update":
             assert u is not None
             self.update(s, u)
@@ -221,6 +225,20 @@ class _Writer:
         else:
             assert u is not None
             self.store(s, u)
+
+    def end(self, depth: int) -> None:
+        """Close a loop; the turns of a "written" one follow each other, each with its number as a constant."""
+        loop, name, start = self.open.pop()
+        if loop.arg[1] != "written":
+            self.line(depth, "}")
+            return
+        body = self.lines[start:]
+        del self.lines[start:]
+        for i in range(int(loop.src[0].arg)):
+            self.line(depth, "{")
+            self.line(depth + 1, f"const {name} = {i}i;")
+            self.lines += body
+            self.line(depth, "}")
 
     def update(self, s: Stmt, u: UOp) -> None:
         into, *parts = [self.operand(o) for o in s.src]

@@ -76,102 +76,150 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     acc7 = x9;
     acc8 = x10;
     acc9 = x11;
-    let x12 = tile0[n13];
-    let x13 = tile1[n14];
-    acc0 = fma(vec4<f32>(x12.x), x13, acc0);
-    acc1 = fma(vec4<f32>(x12.y), x13, acc1);
-    acc2 = fma(vec4<f32>(x12.z), x13, acc2);
-    acc3 = fma(vec4<f32>(x12.w), x13, acc3);
-    let x14 = tile0[n13 + 4i];
-    let x15 = tile1[n14 + 8i];
-    acc0 = fma(vec4<f32>(x14.x), x15, acc0);
-    acc1 = fma(vec4<f32>(x14.y), x15, acc1);
-    acc2 = fma(vec4<f32>(x14.z), x15, acc2);
-    acc3 = fma(vec4<f32>(x14.w), x15, acc3);
-    let x16 = tile0[n13 + 8i];
-    let x17 = tile1[n14 + 16i];
-    acc0 = fma(vec4<f32>(x16.x), x17, acc0);
-    acc1 = fma(vec4<f32>(x16.y), x17, acc1);
-    acc2 = fma(vec4<f32>(x16.z), x17, acc2);
-    acc3 = fma(vec4<f32>(x16.w), x17, acc3);
-    let x18 = tile0[n13 + 12i];
-    let x19 = tile1[n14 + 24i];
-    acc0 = fma(vec4<f32>(x18.x), x19, acc0);
-    acc1 = fma(vec4<f32>(x18.y), x19, acc1);
-    acc2 = fma(vec4<f32>(x18.z), x19, acc2);
-    acc3 = fma(vec4<f32>(x18.w), x19, acc3);
-    let x20 = tile0[n13 + 17i];
-    let x21 = tile1[n14 + 32i];
-    acc0 = fma(vec4<f32>(x20.x), x21, acc0);
-    acc1 = fma(vec4<f32>(x20.y), x21, acc1);
-    acc2 = fma(vec4<f32>(x20.z), x21, acc2);
-    acc3 = fma(vec4<f32>(x20.w), x21, acc3);
-    let x22 = tile0[n13 + 21i];
-    let x23 = tile1[n14 + 40i];
-    acc0 = fma(vec4<f32>(x22.x), x23, acc0);
-    acc1 = fma(vec4<f32>(x22.y), x23, acc1);
-    acc2 = fma(vec4<f32>(x22.z), x23, acc2);
-    acc3 = fma(vec4<f32>(x22.w), x23, acc3);
-    let x24 = tile0[n13 + 25i];
-    let x25 = tile1[n14 + 48i];
-    acc0 = fma(vec4<f32>(x24.x), x25, acc0);
-    acc1 = fma(vec4<f32>(x24.y), x25, acc1);
-    acc2 = fma(vec4<f32>(x24.z), x25, acc2);
-    acc3 = fma(vec4<f32>(x24.w), x25, acc3);
-    let x26 = tile0[n13 + 29i];
-    let x27 = tile1[n14 + 56i];
-    acc0 = fma(vec4<f32>(x26.x), x27, acc0);
-    acc1 = fma(vec4<f32>(x26.y), x27, acc1);
-    acc2 = fma(vec4<f32>(x26.z), x27, acc2);
-    acc3 = fma(vec4<f32>(x26.w), x27, acc3);
-    let x28 = tile0[n13 + 34i];
-    let x29 = tile1[n14 + 64i];
-    acc0 = fma(vec4<f32>(x28.x), x29, acc0);
-    acc1 = fma(vec4<f32>(x28.y), x29, acc1);
-    acc2 = fma(vec4<f32>(x28.z), x29, acc2);
-    acc3 = fma(vec4<f32>(x28.w), x29, acc3);
-    let x30 = tile0[n13 + 38i];
-    let x31 = tile1[n14 + 72i];
-    acc0 = fma(vec4<f32>(x30.x), x31, acc0);
-    acc1 = fma(vec4<f32>(x30.y), x31, acc1);
-    acc2 = fma(vec4<f32>(x30.z), x31, acc2);
-    acc3 = fma(vec4<f32>(x30.w), x31, acc3);
-    let x32 = tile0[n13 + 42i];
-    let x33 = tile1[n14 + 80i];
-    acc0 = fma(vec4<f32>(x32.x), x33, acc0);
-    acc1 = fma(vec4<f32>(x32.y), x33, acc1);
-    acc2 = fma(vec4<f32>(x32.z), x33, acc2);
-    acc3 = fma(vec4<f32>(x32.w), x33, acc3);
-    let x34 = tile0[n13 + 46i];
-    let x35 = tile1[n14 + 88i];
-    acc0 = fma(vec4<f32>(x34.x), x35, acc0);
-    acc1 = fma(vec4<f32>(x34.y), x35, acc1);
-    acc2 = fma(vec4<f32>(x34.z), x35, acc2);
-    acc3 = fma(vec4<f32>(x34.w), x35, acc3);
-    let x36 = tile0[n13 + 51i];
-    let x37 = tile1[n14 + 96i];
-    acc0 = fma(vec4<f32>(x36.x), x37, acc0);
-    acc1 = fma(vec4<f32>(x36.y), x37, acc1);
-    acc2 = fma(vec4<f32>(x36.z), x37, acc2);
-    acc3 = fma(vec4<f32>(x36.w), x37, acc3);
-    let x38 = tile0[n13 + 55i];
-    let x39 = tile1[n14 + 104i];
-    acc0 = fma(vec4<f32>(x38.x), x39, acc0);
-    acc1 = fma(vec4<f32>(x38.y), x39, acc1);
-    acc2 = fma(vec4<f32>(x38.z), x39, acc2);
-    acc3 = fma(vec4<f32>(x38.w), x39, acc3);
-    let x40 = tile0[n13 + 59i];
-    let x41 = tile1[n14 + 112i];
-    acc0 = fma(vec4<f32>(x40.x), x41, acc0);
-    acc1 = fma(vec4<f32>(x40.y), x41, acc1);
-    acc2 = fma(vec4<f32>(x40.z), x41, acc2);
-    acc3 = fma(vec4<f32>(x40.w), x41, acc3);
-    let x42 = tile0[n13 + 63i];
-    let x43 = tile1[n14 + 120i];
-    acc0 = fma(vec4<f32>(x42.x), x43, acc0);
-    acc1 = fma(vec4<f32>(x42.y), x43, acc1);
-    acc2 = fma(vec4<f32>(x42.z), x43, acc2);
-    acc3 = fma(vec4<f32>(x42.w), x43, acc3);
+    {
+      const k1 = 0i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 1i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 2i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 3i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 4i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 5i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 6i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 7i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 8i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 9i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 10i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 11i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 12i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 13i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 14i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
+    {
+      const k1 = 15i;
+      let x12 = tile0[(n13 + (k1 * 4i)) + (k1 >> 2u)];
+      let x13 = tile1[n14 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x12.x), x13, acc0);
+      acc1 = fma(vec4<f32>(x12.y), x13, acc1);
+      acc2 = fma(vec4<f32>(x12.z), x13, acc2);
+      acc3 = fma(vec4<f32>(x12.w), x13, acc3);
+    }
     workgroupBarrier();
   }
   var total0 = acc0;

@@ -97,102 +97,150 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     acc12 = x18;
     let x19 = p2[n16 + 448i];
     acc13 = x19;
-    let x20 = tile0[n10];
-    let x21 = tile1[n11];
-    acc0 = fma(vec4<f32>(x20.x), x21, acc0);
-    acc1 = fma(vec4<f32>(x20.y), x21, acc1);
-    acc2 = fma(vec4<f32>(x20.z), x21, acc2);
-    acc3 = fma(vec4<f32>(x20.w), x21, acc3);
-    let x22 = tile0[n10 + 2i];
-    let x23 = tile1[n11 + 8i];
-    acc0 = fma(vec4<f32>(x22.x), x23, acc0);
-    acc1 = fma(vec4<f32>(x22.y), x23, acc1);
-    acc2 = fma(vec4<f32>(x22.z), x23, acc2);
-    acc3 = fma(vec4<f32>(x22.w), x23, acc3);
-    let x24 = tile0[n10 + 4i];
-    let x25 = tile1[n11 + 16i];
-    acc0 = fma(vec4<f32>(x24.x), x25, acc0);
-    acc1 = fma(vec4<f32>(x24.y), x25, acc1);
-    acc2 = fma(vec4<f32>(x24.z), x25, acc2);
-    acc3 = fma(vec4<f32>(x24.w), x25, acc3);
-    let x26 = tile0[n10 + 6i];
-    let x27 = tile1[n11 + 24i];
-    acc0 = fma(vec4<f32>(x26.x), x27, acc0);
-    acc1 = fma(vec4<f32>(x26.y), x27, acc1);
-    acc2 = fma(vec4<f32>(x26.z), x27, acc2);
-    acc3 = fma(vec4<f32>(x26.w), x27, acc3);
-    let x28 = tile0[n10 + 9i];
-    let x29 = tile1[n11 + 32i];
-    acc0 = fma(vec4<f32>(x28.x), x29, acc0);
-    acc1 = fma(vec4<f32>(x28.y), x29, acc1);
-    acc2 = fma(vec4<f32>(x28.z), x29, acc2);
-    acc3 = fma(vec4<f32>(x28.w), x29, acc3);
-    let x30 = tile0[n10 + 11i];
-    let x31 = tile1[n11 + 40i];
-    acc0 = fma(vec4<f32>(x30.x), x31, acc0);
-    acc1 = fma(vec4<f32>(x30.y), x31, acc1);
-    acc2 = fma(vec4<f32>(x30.z), x31, acc2);
-    acc3 = fma(vec4<f32>(x30.w), x31, acc3);
-    let x32 = tile0[n10 + 13i];
-    let x33 = tile1[n11 + 48i];
-    acc0 = fma(vec4<f32>(x32.x), x33, acc0);
-    acc1 = fma(vec4<f32>(x32.y), x33, acc1);
-    acc2 = fma(vec4<f32>(x32.z), x33, acc2);
-    acc3 = fma(vec4<f32>(x32.w), x33, acc3);
-    let x34 = tile0[n10 + 15i];
-    let x35 = tile1[n11 + 56i];
-    acc0 = fma(vec4<f32>(x34.x), x35, acc0);
-    acc1 = fma(vec4<f32>(x34.y), x35, acc1);
-    acc2 = fma(vec4<f32>(x34.z), x35, acc2);
-    acc3 = fma(vec4<f32>(x34.w), x35, acc3);
-    let x36 = tile0[n10 + 18i];
-    let x37 = tile1[n11 + 64i];
-    acc0 = fma(vec4<f32>(x36.x), x37, acc0);
-    acc1 = fma(vec4<f32>(x36.y), x37, acc1);
-    acc2 = fma(vec4<f32>(x36.z), x37, acc2);
-    acc3 = fma(vec4<f32>(x36.w), x37, acc3);
-    let x38 = tile0[n10 + 20i];
-    let x39 = tile1[n11 + 72i];
-    acc0 = fma(vec4<f32>(x38.x), x39, acc0);
-    acc1 = fma(vec4<f32>(x38.y), x39, acc1);
-    acc2 = fma(vec4<f32>(x38.z), x39, acc2);
-    acc3 = fma(vec4<f32>(x38.w), x39, acc3);
-    let x40 = tile0[n10 + 22i];
-    let x41 = tile1[n11 + 80i];
-    acc0 = fma(vec4<f32>(x40.x), x41, acc0);
-    acc1 = fma(vec4<f32>(x40.y), x41, acc1);
-    acc2 = fma(vec4<f32>(x40.z), x41, acc2);
-    acc3 = fma(vec4<f32>(x40.w), x41, acc3);
-    let x42 = tile0[n10 + 24i];
-    let x43 = tile1[n11 + 88i];
-    acc0 = fma(vec4<f32>(x42.x), x43, acc0);
-    acc1 = fma(vec4<f32>(x42.y), x43, acc1);
-    acc2 = fma(vec4<f32>(x42.z), x43, acc2);
-    acc3 = fma(vec4<f32>(x42.w), x43, acc3);
-    let x44 = tile0[n10 + 27i];
-    let x45 = tile1[n11 + 96i];
-    acc0 = fma(vec4<f32>(x44.x), x45, acc0);
-    acc1 = fma(vec4<f32>(x44.y), x45, acc1);
-    acc2 = fma(vec4<f32>(x44.z), x45, acc2);
-    acc3 = fma(vec4<f32>(x44.w), x45, acc3);
-    let x46 = tile0[n10 + 29i];
-    let x47 = tile1[n11 + 104i];
-    acc0 = fma(vec4<f32>(x46.x), x47, acc0);
-    acc1 = fma(vec4<f32>(x46.y), x47, acc1);
-    acc2 = fma(vec4<f32>(x46.z), x47, acc2);
-    acc3 = fma(vec4<f32>(x46.w), x47, acc3);
-    let x48 = tile0[n10 + 31i];
-    let x49 = tile1[n11 + 112i];
-    acc0 = fma(vec4<f32>(x48.x), x49, acc0);
-    acc1 = fma(vec4<f32>(x48.y), x49, acc1);
-    acc2 = fma(vec4<f32>(x48.z), x49, acc2);
-    acc3 = fma(vec4<f32>(x48.w), x49, acc3);
-    let x50 = tile0[n10 + 33i];
-    let x51 = tile1[n11 + 120i];
-    acc0 = fma(vec4<f32>(x50.x), x51, acc0);
-    acc1 = fma(vec4<f32>(x50.y), x51, acc1);
-    acc2 = fma(vec4<f32>(x50.z), x51, acc2);
-    acc3 = fma(vec4<f32>(x50.w), x51, acc3);
+    {
+      const k1 = 0i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 1i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 2i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 3i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 4i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 5i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 6i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 7i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 8i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 9i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 10i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 11i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 12i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 13i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 14i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
+    {
+      const k1 = 15i;
+      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n11 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x20.x), x21, acc0);
+      acc1 = fma(vec4<f32>(x20.y), x21, acc1);
+      acc2 = fma(vec4<f32>(x20.z), x21, acc2);
+      acc3 = fma(vec4<f32>(x20.w), x21, acc3);
+    }
     workgroupBarrier();
   }
   var total0 = acc0;

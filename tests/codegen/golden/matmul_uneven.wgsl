@@ -153,96 +153,141 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     acc17 = x29;
     acc18 = x30;
     acc19 = x31;
-    let x32 = tile0[n3];
-    let x33 = tile1[n7];
-    acc0 = fma(vec4<f32>(x32.x), x33, acc0);
-    acc1 = fma(vec4<f32>(x32.y), x33, acc1);
-    acc2 = fma(vec4<f32>(x32.z), x33, acc2);
-    acc3 = fma(vec4<f32>(x32.w), x33, acc3);
-    let x34 = tile0[n3 + 9i];
-    let x35 = tile1[n7 + 8i];
-    acc0 = fma(vec4<f32>(x34.x), x35, acc0);
-    acc1 = fma(vec4<f32>(x34.y), x35, acc1);
-    acc2 = fma(vec4<f32>(x34.z), x35, acc2);
-    acc3 = fma(vec4<f32>(x34.w), x35, acc3);
-    let x36 = tile0[n3 + 18i];
-    let x37 = tile1[n7 + 16i];
-    acc0 = fma(vec4<f32>(x36.x), x37, acc0);
-    acc1 = fma(vec4<f32>(x36.y), x37, acc1);
-    acc2 = fma(vec4<f32>(x36.z), x37, acc2);
-    acc3 = fma(vec4<f32>(x36.w), x37, acc3);
-    let x38 = tile0[n3 + 27i];
-    let x39 = tile1[n7 + 24i];
-    acc0 = fma(vec4<f32>(x38.x), x39, acc0);
-    acc1 = fma(vec4<f32>(x38.y), x39, acc1);
-    acc2 = fma(vec4<f32>(x38.z), x39, acc2);
-    acc3 = fma(vec4<f32>(x38.w), x39, acc3);
-    let x40 = tile0[n3 + 36i];
-    let x41 = tile1[n7 + 32i];
-    acc0 = fma(vec4<f32>(x40.x), x41, acc0);
-    acc1 = fma(vec4<f32>(x40.y), x41, acc1);
-    acc2 = fma(vec4<f32>(x40.z), x41, acc2);
-    acc3 = fma(vec4<f32>(x40.w), x41, acc3);
-    let x42 = tile0[n3 + 45i];
-    let x43 = tile1[n7 + 40i];
-    acc0 = fma(vec4<f32>(x42.x), x43, acc0);
-    acc1 = fma(vec4<f32>(x42.y), x43, acc1);
-    acc2 = fma(vec4<f32>(x42.z), x43, acc2);
-    acc3 = fma(vec4<f32>(x42.w), x43, acc3);
-    let x44 = tile0[n3 + 54i];
-    let x45 = tile1[n7 + 48i];
-    acc0 = fma(vec4<f32>(x44.x), x45, acc0);
-    acc1 = fma(vec4<f32>(x44.y), x45, acc1);
-    acc2 = fma(vec4<f32>(x44.z), x45, acc2);
-    acc3 = fma(vec4<f32>(x44.w), x45, acc3);
-    let x46 = tile0[n3 + 63i];
-    let x47 = tile1[n7 + 56i];
-    acc0 = fma(vec4<f32>(x46.x), x47, acc0);
-    acc1 = fma(vec4<f32>(x46.y), x47, acc1);
-    acc2 = fma(vec4<f32>(x46.z), x47, acc2);
-    acc3 = fma(vec4<f32>(x46.w), x47, acc3);
-    let x48 = tile0[n3 + 72i];
-    let x49 = tile1[n7 + 64i];
-    acc0 = fma(vec4<f32>(x48.x), x49, acc0);
-    acc1 = fma(vec4<f32>(x48.y), x49, acc1);
-    acc2 = fma(vec4<f32>(x48.z), x49, acc2);
-    acc3 = fma(vec4<f32>(x48.w), x49, acc3);
-    let x50 = tile0[n3 + 81i];
-    let x51 = tile1[n7 + 72i];
-    acc0 = fma(vec4<f32>(x50.x), x51, acc0);
-    acc1 = fma(vec4<f32>(x50.y), x51, acc1);
-    acc2 = fma(vec4<f32>(x50.z), x51, acc2);
-    acc3 = fma(vec4<f32>(x50.w), x51, acc3);
-    let x52 = tile0[n3 + 90i];
-    let x53 = tile1[n7 + 80i];
-    acc0 = fma(vec4<f32>(x52.x), x53, acc0);
-    acc1 = fma(vec4<f32>(x52.y), x53, acc1);
-    acc2 = fma(vec4<f32>(x52.z), x53, acc2);
-    acc3 = fma(vec4<f32>(x52.w), x53, acc3);
-    let x54 = tile0[n3 + 99i];
-    let x55 = tile1[n7 + 88i];
-    acc0 = fma(vec4<f32>(x54.x), x55, acc0);
-    acc1 = fma(vec4<f32>(x54.y), x55, acc1);
-    acc2 = fma(vec4<f32>(x54.z), x55, acc2);
-    acc3 = fma(vec4<f32>(x54.w), x55, acc3);
-    let x56 = tile0[n3 + 108i];
-    let x57 = tile1[n7 + 96i];
-    acc0 = fma(vec4<f32>(x56.x), x57, acc0);
-    acc1 = fma(vec4<f32>(x56.y), x57, acc1);
-    acc2 = fma(vec4<f32>(x56.z), x57, acc2);
-    acc3 = fma(vec4<f32>(x56.w), x57, acc3);
-    let x58 = tile0[n3 + 117i];
-    let x59 = tile1[n7 + 104i];
-    acc0 = fma(vec4<f32>(x58.x), x59, acc0);
-    acc1 = fma(vec4<f32>(x58.y), x59, acc1);
-    acc2 = fma(vec4<f32>(x58.z), x59, acc2);
-    acc3 = fma(vec4<f32>(x58.w), x59, acc3);
-    let x60 = tile0[n3 + 126i];
-    let x61 = tile1[n7 + 112i];
-    acc0 = fma(vec4<f32>(x60.x), x61, acc0);
-    acc1 = fma(vec4<f32>(x60.y), x61, acc1);
-    acc2 = fma(vec4<f32>(x60.z), x61, acc2);
-    acc3 = fma(vec4<f32>(x60.w), x61, acc3);
+    {
+      const k1 = 0i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 1i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 2i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 3i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 4i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 5i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 6i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 7i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 8i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 9i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 10i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 11i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 12i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 13i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
+    {
+      const k1 = 14i;
+      let x32 = tile0[n3 + (k1 * 9i)];
+      let x33 = tile1[n7 + (k1 * 8i)];
+      acc0 = fma(vec4<f32>(x32.x), x33, acc0);
+      acc1 = fma(vec4<f32>(x32.y), x33, acc1);
+      acc2 = fma(vec4<f32>(x32.z), x33, acc2);
+      acc3 = fma(vec4<f32>(x32.w), x33, acc3);
+    }
     workgroupBarrier();
   }
   let c1 = n8 < vec4<i32>(70i);
