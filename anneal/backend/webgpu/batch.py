@@ -29,7 +29,8 @@ class WebGpuBatch(Batch):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and another thread records the commands of the next run meanwhile.
+    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works: here the
+    part that Python drives, in another thread the part that needs no Python.
     """
 
     def __init__(
@@ -49,18 +50,21 @@ class WebGpuBatch(Batch):
         queue = self.device.queue
         try:
             ready, self._ready = self._ready, None
-            queue.submit(*(self._encode() if ready is None else ready.result()))
+            queue.submit(*(self._finish(self._encode()) if ready is None else ready.result()))
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
             if self._runs > 1:
-                self._ready = self.device.recorder.submit(self._encode)
+                self._ready = self.device.finisher.submit(self._finish, self._encode())
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
 
     def _encode(self) -> list[Any]:
         return [self.device.queue.encode(p) for p in self._passes]
+
+    def _finish(self, encoders: list[Any]) -> list[Any]:
+        return [self.device.queue.finish(e) for e in encoders]
 
     def _arrange(self) -> None:
         """Distribute the dispatches over command buffers, with fences between them."""
@@ -81,7 +85,7 @@ class WebGpuBatch(Batch):
         queue = self.device.queue
         for d, name in zip(self.dispatches, self.names, strict=True):
             try:
-                queue.encode(queue.handles([d]))
+                queue.finish(queue.encode(queue.handles([d])))
             except wgpu.GPUError:
                 return name
         return f"{self.names[0]} or one of the {len(self.names) - 1} after it" if len(self.names) > 1 else self.names[0]

@@ -184,7 +184,7 @@ class NativeQueue(Queue):
             self._record(handle, dispatches)
             _END(handle)
             _DROP_PASS(handle)
-            return self._finish(encoder)
+            return encoder
 
     def wait(self) -> None:
         if self._copies is not None or self._written:
@@ -226,7 +226,7 @@ class NativeQueue(Queue):
         with _errors("encode"):
             return _ENCODER(self._device, ffi.NULL)
 
-    def _finish(self, encoder: Any) -> Any:
+    def finish(self, encoder: Any) -> Any:
         with _errors("finish"):
             commands = _FINISH(encoder, ffi.NULL)
             _DROP_ENCODER(encoder)

@@ -55,11 +55,15 @@ class Queue:
             compute_pass.dispatch_workgroups(x, y, z)
 
     def encode(self, dispatches: Sequence[Dispatch]) -> Any:
-        """One pass over `dispatches` as a command buffer, to be submitted once."""
+        """One pass over `dispatches`, as an encoder to be finished once."""
         encoder = self.gpu.create_command_encoder()
         compute_pass = encoder.begin_compute_pass()
         self.record(compute_pass, dispatches)
         compute_pass.end()
+        return encoder
+
+    def finish(self, encoder: Any) -> Any:
+        """The command buffer of an encoder, to be submitted once. Any thread may do this: it is half of the work."""
         return encoder.finish()
 
     def submit(self, *commands: Any) -> None:
@@ -67,7 +71,7 @@ class Queue:
         waiting, self._copies = self._copies, None
         self._touched.clear()
         self._written = False
-        ready = [] if waiting is None else [self._finish(waiting)]
+        ready = [] if waiting is None else [self.finish(waiting)]
         self._submit([*ready, *commands])
 
     # -- memory
@@ -118,9 +122,6 @@ class Queue:
 
     def _encoder(self) -> Any:
         return self.gpu.create_command_encoder()
-
-    def _finish(self, encoder: Any) -> Any:
-        return encoder.finish()
 
     def _submit(self, commands: list[Any]) -> None:
         self.gpu.queue.submit(commands)
