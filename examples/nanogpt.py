@@ -45,19 +45,18 @@ class Shakespeare:
         self.train_step = jit(self.update)
         self.read = jit(self.model)
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Random windows of the text: inputs and the characters that follow them, both int32[batch, CONTEXT]."""
+    def next_batch(self) -> tuple[Tensor]:
+        """Random windows of the text, int32[batch, CONTEXT + 1]."""
         starts = self.rng.integers(0, len(self.text) - CONTEXT - 1, self.batch)
-        windows = self.text[starts[:, None] + np.arange(CONTEXT + 1)]
-        return Tensor(windows[:, :-1]), Tensor(windows[:, 1:])
+        return (Tensor(self.text[starts[:, None] + np.arange(CONTEXT + 1)]),)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Mean cross entropy of the next characters, shape ()."""
-        return self.model.loss(x, y)
+    def loss(self, windows: Tensor) -> Tensor:
+        """Mean cross entropy of the character that follows each position, shape ()."""
+        return self.model.loss(windows[:, :-1], windows[:, 1:])
 
-    def update(self, x: Tensor, y: Tensor) -> Tensor:
+    def update(self, windows: Tensor) -> Tensor:
         """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
-        loss = self.loss(x, y)
+        loss = self.loss(windows)
         self.optimizer.zero_grad()
         loss.backward()
         nn.clip_grad_norm_(self.model.parameters(), 1.0)

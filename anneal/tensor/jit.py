@@ -29,6 +29,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, update_wrapper
+from operator import attrgetter
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -199,6 +200,9 @@ class _Read:
         self._own.load(captured.device, now)
 
 
+_LEAF, _FLAT = attrgetter("leaf"), attrgetter("flat")
+
+
 class _Written:
     """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
@@ -228,7 +232,7 @@ class _Written:
     def _used(self, shown: bool) -> bool:
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
-        return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
+        return _leaf_users([self])[0] > self.alone - less or _flat_users([self])[0] > below
 
     def detach(self, device: Device) -> None:
         """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
@@ -242,6 +246,8 @@ class _Written:
         """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
         t = self.ref()
         shown = t is not None and t.uop is self.leaf
+        if shown and not self._used(True):
+            return
         if t is not None and not shown:
             t.realize()
         if self.shared(shown):
@@ -266,7 +272,16 @@ def _references_when_alone(reshaped: bool) -> tuple[int, int]:
     tensor = Tensor._from_uop(_realize.buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
     h = _Written.__new__(_Written)
     h.show(storage, tensor.uop)
-    return getrefcount(h.leaf), getrefcount(h.flat)
+    return _leaf_users([h])[0], _flat_users([h])[0]
+
+
+def _leaf_users(held: list[_Written]) -> list[int]:
+    """The references to each leaf, counted in one way everywhere: what counts is a reference too."""
+    return list(map(getrefcount, map(_LEAF, held)))
+
+
+def _flat_users(held: list[_Written]) -> list[int]:
+    return list(map(getrefcount, map(_FLAT, held)))
 
 
 def _copy_of(device: Device, storage: Storage) -> Any:
@@ -338,6 +353,9 @@ class _Captured:
         self.arguments = [_Slot(s) for s in arguments]
         self.result = result
         self.sources = [self._source(r, internal, given, any(r is t for t in state)) for r in results]
+        self._states = list(self.state.values())
+        self._alone = [h.alone for h in self._states]
+        self._flat_alone = [h.flat_alone for h in self._states]
         self._bind(record, pairs)
 
     def _source(
@@ -433,13 +451,13 @@ class _Captured:
         for r in self.reads.values():
             if (t := r.ref()) is None or storage_of(t.uop) is not r.storage or r.storage.buffer is not r.bound:
                 r.follow(self)
-        for h in self.state.values():
-            if (
-                (t := h.ref()) is None
-                or t.uop is not h.leaf
-                or getrefcount(h.leaf) > h.alone
-                or getrefcount(h.flat) > h.flat_alone
-            ):
+        state = self._states
+        if (
+            _leaf_users(state) != self._alone
+            or _flat_users(state) != self._flat_alone
+            or any((t := h.ref()) is None or t.uop is not h.leaf for h in state)
+        ):
+            for h in state:
                 h.follow(self.device)
         for h in self.handed.values():
             if h.ref() is not None or h.shared(False):
