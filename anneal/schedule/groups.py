@@ -6,7 +6,8 @@ One group a node at first. Then, with levels (the longest path from an input) to
   kernel of its shape (an activation beside the product that feeds it, Adam's update behind the gradient), and what
   reduces or repeats along rows joins a kernel of the same rows (a softmax, a norm with its statistics);
 - what makes a piece of a concatenation joins the kernel that stores the pieces, as one part of it;
-- groups of one level with the same ranges join if they read a large value in common (a norm's two parameter gradients);
+- groups of one level with the same ranges join if they read a large value in common (a norm's two parameter gradients), and
+  so do sums over columns that are near each other (gradients of biases and norms);
 - elementwise groups that are left on one level share a launch, each as a part of it.
 
 What is joined and read by nobody else is not stored any more.
@@ -23,6 +24,8 @@ from anneal.uop import ALU, Op, UOp
 
 __all__ = ["Group", "group_kernels"]
 
+_NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
+_SMALL = 1 << 20
 _SHORT = 64  # elements of a reduce that one thread takes in
 
 
@@ -36,9 +39,15 @@ class Group:
     opaque: bool = False  # ARGSORT and the like, never merged
     size: int = 0  # values that it computes, or reduces row by row
     row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
+    product: bool = False  # what it reduces is larger than all it reads, as in a matrix product
     level: int = 0
     concatenates: bool = False  # its root is stored piece by piece
     parts: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
+
+    @property
+    def sums_columns(self) -> bool:
+        """Whether it reduces values it reads, rather than products of them, along other axes than rows."""
+        return bool(self.reduces) and not self.row and not self.product
 
     @property
     def is_light(self) -> bool:
@@ -60,6 +69,9 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
             g = owner[u] = _cone(u, real, policy)
             groups.append(g)
     groups = _by_level(groups, owner)
+    groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
+    # Once more with every group as late as its readers let it be: what only has to be done by the end is in nobody's way.
+    _as_late_as_possible(groups, owner)
     groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
     groups = _by_level(_siblings(groups, owner, policy), owner)
     return _by_level(_shared_launches(groups, owner, policy), owner) if policy.parts else groups
@@ -84,14 +96,15 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
                 g.inputs[s] = None
             elif s.src:
                 stack.append(s)
-    g.reduces = tuple(sorted(r.src[0].shape for r in reduces))
+    g.reduces = tuple(sorted({r.src[0].shape for r in reduces}))
     g.size = root.size
     if reduces:
         rows = {(r.src[0].size, _row_length(r)) for r in reduces}
+        body = max(size for size, _ in rows)
+        g.product = not any(i.size * 2 > body for i in g.inputs)
         size, row = rows.pop()
-        # a body larger than all it reads is a product, and no row
         whole = root.size == size or root.size * row == size
-        if not rows and 0 < row <= policy.row_fusion and whole and any(i.size * 2 > size for i in g.inputs):
+        if not rows and 0 < row <= policy.row_fusion and whole and not g.product:
             g.size, g.row = size, row
     return g
 
@@ -209,7 +222,7 @@ class _Joining:
             readers.pop(p, None)
             readers[g] = None
         g.roots, g.inputs = kept + g.roots, inputs
-        g.reduces = tuple(sorted({*g.reduces, *p.reduces}))
+        g.reduces, g.product = tuple(sorted({*g.reduces, *p.reduces})), g.product or p.product
         self.gone.add(p)
         return True
 
@@ -296,29 +309,45 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
 
 
 def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
-    """Join groups of one level that read the same large value over the same ranges."""
-    merged: list[Group] = []
-    open_: dict[tuple[object, ...], list[Group]] = {}
+    """Join groups over the same ranges: those of one level that read the same large value, and sums over columns that
+    are not far from each other, since each alone leaves most of the device idle."""
+    needed: dict[UOp, int] = {}  # level of the first reader
     for g in groups:
+        for i in g.inputs:
+            needed[i] = min(needed.get(i, g.level), g.level)
+
+    def alike(g: Group, h: Group) -> bool:
+        if g.level == h.level and any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs):
+            return True
+        if not (policy.parts and g.sums_columns and h.sums_columns):
+            return False
+        return all(needed.get(r, g.level + 1) > g.level for r in h.roots)
+
+    gone: set[Group] = set()
+    open_: dict[tuple[object, ...], list[Group]] = {}
+    for g in sorted(groups, key=lambda g: g.level):
         if g.opaque:
-            merged.append(g)
             continue
-        size = max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
-        mine = {i for i in g.inputs if i.size * 2 > size}
-        signature = (g.level, g.roots[0].shape, g.reduces)
-        for h in open_.setdefault(signature, []):
+        key = (g.roots[0].dtype, g.roots[0].shape, g.reduces)
+        near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
+        waiting = [h for h in open_.get(key, ()) if g.level - h.level <= near]
+        open_[key] = waiting
+        for h in waiting:
             inputs = {**h.inputs, **g.inputs}
-            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and any(i in mine for i in h.inputs):
-                h.roots = h.roots + g.roots
-                h.inputs = inputs
+            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and alike(g, h):
+                h.roots, h.inputs, h.level = h.roots + g.roots, inputs, g.level
+                for root in g.roots:
+                    owner[root] = h
+                gone.add(g)
                 break
         else:
-            open_[signature].append(g)
-            merged.append(g)
-    for g in merged:
-        for root in g.roots:
-            owner[root] = g
-    return merged
+            waiting.append(g)
+    return [g for g in groups if g not in gone]
+
+
+def _extent(g: Group) -> int:
+    """The number of elements that a group walks over."""
+    return max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
 
 
 def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
@@ -339,6 +368,17 @@ def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Polic
         for root in g.roots:
             owner[root] = h
     return out
+
+
+def _as_late_as_possible(groups: list[Group], owner: dict[UOp, Group]) -> None:
+    """Make `level` the last one that leaves its readers theirs; `groups` are sorted."""
+    last = max((g.level for g in groups), default=0)
+    level = dict.fromkeys(groups, last)
+    for g in reversed(groups):
+        g.level = level[g]
+        for i in g.inputs:
+            if (p := owner.get(i)) is not None:
+                level[p] = min(level[p], g.level - 1)
 
 
 def _by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:

@@ -1,0 +1,134 @@
+"""How many kernels a GPU runs for what networks are made of, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+from anneal.tensor.execution import plan_of, tracing
+from benchmarks import ours
+from benchmarks._harness import Config
+
+
+def value(*shape: int, grad: bool = True) -> Tensor:
+    return Tensor(np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32), requires_grad=grad)
+
+
+def forward(f: Callable[..., Tensor], *args: Tensor) -> int:
+    return len(plan_of([f(*args)]).calls)
+
+
+def backward(f: Callable[..., Tensor], *args: Tensor) -> int:
+    """Kernels of the gradients alone, for a cotangent that is given, with what they compute of the forward pass again."""
+    y = f(*args)
+    y.backward(value(*y.shape, grad=False))
+    return len(plan_of([g for t in args if (g := t.grad) is not None]).calls)
+
+
+def both(f: Callable[..., Tensor], *args: Tensor) -> int:
+    y = f(*args)
+    y.backward(value(*y.shape, grad=False) if y.ndim else None)
+    return len(plan_of([y, *[g for t in args if (g := t.grad) is not None]]).calls)
+
+
+def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1], weight, bias)
+
+
+def test_softmax() -> None:
+    assert forward(lambda x: x.softmax(-1), value(48, 64)) == 1
+    assert both(lambda x: x.softmax(-1), value(48, 64)) == 1
+
+
+def test_log_softmax() -> None:
+    assert both(lambda x: x.log_softmax(-1), value(48, 64)) == 1
+
+
+def test_layer_norm() -> None:
+    assert forward(norm, value(48, 64), value(64), value(64)) == 1
+    # one for the result, the statistics and the gradient of x, one for those of weight and bias
+    assert both(norm, value(48, 64), value(64), value(64)) == 2
+
+
+def test_rms_norm() -> None:
+    assert both(lambda x, w: F.rms_norm(x, 64, w), value(48, 64), value(64)) == 2
+
+
+def test_cross_entropy() -> None:
+    target = Tensor(np.arange(48, dtype=np.int32) % 10)
+    # the losses and the gradient, and the mean of the losses
+    assert both(lambda x: F.cross_entropy(x, target, ignore_index=None), value(48, 10)) == 2
+
+
+def test_attention() -> None:
+    q, k, v = (value(2, 4, 64, 32) for _ in range(3))
+    # scores, softmax, product with v
+    assert forward(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v) == 3
+    # and the rows' dot products, the gradients of the scores, of v, of q and of k
+    assert both(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v) == 3 + 5
+
+
+def test_a_layer_with_an_activation() -> None:
+    def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.linear(x, w, b).gelu("tanh")
+
+    assert forward(layer, value(48, 64), value(96, 64), value(96)) == 1
+    # the result and what gelu's gradient needs; the gradients of x, w and b
+    assert both(layer, value(48, 64), value(96, 64), value(96)) == 4
+
+
+def test_convolution_with_bias_and_relu() -> None:
+    assert forward(lambda x, w, b: F.conv2d(x, w, b).relu(), value(4, 3, 16, 16), value(8, 3, 3, 3), value(8)) == 1
+
+
+def update(optimiser: nn.Optimizer, *parameters: Tensor, clip: bool = False) -> int:
+    for p in parameters:
+        p.grad = value(*p.shape, grad=False)
+    with tracing() as wanted:
+        if clip:
+            nn.clip_grad_norm_(parameters, 1.0)
+        optimiser.step()
+    return len(plan_of(wanted).calls)
+
+
+SHAPES = ((65, 32), (16, 32), (32,), (96, 32), (96,), (32, 32), (32,), (128, 32))
+
+
+def test_updates_of_many_parameters() -> None:
+    parameters = [value(*s) for s in SHAPES]
+    # the corrections, the numbers that all share, and four parameters a launch at 32 buffers
+    assert update(nn.AdamW(parameters), *parameters) == 2 + 2
+    assert update(nn.SGD(parameters), *parameters) == 1
+
+
+def test_clipping() -> None:
+    parameters = [value(*s) for s in SHAPES]
+    # partial sums of all gradients, their sum
+    assert update(nn.AdamW(parameters), *parameters, clip=True) == 2 + 2 + 2
+
+
+@pytest.mark.parametrize(("layers", "most"), [(1, 42), (2, 64), (4, 110)])
+def test_a_training_step(layers: int, most: int) -> None:
+    model, optimiser, x, y = ours.prepare(Config(layers=layers))
+    with tracing() as wanted:
+        loss = ours.update(model, optimiser, x, y)
+    plan = plan_of(list(dict.fromkeys([loss, *wanted])))
+    assert len(plan.calls) <= most
+
+
+def test_what_is_joined_waits_for_nothing_more() -> None:
+    """The longest chain of kernels that need each other: what a step takes however wide the device is."""
+    model, optimiser, x, y = ours.prepare(Config())
+    with tracing() as wanted:
+        loss = ours.update(model, optimiser, x, y)
+    plan = plan_of(list(dict.fromkeys([loss, *wanted])))
+    depth: dict[int, int] = {}
+    for call in plan.calls:
+        level = 1 + max([depth.get(v, 0) for v in call.args[call.outputs :]], default=0)
+        depth |= dict.fromkeys(call.args[: call.outputs], level)
+    assert max(depth.values()) <= 79
