@@ -162,6 +162,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
             "TFLOP/s": case,
             **{n: h.cell(r["results"].get(n, {})) for n in names},
             **{f"/ {n}": r["ratio"].get(n, "-") for n in names if n != "anneal"},
+            "kernels": r["results"]["anneal"].get("kernels", "-"),
         }
         for case, r in result["cases"].items()
     ]

@@ -236,6 +236,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
             "GB/s": case,
             **{n: h.cell(r["results"].get(n, {})) for n in names},
             "share of copy": r["share_of_copy"] or "-",
+            "kernels": r["results"]["anneal"].get("kernels", "-"),
             **{f"/ {n}": r["ratio"].get(n, "-") for n in names if n != "anneal"},
         }
         for case, r in result["cases"].items()

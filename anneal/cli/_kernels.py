@@ -64,7 +64,7 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
             "device": opened.name,
             "adapter": adapter,
             "seconds": times.seconds,
-            "batch_seconds": times.batch_seconds,
+            "plan_seconds": times.plan_seconds,
             "kernels": found,
         }
     )

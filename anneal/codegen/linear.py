@@ -24,6 +24,7 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
+_IN_TURN = 12  # loads that wait in registers at a time, when results fill most of them
 _EARLY = 8  # loads outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
@@ -338,6 +339,39 @@ class _Lineariser:
         for u in members:
             block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
 
+    def store_in_turns(self, stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
+        """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
+
+        All loads come first after all, if an element might be stored before it is read.
+        """
+        roots = [x for _, src in stores for x in src]
+        order = self.order(roots)
+        self.emit([u for u in order if u.op is Op.REDUCE])
+        turns: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}
+        for s, src in stores:
+            turns.setdefault(s.src[1], []).append((s, src))
+        written = {s.src[0] for s, _ in stores}
+        several = list(turns.values())
+        if any(u.src[0] in written for u in order if u.op is Op.LOAD):
+            for at, members in turns.items():
+                loads = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD]
+                here = {s.src[0] for s, _ in members}
+                if any(u.src[0] in written and not (u.src[0] in here and u.src[1] is at) for u in loads):
+                    several = [stores]
+                    break
+        loaded = 0
+        waiting: list[tuple[UOp, tuple[UOp, ...]]] = []
+        for n, members in enumerate(several):
+            mine = self.order([x for _, src in members for x in src])
+            loaded += sum(u.op is Op.LOAD for u in mine)
+            waiting += members
+            if loaded < _IN_TURN and n + 1 < len(several):
+                continue
+            self.emit([x for _, src in waiting for x in src])
+            for s, src in waiting:
+                self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
+            loaded, waiting = 0, []
+
     def run(self, launch: Launch) -> LinearProgram:
         root = self.stack[0]
         gates = {s: _conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
@@ -361,7 +395,10 @@ class _Lineariser:
         outside = [x for _, src in by_loops[0] for x in src]
         if shared and not self.tiles and len(early := self.early_loads(outside)) <= _EARLY:
             self.emit(early)
-        self.emit(outside)
+        if self.tiles and len(by_loops) == 1:
+            self.store_in_turns(by_loops.pop(0))
+        else:
+            self.emit(outside)
         for loops in sorted(by_loops, reverse=True):
             with self.looping([r for r in self.loops if loops >> r.arg[0] & 1]):
                 self.emit([x for _, src in by_loops[loops] for x in src])

@@ -34,6 +34,7 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 __all__ = ["KINDS", "SERIAL", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
 
 _I32 = dtypes.int32
+_LANES = 4
 
 KINDS = {
     "FLAT": "all loop ranges become one, `amount` of its values to a workgroup",
@@ -123,27 +124,36 @@ class _Split:
             if p.arg[1] == "unroll":
                 self.pieces[i] = _range(p.arg[0], int(p.src[0].arg), "written")
 
-    def _value(self, head: UOp) -> tuple[UOp, UOp | None, int]:
-        """The index that `head` and the pieces make, in whole vectors if they fit: (index, lane range, limit)."""
-        pieces = self.pieces
-        lanes = pieces[-1] if pieces and pieces[-1].arg[1] == "vector" else None
-        if lanes is not None and self.extent % int(lanes.src[0].arg):
-            lanes = None
+    def _plain(self, head: UOp) -> UOp:
         value = head
-        for p in pieces[:-1] if lanes is not None else pieces:
+        for p in self.pieces:
             value = value * int(p.src[0].arg) + p
-        return value, lanes, self.extent if lanes is None else self.extent // int(lanes.src[0].arg)
+        return value
 
     def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
         """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
 
-        Whole vectors are in or out, so that an index stays a multiple of the lanes plus the lane.
+        Whole vectors, and whole quads of registers, are in or out if they fit the extent, so that an index stays a
+        multiple of the lanes plus the lane.
         """
-        value, lanes, limit = self._value(head)
-        inside = value < limit
-        if clamp and not inside.is_const:
-            value = value.alu(Op.MIN, const(_I32, limit - 1))
-        return (value if lanes is None else value * int(lanes.src[0].arg) + lanes), inside
+        value = self._plain(head)
+        inside = value < self.extent
+        if inside.is_const:
+            return value, inside
+        last = self.pieces[-1] if self.pieces else head
+        kind, extent = (last.arg[1], int(last.src[0].arg)) if last.op is Op.RANGE else ("", 1)
+        lanes = extent if kind == "vector" else _LANES if kind in ("upcast", "unroll") else 1
+        if lanes == 1 or extent % lanes or self.extent % lanes:
+            return (value.alu(Op.MIN, const(_I32, self.extent - 1)) if clamp else value), inside
+        whole, lane = (last // lanes, last % lanes) if extent > lanes else (const(_I32, 0), last)
+        value = head
+        for p in self.pieces[:-1]:
+            value = value * int(p.src[0].arg) + p
+        value = value * (extent // lanes) + whole
+        inside = value < self.extent // lanes
+        if clamp:
+            value = value.alu(Op.MIN, const(_I32, self.extent // lanes - 1))
+        return value * lanes + lane, inside
 
 
 def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:

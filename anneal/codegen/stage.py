@@ -56,19 +56,18 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) 
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
     inner = _mask(depth)
-    new: dict[UOp, UOp] = {}
+    staged: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
-            value = u.src[0]
-            staged: dict[UOp, UOp] = {}
-            for part in _operands(value, _mask(threads) & value.ranges, inner):
-                staged[part] = _tile(part, threads, depth, fresh, ahead)
-                fresh += len(threads) + len(depth)
-            for x in toposort((value,), until=lambda x: x in staged):  # noqa: B023
-                staged[x] = rebuild(x, tuple([staged[y] for y in x.src]))
-            new[u] = u.replace(src=(staged[value], *u.src[1:]))
-        else:
-            new[u] = rebuild(u, tuple([new[x] for x in u.src]))
+            for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
+                if part not in staged:
+                    staged[part] = _tile(part, threads, depth, fresh, ahead)
+                    fresh += len(threads) + len(depth)
+    if not staged:
+        return sink
+    new: dict[UOp, UOp] = dict(staged)
+    for u in toposort((sink,), until=lambda u: u in new):
+        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
     return new[sink]
 
 
@@ -164,7 +163,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     walk = _walk(value, ranges)
     memory = UOp(Op.SHARED, tile.dtype, (), (number, (size,)))
     width = _extent(lanes)
-    if not walk or _extent(walk[0]) % width or not _contiguous(value, walk[0]):
+    if not walk or _extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
         width = 1
     total = math.prod(_extent(r) for r in ranges) // width
     stores = []
@@ -190,5 +189,12 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     return UOp(Op.BUFFERIZE, tile.dtype, (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended), ("workgroup", ahead))
 
 
-def _contiguous(value: UOp, r: UOp) -> bool:
-    return any(u.op is Op.LOAD and form(u.src[1])[0].get(r) == 1 for u in toposort((value,)))
+def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
+    """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
+    quad = UOp(Op.RANGE, _I32, (r.src[0] // _extent(lanes),), r.arg)
+    for u in toposort((value,)):
+        if u.op is Op.LOAD and u.src[1].ranges >> r.arg[0] & 1:
+            index = Substitution({r: quad * _extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
+            if form(index)[0].get(lanes) == 1:
+                return True
+    return False

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from anneal import settings
+from benchmarks.report import RESULTS, document
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "SPEC.md", "LIMITATIONS.md", "CONTRIBUTING.md")
@@ -51,6 +52,10 @@ def test_the_table_of_variables_is_the_one_in_the_code() -> None:
     assert [(n, v.strip().replace("`", ""), m.strip()) for n, v, m in rows] == [
         (s.variable, s.values, s.meaning) for s in settings.TABLE
     ]
+
+
+def test_the_benchmarks_are_those_of_the_results() -> None:
+    assert read("BENCHMARKS.md") == document(RESULTS), "python -m benchmarks.report writes it anew"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -7,6 +7,7 @@ returns numbers; it calls what it wraps often enough to run it, capture it and r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -529,6 +530,147 @@ def an_array_of_the_closure_is_mutated(wrap: Wrap) -> list[Any]:
     out = []
     for i in range(7):
         out.append(f(one(1.0)).item())
+        if i == 3:
+            scales[0] = 5.0
+    return out
+
+
+class Limits:
+    TOP = 2.0
+
+
+@program
+def a_class_attribute_changes(wrap: Wrap) -> list[Any]:
+    Limits.TOP = 2.0
+    f = wrap(lambda x: x * Limits.TOP)
+    out = []
+    for i in range(7):
+        out.append(f(one(1.0)).item())
+        if i == 3:
+            Limits.TOP = 5.0
+    return out
+
+
+class Slotted:
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = 2.0
+
+
+@program
+def an_attribute_in_a_slot_changes(wrap: Wrap) -> list[Any]:
+    s = Slotted()
+    f = wrap(lambda x: x * s.factor)
+    out = []
+    for i in range(7):
+        out.append(f(one(1.0)).item())
+        if i == 3:
+            s.factor = 5.0
+    return out
+
+
+class Computed:
+    def __init__(self) -> None:
+        self.parts = [1.0, 2.0]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        me = self
+        return x * me.total
+
+
+@program
+def what_a_property_reads_changes(wrap: Wrap) -> list[Any]:
+    c = Computed()
+    f = wrap(c.scaled)
+    out = []
+    for i in range(7):
+        out.append(f(one(1.0)).item())
+        if i == 3:
+            c.parts.append(5.0)
+    return out
+
+
+@program
+def a_partial_function_has_other_arguments(wrap: Wrap) -> list[Any]:
+    options = {"scale": 2.0}
+    f = wrap(functools.partial(lambda options, x: x * options["scale"], options))
+    out = []
+    for i in range(7):
+        out.append(f(one(1.0)).item())
+        if i == 3:
+            options["scale"] = 5.0
+    return out
+
+
+@program
+def a_function_inside_sees_what_changes(wrap: Wrap) -> list[Any]:
+    scales = [2.0]
+    bias = 1.0
+
+    def f(x: Tensor) -> Tensor:
+        def inner(y: Tensor) -> Tensor:
+            return y * sum(s + bias for s in scales)
+
+        return inner(x)
+
+    g = wrap(f)
+    out = []
+    for i in range(9):
+        out.append(g(one(1.0)).item())
+        if i == 3:
+            scales[0] = 5.0
+        if i == 6:
+            bias = 2.0
+    return out
+
+
+@program
+def a_function_of_the_closure_is_another(wrap: Wrap) -> list[Any]:
+    act = Tensor.relu
+    f = wrap(lambda x: act(x))
+    out = []
+    for i in range(7):
+        out.append(f(one(-1.0)).item())
+        if i == 3:
+            act = Tensor.neg
+    return out
+
+
+@program
+def a_nest_of_dicts_is_mutated(wrap: Wrap) -> list[Any]:
+    config = {"layers": [{"scale": 2.0}, {"scale": 3.0}]}
+
+    def f(x: Tensor) -> Tensor:
+        for layer in config["layers"]:
+            x = x * layer["scale"]
+        return x
+
+    g = wrap(f)
+    out = []
+    for i in range(7):
+        out.append(g(one(1.0)).item())
+        if i == 3:
+            config["layers"][1]["scale"] = 5.0
+    return out
+
+
+@program
+def a_decorated_function_sees_what_changes(wrap: Wrap) -> list[Any]:
+    scales = [2.0]
+
+    @no_grad()
+    def f(x: Tensor) -> Tensor:
+        return x * scales[0]
+
+    g = wrap(f)
+    out = []
+    for i in range(7):
+        out.append(g(one(1.0)).item())
         if i == 3:
             scales[0] = 5.0
     return out

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,7 @@ from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opt
 from anneal.codegen.candidates import neighbours, work
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
+from anneal.schedule.parts import parts_of
 from anneal.uop import Op, UOp, dtypes, toposort
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class _Outcome:
 class _Search:
     def __init__(self, device: WebGpuDevice, sink: UOp, width: int) -> None:
         self.device, self.sink, self.width = device, sink, width
+        if len(parts_of(sink)) > 1:
+            raise _Unsuitable("it is several kernels in one launch")
         self.ready = prepare(sink, device.target)
         self.axes = axes_of(self.ready)
         if any(a.extent is None for a in self.axes):
@@ -172,9 +174,6 @@ class _Search:
             kernel = generate(self.sink, self.device.target, opts)
         except Exception:  # it does not fit, and says so in one way or another
             return None
-        target = self.device.target
-        if kernel.launch.threads > target.max_threads or _workgroup_bytes(kernel.source) > target.workgroup_bytes:
-            return None  # wgpu does not look, and a GPU may hang
         return kernel if len(kernel.source) <= _TEXT else None
 
     def _pipeline(self, program: WebGpuProgram | None) -> WebGpuProgram | None:
@@ -286,16 +285,6 @@ class _Scratch:
     def close(self) -> None:
         for b in self.buffers.values():
             self.device.free(b)
-
-
-_ARRAY = re.compile(r"^var<workgroup> \w+: array<(vec\d<)?(\w+)>?, (\d+)>;$", re.MULTILINE)
-
-
-def _workgroup_bytes(source: str) -> int:
-    """Bytes of workgroup memory that a text declares."""
-    return sum(
-        int(n) * (int(lanes[3]) if lanes else 1) * (2 if t == "f16" else 4) for lanes, t, n in _ARRAY.findall(source)
-    )
 
 
 def _index_bound(sink: UOp) -> int:

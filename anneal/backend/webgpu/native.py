@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import wgpu
 
+from anneal import cache
 from anneal.backend.webgpu.queue import Bytes, Dispatch, Queue
 
 __all__ = ["AVAILABLE", "NativeQueue", "enumerate_adapters", "open_queue", "shader_module", "timestamp_period"]
@@ -93,6 +94,9 @@ def enumerate_adapters() -> list[Any]:
         from wgpu.backends.wgpu_native import extras
 
         extras.set_instance_extras(backends=["Primary"])
+    if cache.enabled():
+        # NVIDIA's driver keeps the pipelines it made on disk, for root only if it is told to
+        os.environ.setdefault("__GL_SHADER_DISK_CACHE", "1")
     with _runtime_dir():
         return list(wgpu.gpu.enumerate_adapters_sync())
 

@@ -2,8 +2,8 @@
 
 One structure for all: a workgroup computes a block of results, each of its threads a few rows by a few vec4s of columns.
 The parts of the operands for some steps of the reduce wait in workgroup memory, the next ones in registers, and those
-steps are written out: a loop around them costs a third of the speed. Neighbouring vec4s of a thread lie as far apart as
-the threads reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that they read from all memory banks.
+steps are written out: a loop around them costs a third of the speed. A thread's vec4s lie as far apart as the threads
+reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that they read from all memory banks.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruct
 _LANES = 4
 _BARRIERS = 1.5  # the time between two tiles of operands, in steps
 _JOINING = 32  # the time for which threads that share a reduce meet, in steps, each time their number doubles
+_START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
 _REGISTERS = 65536  # of a multiprocessor
 
 
@@ -55,14 +56,14 @@ class _Tile:
 
 
 _TILES = (
-    _Tile(8, 16, 8, 12, 0.95),
-    _Tile(8, 16, 12, 8, 0.95),
+    _Tile(8, 16, 8, 12, 0.93),
+    _Tile(8, 16, 12, 8, 0.93),
+    _Tile(16, 8, 8, 16, 0.925),
     _Tile(8, 16, 8, 8, 0.92),
     _Tile(16, 8, 8, 8, 0.91),
-    _Tile(8, 8, 8, 8, 0.88),
-    _Tile(8, 16, 8, 4, 0.77),
-    _Tile(16, 8, 8, 4, 0.76),
-    _Tile(8, 8, 8, 4, 0.72),
+    _Tile(8, 16, 8, 4, 0.80),
+    _Tile(16, 8, 8, 4, 0.70),
+    _Tile(8, 8, 8, 4, 0.66),
     _Tile(8, 16, 4, 4, 0.58),
     _Tile(16, 8, 4, 4, 0.58),
     _Tile(8, 8, 4, 4, 0.55),
@@ -70,21 +71,35 @@ _TILES = (
     _Tile(32, 2, 4, 4, 0.45),
     _Tile(4, 16, 4, 4, 0.52),
     _Tile(2, 32, 4, 4, 0.45),
-    _Tile(4, 8, 4, 4, 0.48),
-    _Tile(2, 16, 4, 4, 0.42),
-    _Tile(2, 8, 4, 4, 0.38),
+    _Tile(4, 8, 4, 4, 0.40),
+    _Tile(2, 16, 4, 4, 0.36),
+    _Tile(2, 8, 4, 4, 0.30),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A kernel's two tiled axes, the reduce range that is tiled, how many products it holds, and its batch."""
+    """A kernel's two tiled axes, the reduce ranges that are tiled as one, how many products it holds, and its batch.
+
+    `rows` and `columns` count the loads that may be staged: those that need m, and those that need n.
+    """
 
     m: Axis
     n: Axis
-    depth: Axis
+    inner: tuple[Axis, ...]
     products: int
     batch: int
+    rows: int
+    columns: int
+
+    @property
+    def depth(self) -> int:
+        return math.prod(a.extent or 1 for a in self.inner)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of the reduce to write out."""
+        return _steps(self.inner[-1].extent or 1)
 
 
 def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -92,32 +107,28 @@ def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     product = _product(facts)
     if product is None:
         return None
-    steps = _steps(product.depth.extent or 1)
-    best = min(_choices(product, steps, target), default=None)
+    best = min(_choices(product, target), default=None)
     if best is None:
         return None
     _, _, tile, share = best
-    i, j, k = facts.number(product.m.range), facts.number(product.n.range), facts.number(product.depth.range)
+    i, j, k = facts.number(product.m.range), facts.number(product.n.range), facts.number(product.inner[0].range)
     wide = min(8, tile.threads_n)
     high = min(32 // wide, tile.threads_m)
     quad = min(_LANES, tile.rows)
-    # A thread's vec4s lie side by side with its warp's; three of them read faster when they lie a block apart.
-    near = tile.results <= 64
-    columns, rows = Opt("UPCAST", j, tile.columns // _LANES), Opt("UPCAST", i, tile.rows // quad)
     wanted = (
+        *((Opt("MERGE", k, len(product.inner) - 1),) if len(product.inner) > 1 else ()),
         Opt("VECTORIZE", j, _LANES),
         Opt("LOCAL", j, wide),
-        *((columns,) if near else ()),
         Opt("UPCAST", i, quad),
         Opt("LOCAL", i, high),
-        *((rows,) if near else ()),
         Opt("LOCAL", j, tile.threads_n // wide),
         Opt("LOCAL", i, tile.threads_m // high),
-        *(() if near else (columns, rows)),
-        Opt("UNROLL", k, steps),
+        Opt("UPCAST", j, tile.columns // _LANES),
+        Opt("UPCAST", i, tile.rows // quad),
+        Opt("UNROLL", k, product.steps),
         Opt("GROUP", k, share),
     )
-    return (*(o for o in wanted if o.amount > 1), Opt("TILE", k, 1), Opt("PREFETCH", k, 1))
+    return (*(o for o in wanted if o.amount > 1 or o.kind == "MERGE"), Opt("TILE", k, 1), Opt("PREFETCH", k, 1))
 
 
 def _product(facts: Facts) -> _Product | None:
@@ -138,8 +149,18 @@ def _product(facts: Facts) -> _Product | None:
         if ms:
             m = max(ms, key=lambda a: a.extent or 0)
             batch = facts.outputs // ((m.extent or 1) * (n.extent or 1))
-            return _Product(m, n, max(inner, key=lambda a: a.extent or 0), len(facts.reduces), batch)
+            rows, columns = (sum(u >> a.range.arg[0] & 1 for u in used) for a in (m, n))
+            return _Product(m, n, _tiled(inner, main), len(facts.reduces), batch, rows, columns)
     return None
+
+
+def _tiled(inner: list[Axis], main: UOp) -> tuple[Axis, ...]:
+    """The reduce ranges to tile as one: all, if a tile does not run from one into the next, else the longest."""
+    ordered = sorted(inner, key=lambda a: main.src.index(a.range))
+    last = ordered[-1].extent or 1
+    if last >= 8 and last % _steps(last) == 0:
+        return tuple(ordered)
+    return (max(inner, key=lambda a: a.extent or 0),)
 
 
 def _crossed(m: UOp, n: UOp, used: list[int]) -> bool:
@@ -156,29 +177,36 @@ def _steps(depth: int) -> int:
     return min(range(8, _STEPS + 1, whole), key=lambda s: -(-depth // s) * (s + _BARRIERS))
 
 
-def _choices(product: _Product, steps: int, target: Target) -> Iterator[tuple[float, int, _Tile, int]]:
+def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _Tile, int]]:
     """(time, rank, tile, threads that share the reduce) of what the target can launch; the time is an estimate."""
+    steps, depth = product.steps, product.depth
     for rank, tile in enumerate(_TILES):
         results = tile.results * product.products
         share = 1
-        while share <= 16 and share * steps <= max(steps, product.depth.extent or 1) and results <= 128:
+        while share <= 16 and share * steps <= max(steps, depth) and results <= 128:
             threads = tile.threads * share
             sums = threads * results * 4 if share > 1 else 0
-            room = 4 * (tile.m + tile.n + 8) * steps * share * product.products + sums
+            staged = product.rows * (tile.m + 4) + product.columns * (tile.n + 4)
+            room = 4 * steps * share * staged + sums
             if threads <= target.max_threads and room <= target.workgroup_bytes:
-                yield _time(product, tile, steps, share), rank, tile, share
+                yield _time(product, tile, share), rank, tile, share
             share *= 2
 
 
-def _time(product: _Product, tile: _Tile, steps: int, share: int) -> float:
+def _time(product: _Product, tile: _Tile, share: int) -> float:
     """About how long it takes: a multiprocessor holds as many workgroups as registers allow; with fewer it is slower."""
-    m, n, depth = product.m.extent or 1, product.n.extent or 1, product.depth.extent or 1
-    groups = -(-product.batch * -(-m // tile.m) * -(-n // tile.n) // _UNITS)
+    m, n, steps = product.m.extent or 1, product.n.extent or 1, product.steps
+    groups = product.batch * -(-m // tile.m) * -(-n // tile.n)
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))
-    turns, rest = divmod(groups, held)
-    time = turns * held + (rest * _busy(held * warps) / _busy(rest * warps) if rest else 0)
-    deep = -(-depth // (steps * share)) * steps * share + _JOINING * math.log2(share)
+    if groups <= held * _UNITS:
+        turns = -(-groups // _UNITS)
+        time = turns * _busy(held * warps) / _busy(turns * warps)
+    else:
+        # What is left when all multiprocessors are full goes to those that are free first, several to one.
+        whole, rest = divmod(groups / _UNITS, held)
+        time = whole * held + (min(held, max(rest, 1 + 3 * rest / held)) if rest else 0)
+    deep = -(-product.depth // (steps * share)) * steps * share + _JOINING * math.log2(share) + _START / held
     return time * tile.m * tile.n * deep / tile.speed
 
 

@@ -9,10 +9,11 @@ from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts
 from anneal.codegen.heuristics.rows import several_rows, threads_of_row, turns
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
-from anneal.uop import UOp
+from anneal.uop import Op, UOp, toposort
 
 __all__ = ["shared_reduce"]
 
+_IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 8  # neighbouring threads that go down columns side by side
 
 
@@ -103,4 +104,7 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int) -> l
         inner //= wide
     if threads > 1:
         opts.append(Opt("GROUP", last, threads))
-    return opts + turns(facts, last, -(-inner // threads))
+    # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
+    again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
+    left = -(-inner // threads)
+    return opts + (turns(facts, last, left) if again else turns(facts, last, left, _IN_FLIGHT))

@@ -76,13 +76,14 @@ def _without_waste(units: int, threads: int) -> int:
     return threads
 
 
-def turns(facts: Facts, number: int, left: int) -> list[Opt]:
+def turns(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list[Opt]:
     """A thread's part of a row written out: all of it, so that it stays in registers, or some turns of a loop."""
     if left <= 1:
         return []
-    if left <= _WRITTEN and left * facts.nodes <= _NODES:
+    if left <= most and left * facts.nodes <= _NODES:
         return [Opt("UNROLL", number, left)]
-    amount = next((n for n in (8, 6, 5, 4) if left % n == 0 and n * facts.nodes <= _NODES // 2), 4)
+    several = (n for n in (16, 12, 8, 6, 5) if n <= most and left % n == 0 and n * facts.nodes <= _NODES // 2)
+    amount = next(several, 4)
     return [Opt("UNROLL", number, amount)] if facts.nodes * amount <= _NODES else []
 
 

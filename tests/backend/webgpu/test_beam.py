@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,42 @@ def test_what_is_found_computes_the_same(
     np.testing.assert_allclose(got, expected().ravel(), rtol=1e-5, atol=1e-5)
 
 
+WALKED = {
+    "product": K.matmul(40, 36, 24),
+    "products": K.matmul(16, 12, 20, 3),
+    "row sums": K.row_reduce(Op.ADD, 20, 50),
+    "column sums": K.column_reduce(Op.ADD, 40, 24),
+    "logsumexp": K.logsumexp(12, 48),
+    "softmax": K.softmax(12, 48),
+    "transpose": K.transpose(36, 20),
+    "convolution": K.padded_conv(50, 3),
+    "embedding": K.embedding(30, 12, 65),
+    "adam": K.adam(100),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WALKED)
+def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name: str) -> None:
+    found = random.Random(name)
+    search = beam._Search(device, WALKED[name], 2)
+    scratch = beam._Scratch(device, search.sink)
+    with ThreadPoolExecutor(2) as search.threads:
+        (plain,) = search._build([()])
+        assert plain is not None
+        expected = scratch.values(plain)
+        for _ in range(12):
+            opts = found.choice(((), search.first))
+            for _ in range(found.randrange(1, 6)):
+                steps = list(neighbours(search.axes, opts, device.target))
+                found.shuffle(steps)
+                opts = next((o for o in steps if search._generate(o) is not None), opts)
+            (program,) = search._build([opts])
+            if program is not None:
+                assert beam._close(scratch.values(program), expected), opts
+    scratch.close()
+
+
 def test_a_program_under_beam(device: WebGpuDevice) -> None:
     from anneal.tensor import set_default_device
 
@@ -159,11 +197,8 @@ def test_a_candidate_that_raises_or_takes_too_much_is_left_out(
     def make(sink: UOp, target: Target, opts: tuple[Opt, ...]) -> Kernel:
         if opts == BAD:
             raise RecursionError
-        if opts:
-            kernel = generate(sink, target, opts)
-            room = f"var<workgroup> room: array<vec4<f32>, {target.workgroup_bytes // 16 + 1}>;\n"
-            return replace(kernel, source=room + kernel.source)
-        return generate(sink, target, opts)
+        kernel = generate(sink, target, opts)
+        return replace(kernel, source=kernel.source + "//" + " " * beam._TEXT) if opts else kernel
 
     first = choose(prepare(SINK, device.target), device.target)
     monkeypatch.setattr(beam, "choose", lambda *_: ())
@@ -204,6 +239,16 @@ def test_the_heuristic_stays_unless_another_is_clearly_faster(
     assert beam.best_opts(device, SINK, 2) is None
     clock[(Opt("LOCAL", 1, 4),)] = 0.9
     assert beam.best_opts(device, SINK, 2) == (Opt("LOCAL", 1, 4),)
+
+
+def test_kernels_in_parts_are_not_searched(device: WebGpuDevice, capsys: pytest.CaptureFixture[str]) -> None:
+    i, j = K.loop(4, 0), K.loop(6, 1)
+    parts = K.sink(
+        K.store(K.param(0, 4), i, K.load(K.param(2, 4), i)), K.store(K.param(1, 6), j, K.load(K.param(3, 6), j))
+    )
+    with settings.override(debug=2):
+        assert beam.best_opts(device, parts, 2) is None
+    assert "several kernels in one launch" in capsys.readouterr().err
 
 
 def test_what_cannot_be_searched_keeps_the_heuristic(

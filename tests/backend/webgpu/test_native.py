@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 import wgpu
 
+from anneal import settings
 from anneal.backend.webgpu import native
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="this wgpu-py has no such names")
@@ -44,3 +46,16 @@ def test_a_plain_name_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         parser.parse_type(name)
     with pytest.raises(AssertionError, match="parsed"):
         parser.parse_type("struct WGPULimits const *")
+
+
+def test_the_driver_keeps_its_pipelines_if_we_keep_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = "__GL_SHADER_DISK_CACHE"
+    monkeypatch.setenv(name, "as it was")
+    for enabled, before, after in ((False, None, None), (True, None, "1"), (True, "0", "0")):
+        monkeypatch.delenv(name)
+        if before is not None:
+            monkeypatch.setenv(name, before)
+        with settings.override(cache=enabled, cache_dir=str(tmp_path)):
+            native.enumerate_adapters()
+        assert os.environ.pop(name, None) == after
+        monkeypatch.setenv(name, "")

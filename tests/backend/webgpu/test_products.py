@@ -72,3 +72,26 @@ def test_what_lies_beyond_the_end_of_a_reduce_adds_nothing(device: WebGpuDevice)
     out = run(device, graph, {1: a, 2: b}, choose(graph, device.target))[0].reshape(m, n)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(out, np.tanh(a @ b), rtol=1e-5, atol=1e-5)
+
+
+def test_stores_read_what_they_overwrite_first(device: WebGpuDevice) -> None:
+    """Two updates in place, one of them by its neighbour's value, after a product that fills the registers."""
+    m, n, k = 40, 72, 16
+    i, j, r = K.loop(m, 1), K.loop(n, 2), K.over(k, 3)
+    a, b = normal(m, k), normal(k, n)
+    x, y = normal(m, n), normal(m, n)
+    total = K.reduce(Op.ADD, K.load(K.param(2, m * k), i * k + r) * K.load(K.param(3, k * n), r * n + j), r)
+    at = i * n + j
+    for other in (at, i * n + (const(K.I32, n - 1) - j)):
+        p, q = K.param(0, m * n), K.param(1, m * n)
+        here = [K.store(p, at, K.load(p, at) + total), K.store(q, at, K.load(q, at) * K.load(p, other) - total)]
+        if other is not at:
+            here = [K.store(q, at, K.load(q, at) * K.load(K.param(4, m * n), other) - total)]
+        graph = K.sink(*here)
+        opts = choose(prepare(graph, device.target), device.target)
+        out = run(device, graph, {0: x, 1: y, 2: a, 3: b, 4: x}, opts)
+        want = (a.astype(np.float64) @ b).astype(np.float32)
+        second = y * (x if other is at else x[:, ::-1]) - want
+        np.testing.assert_allclose(out[1].reshape(m, n), second, rtol=1e-4, atol=1e-4)
+        if other is at:
+            np.testing.assert_allclose(out[0].reshape(m, n), x + want, rtol=1e-4, atol=1e-4)

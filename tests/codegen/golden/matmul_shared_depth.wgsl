@@ -18,23 +18,20 @@ fn tanh_f32_x4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(tanh_f32(x.x), tanh
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let n0 = (lid >> 3u) & 1i;
-  let n1 = lid & 7i;
-  let n2 = ((wg * 64i) + (n0 * 32i)) + n1;
   var acc0: vec4<f32> = vec4<f32>(0.0f);
   var acc1: vec4<f32> = vec4<f32>(0.0f);
   var acc2: vec4<f32> = vec4<f32>(0.0f);
   var acc3: vec4<f32> = vec4<f32>(0.0f);
-  let n3 = (lid >> 2u) & 3i;
-  let n4 = lid & 3i;
-  let n5 = (n3 * 36i) + (n4 * 9i);
-  let n6 = vec4<i32>(0i, 1i, 2i, 3i) * 2i;
-  let n7 = lid >> 4u;
-  let n8 = n7 * 128i;
-  let n9 = (((wg * 1024i) + n8) + (n3 * 4i)) + n4;
-  let x0 = p1[n9];
+  let n0 = (lid >> 2u) & 3i;
+  let n1 = lid & 3i;
+  let n2 = (n0 * 36i) + (n1 * 9i);
+  let n3 = vec4<i32>(0i, 1i, 2i, 3i) * 2i;
+  let n4 = lid >> 4u;
+  let n5 = n4 * 128i;
+  let n6 = (((wg * 1024i) + n5) + (n0 * 4i)) + n1;
+  let x0 = p1[n6];
   var acc4: vec4<f32> = x0;
-  let x1 = p1[n9 + 512i];
+  let x1 = p1[n6 + 512i];
   var acc5: vec4<f32> = x1;
   let x2 = p2[lid];
   var acc6: vec4<f32> = x2;
@@ -52,19 +49,21 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   var acc12: vec4<f32> = x8;
   let x9 = p2[lid + 448i];
   var acc13: vec4<f32> = x9;
-  let n10 = (n7 * 36i) + n0;
-  let n11 = n8 + n1;
+  let n7 = (lid >> 3u) & 1i;
+  let n8 = (n4 * 36i) + n7;
+  let n9 = lid & 7i;
+  let n10 = n5 + n9;
   for (var k0 = 0i; k0 < 8i; k0 += 1i) {
-    let n12 = n5 + n6;
-    tile0[n12.x][n7] = acc4.x;
-    tile0[n12.y][n7] = acc4.y;
-    tile0[n12.z][n7] = acc4.z;
-    tile0[n12.w][n7] = acc4.w;
-    let n13 = (n6 + n5) + 1i;
-    tile0[n13.x][n7] = acc5.x;
-    tile0[n13.y][n7] = acc5.y;
-    tile0[n13.z][n7] = acc5.z;
-    tile0[n13.w][n7] = acc5.w;
+    let n11 = n2 + n3;
+    tile0[n11.x][n4] = acc4.x;
+    tile0[n11.y][n4] = acc4.y;
+    tile0[n11.z][n4] = acc4.z;
+    tile0[n11.w][n4] = acc4.w;
+    let n12 = (n3 + n2) + 1i;
+    tile0[n12.x][n4] = acc5.x;
+    tile0[n12.y][n4] = acc5.y;
+    tile0[n12.z][n4] = acc5.z;
+    tile0[n12.w][n4] = acc5.w;
     tile1[lid] = acc6;
     tile1[lid + 64i] = acc7;
     tile1[lid + 128i] = acc8;
@@ -74,33 +73,33 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     tile1[lid + 384i] = acc12;
     tile1[lid + 448i] = acc13;
     workgroupBarrier();
-    let n14 = min_i32(k0 + 1i, 7i);
-    let n15 = n9 + (n14 * 16i);
-    let x10 = p1[n15];
+    let n13 = min_i32(k0 + 1i, 7i);
+    let n14 = n6 + (n13 * 16i);
+    let x10 = p1[n14];
     acc4 = x10;
-    let x11 = p1[n15 + 512i];
+    let x11 = p1[n14 + 512i];
     acc5 = x11;
-    let n16 = lid + (n14 * 512i);
-    let x12 = p2[n16];
+    let n15 = lid + (n13 * 512i);
+    let x12 = p2[n15];
     acc6 = x12;
-    let x13 = p2[n16 + 64i];
+    let x13 = p2[n15 + 64i];
     acc7 = x13;
-    let x14 = p2[n16 + 128i];
+    let x14 = p2[n15 + 128i];
     acc8 = x14;
-    let x15 = p2[n16 + 192i];
+    let x15 = p2[n15 + 192i];
     acc9 = x15;
-    let x16 = p2[n16 + 256i];
+    let x16 = p2[n15 + 256i];
     acc10 = x16;
-    let x17 = p2[n16 + 320i];
+    let x17 = p2[n15 + 320i];
     acc11 = x17;
-    let x18 = p2[n16 + 384i];
+    let x18 = p2[n15 + 384i];
     acc12 = x18;
-    let x19 = p2[n16 + 448i];
+    let x19 = p2[n15 + 448i];
     acc13 = x19;
     {
       const k1 = 0i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -108,8 +107,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 1i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -117,8 +116,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 2i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -126,8 +125,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 3i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -135,8 +134,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 4i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -144,8 +143,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 5i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -153,8 +152,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 6i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -162,8 +161,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 7i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -171,8 +170,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 8i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -180,8 +179,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 9i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -189,8 +188,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 10i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -198,8 +197,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 11i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -207,8 +206,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 12i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -216,8 +215,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 13i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -225,8 +224,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 14i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -234,8 +233,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 15i;
-      let x20 = tile0[(n10 + (k1 * 2i)) + (k1 >> 2u)];
-      let x21 = tile1[n11 + (k1 * 8i)];
+      let x20 = tile0[(n8 + (k1 * 2i)) + (k1 >> 2u)];
+      let x21 = tile1[n10 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x20.x), x21, acc0);
       acc1 = fma(vec4<f32>(x20.y), x21, acc1);
       acc2 = fma(vec4<f32>(x20.z), x21, acc2);
@@ -267,9 +266,10 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   total3 += part3[first0 + 16u];
   total3 += part3[first0 + 32u];
   total3 += part3[first0 + 48u];
-  let c0 = n7 == 0i;
-  if (c0) { p0[n2] = tanh_f32_x4(total0); }
-  if (c0) { p0[n2 + 8i] = tanh_f32_x4(total1); }
-  if (c0) { p0[n2 + 16i] = tanh_f32_x4(total2); }
-  if (c0) { p0[n2 + 24i] = tanh_f32_x4(total3); }
+  let n16 = ((wg * 64i) + (n7 * 32i)) + n9;
+  let c0 = n4 == 0i;
+  if (c0) { p0[n16] = tanh_f32_x4(total0); }
+  if (c0) { p0[n16 + 8i] = tanh_f32_x4(total1); }
+  if (c0) { p0[n16 + 16i] = tanh_f32_x4(total2); }
+  if (c0) { p0[n16 + 24i] = tanh_f32_x4(total3); }
 }

@@ -15,127 +15,123 @@ fn tanh_f32_x4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(tanh_f32(x.x), tanh
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
   let lid = i32(local_id);
-  let n0 = i32(u32(wg) / 3u);
-  let n1 = n0 * 2i;
-  let n2 = lid >> 5u;
-  let n3 = lid >> 3u;
-  let n4 = ((n1 + n2) * 4i) + (n3 & 3i);
-  let n5 = n4 * 4i;
-  let n6 = i32(u32(wg) % 3u) * 8i;
-  let n7 = lid & 7i;
-  let n8 = ((n6 + n7) * 4i) + vec4<i32>(0i, 1i, 2i, 3i);
-  let n9 = min_i32_x4(n8, vec4<i32>(69i));
   var acc0: vec4<f32> = vec4<f32>(0.0f);
   var acc1: vec4<f32> = vec4<f32>(0.0f);
   var acc2: vec4<f32> = vec4<f32>(0.0f);
   var acc3: vec4<f32> = vec4<f32>(0.0f);
-  let n10 = i32(u32(lid) % 15u);
-  let n11 = i32(u32(lid) / 60u);
-  let n12 = i32(u32(lid) / 15u) & 3i;
-  let n13 = n0 * 8i;
-  let n14 = (min_i32(((n13 + n11) * 4i) + n12, 64i) * 30i) + n10;
-  let x0 = p1[n14];
+  let n0 = i32(u32(lid) % 15u);
+  let n1 = i32(u32(lid) / 60u);
+  let n2 = i32(u32(lid) / 15u) & 3i;
+  let n3 = i32(u32(wg) / 3u);
+  let n4 = n3 * 8i;
+  let n5 = (min_i32(((n4 + n1) * 4i) + n2, 64i) * 30i) + n0;
+  let x0 = p1[n5];
   var acc4: f32 = x0;
-  let n15 = i32(u32(lid + 4i) % 15u);
-  let n16 = i32(u32(lid + 4i) / 60u);
-  let n17 = i32(u32(lid + 4i) / 15u) & 3i;
-  let n18 = (min_i32((((n16 + n13) * 4i) + n17) + 4i, 64i) * 30i) + n15;
-  let x1 = p1[n18];
+  let n6 = i32(u32(lid + 4i) % 15u);
+  let n7 = i32(u32(lid + 4i) / 60u);
+  let n8 = i32(u32(lid + 4i) / 15u) & 3i;
+  let n9 = (min_i32((((n7 + n4) * 4i) + n8) + 4i, 64i) * 30i) + n6;
+  let x1 = p1[n9];
   var acc5: f32 = x1;
-  let n19 = i32(u32(lid + 8i) % 15u);
-  let n20 = i32(u32(lid + 8i) / 60u);
-  let n21 = i32(u32(lid + 8i) / 15u) & 3i;
-  let n22 = (min_i32((((n20 + n13) * 4i) + n21) + 8i, 64i) * 30i) + n19;
-  let x2 = p1[n22];
+  let n10 = i32(u32(lid + 8i) % 15u);
+  let n11 = i32(u32(lid + 8i) / 60u);
+  let n12 = i32(u32(lid + 8i) / 15u) & 3i;
+  let n13 = (min_i32((((n11 + n4) * 4i) + n12) + 8i, 64i) * 30i) + n10;
+  let x2 = p1[n13];
   var acc6: f32 = x2;
-  let n23 = i32(u32(lid + 12i) % 15u);
-  let n24 = i32(u32(lid + 192i) / 240u);
-  let n25 = (i32(u32(lid + 12i) / 60u) + 3i) & 3i;
-  let n26 = i32(u32(lid + 12i) / 15u) & 3i;
-  let n27 = (min_i32(((((n1 + n24) * 4i) + n25) * 4i) + n26, 64i) * 30i) + n23;
-  let x3 = p1[n27];
+  let n14 = i32(u32(lid + 12i) % 15u);
+  let n15 = i32(u32(lid + 192i) / 240u);
+  let n16 = (i32(u32(lid + 12i) / 60u) + 3i) & 3i;
+  let n17 = i32(u32(lid + 12i) / 15u) & 3i;
+  let n18 = n3 * 2i;
+  let n19 = (min_i32(((((n18 + n15) * 4i) + n16) * 4i) + n17, 64i) * 30i) + n14;
+  let x3 = p1[n19];
   var acc7: f32 = x3;
-  let n28 = i32(u32(lid + 1i) % 15u);
-  let n29 = i32(u32(lid + 16i) / 60u);
-  let n30 = (i32(u32(lid + 1i) / 15u) + 1i) & 3i;
-  let n31 = (min_i32((((n13 + n29) * 4i) + n30) + 16i, 64i) * 30i) + n28;
-  let x4 = p1[n31];
+  let n20 = i32(u32(lid + 1i) % 15u);
+  let n21 = i32(u32(lid + 16i) / 60u);
+  let n22 = (i32(u32(lid + 1i) / 15u) + 1i) & 3i;
+  let n23 = (min_i32((((n4 + n21) * 4i) + n22) + 16i, 64i) * 30i) + n20;
+  let x4 = p1[n23];
   var acc8: f32 = x4;
-  let n32 = i32(u32(lid + 5i) % 15u);
-  let n33 = i32(u32(lid + 20i) / 60u);
-  let n34 = (i32(u32(lid + 5i) / 15u) + 1i) & 3i;
-  let n35 = (min_i32((((n33 + n13) * 4i) + n34) + 20i, 64i) * 30i) + n32;
-  let x5 = p1[n35];
+  let n24 = i32(u32(lid + 5i) % 15u);
+  let n25 = i32(u32(lid + 20i) / 60u);
+  let n26 = (i32(u32(lid + 5i) / 15u) + 1i) & 3i;
+  let n27 = (min_i32((((n25 + n4) * 4i) + n26) + 20i, 64i) * 30i) + n24;
+  let x5 = p1[n27];
   var acc9: f32 = x5;
-  let n36 = i32(u32(lid + 9i) % 15u);
-  let n37 = i32(u32(lid + 24i) / 60u);
-  let n38 = (i32(u32(lid + 9i) / 15u) + 1i) & 3i;
-  let n39 = (min_i32((((n37 + n13) * 4i) + n38) + 24i, 64i) * 30i) + n36;
-  let x6 = p1[n39];
+  let n28 = i32(u32(lid + 9i) % 15u);
+  let n29 = i32(u32(lid + 24i) / 60u);
+  let n30 = (i32(u32(lid + 9i) / 15u) + 1i) & 3i;
+  let n31 = (min_i32((((n29 + n4) * 4i) + n30) + 24i, 64i) * 30i) + n28;
+  let x6 = p1[n31];
   var acc10: f32 = x6;
-  let n40 = min_i32(lid + 448i, 479i);
-  let n41 = i32(u32(n40) % 15u);
-  let n42 = i32(u32(n40) / 15u);
-  let n43 = n42 + -28i;
+  let n32 = min_i32(lid + 448i, 479i);
+  let n33 = i32(u32(n32) % 15u);
+  let n34 = i32(u32(n32) / 15u);
+  let n35 = n34 + -28i;
   let c0 = lid < 32i;
-  let n44 = (min_i32(n42 + (n0 * 32i), 64i) * 30i) + n41;
-  let x7 = p1[n44];
+  let n36 = (min_i32(n34 + (n3 * 32i), 64i) * 30i) + n33;
+  let x7 = p1[n36];
   var acc11: f32 = x7;
-  let n45 = lid >> 2u;
-  let n46 = lid & 3i;
-  let n47 = (n2 * 70i) + min_i32(((n6 + (n45 & 7i)) * 4i) + n46, 69i);
-  let x8 = p2[n47];
+  let n37 = lid >> 2u;
+  let n38 = lid & 3i;
+  let n39 = lid >> 5u;
+  let n40 = i32(u32(wg) % 3u) * 8i;
+  let n41 = (n39 * 70i) + min_i32(((n40 + (n37 & 7i)) * 4i) + n38, 69i);
+  let x8 = p2[n41];
   var acc12: f32 = x8;
-  let x9 = p2[n47 + 140i];
+  let x9 = p2[n41 + 140i];
   var acc13: f32 = x9;
-  let x10 = p2[n47 + 280i];
+  let x10 = p2[n41 + 280i];
   var acc14: f32 = x10;
-  let x11 = p2[n47 + 420i];
+  let x11 = p2[n41 + 420i];
   var acc15: f32 = x11;
-  let x12 = p2[n47 + 560i];
+  let x12 = p2[n41 + 560i];
   var acc16: f32 = x12;
-  let x13 = p2[n47 + 700i];
+  let x13 = p2[n41 + 700i];
   var acc17: f32 = x13;
-  let x14 = p2[n47 + 840i];
+  let x14 = p2[n41 + 840i];
   var acc18: f32 = x14;
-  let n48 = n40 >> 2u;
-  let n49 = n40 & 3i;
-  let n50 = min_i32((((n48 + n6) * 4i) + n49) + -448i, 69i);
-  let x15 = p2[n50 + 980i];
+  let n42 = n32 >> 2u;
+  let n43 = n32 & 3i;
+  let n44 = min_i32((((n42 + n40) * 4i) + n43) + -448i, 69i);
+  let x15 = p2[n44 + 980i];
   var acc19: f32 = x15;
-  let x16 = p1[n14 + 15i];
-  let x17 = p1[n18 + 15i];
-  let x18 = p1[n22 + 15i];
-  let x19 = p1[n27 + 15i];
-  let x20 = p1[n31 + 15i];
-  let x21 = p1[n35 + 15i];
-  let x22 = p1[n39 + 15i];
-  let x23 = p1[n44 + 15i];
-  let x24 = p2[n47 + 1050i];
-  let x25 = p2[n47 + 1190i];
-  let x26 = p2[n47 + 1330i];
-  let x27 = p2[n47 + 1470i];
-  let x28 = p2[n47 + 1610i];
-  let x29 = p2[n47 + 1750i];
-  let x30 = p2[n47 + 1890i];
-  let x31 = p2[n50 + 2030i];
+  let x16 = p1[n5 + 15i];
+  let x17 = p1[n9 + 15i];
+  let x18 = p1[n13 + 15i];
+  let x19 = p1[n19 + 15i];
+  let x20 = p1[n23 + 15i];
+  let x21 = p1[n27 + 15i];
+  let x22 = p1[n31 + 15i];
+  let x23 = p1[n36 + 15i];
+  let x24 = p2[n41 + 1050i];
+  let x25 = p2[n41 + 1190i];
+  let x26 = p2[n41 + 1330i];
+  let x27 = p2[n41 + 1470i];
+  let x28 = p2[n41 + 1610i];
+  let x29 = p2[n41 + 1750i];
+  let x30 = p2[n41 + 1890i];
+  let x31 = p2[n44 + 2030i];
+  let n45 = lid >> 3u;
+  let n46 = lid & 7i;
   for (var k0 = 0i; k0 < 2i; k0 += 1i) {
-    tile0[(n10 * 9i) + n11][n12] = acc4;
-    tile0[((n15 * 9i) + n16) + 1i][n17] = acc5;
-    tile0[((n19 * 9i) + n20) + 2i][n21] = acc6;
-    tile0[((n23 * 9i) + (n24 * 4i)) + n25][n26] = acc7;
-    tile0[((n28 * 9i) + n29) + 4i][n30] = acc8;
-    tile0[((n32 * 9i) + n33) + 5i][n34] = acc9;
-    tile0[((n36 * 9i) + n37) + 6i][n38] = acc10;
-    if (c0) { tile0[(n41 * 9i) + 7i][n43] = acc11; }
-    tile1[n45][n46] = acc12;
-    tile1[n45 + 16i][n46] = acc13;
-    tile1[n45 + 32i][n46] = acc14;
-    tile1[n45 + 48i][n46] = acc15;
-    tile1[n45 + 64i][n46] = acc16;
-    tile1[n45 + 80i][n46] = acc17;
-    tile1[n45 + 96i][n46] = acc18;
-    if (c0) { tile1[n48][n49] = acc19; }
+    tile0[(n0 * 9i) + n1][n2] = acc4;
+    tile0[((n6 * 9i) + n7) + 1i][n8] = acc5;
+    tile0[((n10 * 9i) + n11) + 2i][n12] = acc6;
+    tile0[((n14 * 9i) + (n15 * 4i)) + n16][n17] = acc7;
+    tile0[((n20 * 9i) + n21) + 4i][n22] = acc8;
+    tile0[((n24 * 9i) + n25) + 5i][n26] = acc9;
+    tile0[((n28 * 9i) + n29) + 6i][n30] = acc10;
+    if (c0) { tile0[(n33 * 9i) + 7i][n35] = acc11; }
+    tile1[n37][n38] = acc12;
+    tile1[n37 + 16i][n38] = acc13;
+    tile1[n37 + 32i][n38] = acc14;
+    tile1[n37 + 48i][n38] = acc15;
+    tile1[n37 + 64i][n38] = acc16;
+    tile1[n37 + 80i][n38] = acc17;
+    tile1[n37 + 96i][n38] = acc18;
+    if (c0) { tile1[n42][n43] = acc19; }
     workgroupBarrier();
     acc4 = x16;
     acc5 = x17;
@@ -155,8 +151,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     acc19 = x31;
     {
       const k1 = 0i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -164,8 +160,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 1i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -173,8 +169,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 2i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -182,8 +178,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 3i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -191,8 +187,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 4i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -200,8 +196,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 5i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -209,8 +205,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 6i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -218,8 +214,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 7i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -227,8 +223,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 8i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -236,8 +232,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 9i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -245,8 +241,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 10i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -254,8 +250,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 11i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -263,8 +259,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 12i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -272,8 +268,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 13i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -281,8 +277,8 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     {
       const k1 = 14i;
-      let x32 = tile0[n3 + (k1 * 9i)];
-      let x33 = tile1[n7 + (k1 * 8i)];
+      let x32 = tile0[n45 + (k1 * 9i)];
+      let x33 = tile1[n46 + (k1 * 8i)];
       acc0 = fma(vec4<f32>(x32.x), x33, acc0);
       acc1 = fma(vec4<f32>(x32.y), x33, acc1);
       acc2 = fma(vec4<f32>(x32.z), x33, acc2);
@@ -290,28 +286,32 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     }
     workgroupBarrier();
   }
-  let c1 = n8 < vec4<i32>(70i);
+  let n47 = ((n18 + n39) * 4i) + (n45 & 3i);
+  let n48 = n47 * 4i;
+  let n49 = ((n40 + n46) * 4i) + vec4<i32>(0i, 1i, 2i, 3i);
+  let n50 = min_i32_x4(n49, vec4<i32>(69i));
+  let c1 = n49 < vec4<i32>(70i);
   let c2 = vec4<bool>(wg < 6i) & c1;
-  let n51 = (min_i32(n5, 64i) * 70i) + n9;
+  let n51 = (min_i32(n48, 64i) * 70i) + n50;
   let v0 = tanh_f32_x4(acc0);
-  let c3 = vec4<bool>(n4 < 17i) & c1;
+  let c3 = vec4<bool>(n47 < 17i) & c1;
   if (c3.x) { p0[n51.x] = v0.x; }
   if (c3.y) { p0[n51.y] = v0.y; }
   if (c3.z) { p0[n51.z] = v0.z; }
   if (c3.w) { p0[n51.w] = v0.w; }
-  let n52 = (min_i32(n5 + 1i, 64i) * 70i) + n9;
+  let n52 = (min_i32(n48 + 1i, 64i) * 70i) + n50;
   let v1 = tanh_f32_x4(acc1);
   if (c2.x) { p0[n52.x] = v1.x; }
   if (c2.y) { p0[n52.y] = v1.y; }
   if (c2.z) { p0[n52.z] = v1.z; }
   if (c2.w) { p0[n52.w] = v1.w; }
-  let n53 = (min_i32(n5 + 2i, 64i) * 70i) + n9;
+  let n53 = (min_i32(n48 + 2i, 64i) * 70i) + n50;
   let v2 = tanh_f32_x4(acc2);
   if (c2.x) { p0[n53.x] = v2.x; }
   if (c2.y) { p0[n53.y] = v2.y; }
   if (c2.z) { p0[n53.z] = v2.z; }
   if (c2.w) { p0[n53.w] = v2.w; }
-  let n54 = (min_i32(n5 + 3i, 64i) * 70i) + n9;
+  let n54 = (min_i32(n48 + 3i, 64i) * 70i) + n50;
   let v3 = tanh_f32_x4(acc3);
   if (c2.x) { p0[n54.x] = v3.x; }
   if (c2.y) { p0[n54.y] = v3.y; }
