@@ -78,6 +78,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     _FINISH, _DROP_COMMANDS = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
     _COPY, _SUBMIT, _WRITE = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueSubmit, lib.wgpuQueueWriteBuffer
     _MAP, _RANGE, _UNMAP = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange, lib.wgpuBufferUnmap
+    _BUFFER, _DROP_BUFFER = lib.wgpuDeviceCreateBuffer, lib.wgpuBufferRelease
     _POLL = lib.wgpuDevicePoll
     _MAPPED = lib.WGPUMapAsyncStatus_Success
 
@@ -158,6 +159,8 @@ class NativeQueue(Queue):
     def __init__(self, gpu: Any) -> None:
         super().__init__(gpu)
         self._device, self._queue = gpu._internal, gpu.queue._internal
+        self._small = ffi.new("WGPUBufferDescriptor *")
+        self._small.size, self._small.usage = 4, wgpu.BufferUsage.COPY_DST
         self._status = ffi.new("int *")
         self._on_map = ffi.new("WGPUBufferMapCallbackInfo *")
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
@@ -193,6 +196,7 @@ class NativeQueue(Queue):
     def wait(self) -> None:
         if self._copies is not None or self._written:
             self.submit()
+        self._alive()
         with _errors("wait"):
             _POLL(self._device, True, ffi.NULL)
 
@@ -214,6 +218,7 @@ class NativeQueue(Queue):
                 _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
             self._fence = (status, staging, word, on_map)
         status = self._fence[0]
+        self._alive()
         with _errors("wait"):
             _POLL(self._device, False, ffi.NULL)
             while status[0] == 0 and time.perf_counter() < end:
@@ -226,6 +231,11 @@ class NativeQueue(Queue):
             raise wgpu.GPUError("the device was lost while a kernel ran")
         return True
 
+    def _alive(self) -> None:
+        """Raise if the device was lost: the library ends the process if it is given work then."""
+        with _errors("submit"):
+            _DROP_BUFFER(_BUFFER(self._device, self._small))
+
     def _encoder(self) -> Any:
         with _errors("encode"):
             return _ENCODER(self._device, ffi.NULL)
@@ -237,6 +247,7 @@ class NativeQueue(Queue):
             return ffi.gc(commands, _DROP_COMMANDS)
 
     def _submit(self, commands: list[Any]) -> None:
+        self._alive()
         with _errors("submit"):
             _SUBMIT(self._queue, len(commands), commands)
 

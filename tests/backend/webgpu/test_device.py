@@ -235,3 +235,19 @@ def test_a_buffer_survives_the_collection_of_a_cycle_that_held_its_storage(
     device.upload(again, np.arange(7777, dtype=np.float32))
     np.testing.assert_array_equal(device.download(again, 7777, dtypes.float32), np.arange(7777, dtype=np.float32))
     device.free(again)
+
+
+def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice) -> None:
+    other = open_device(device.info.name, allow_software=True)
+    batch, (x, y) = _steps(other, 16)
+    for _ in range(3):
+        batch.run()  # the commands of the next run are recorded already
+    other.gpu.destroy()
+    for _ in range(2):
+        for what in (batch.run, other.synchronize, lambda: other.download(x, 16, dtypes.float32)):
+            with pytest.raises(DeviceError, match="lost"):
+                what()
+    with pytest.raises(DeviceError, match="lost"):
+        other.upload(y, np.ones(16, np.float32))
+    with pytest.raises(DeviceError, match="lost"):
+        other.alloc(99_999, dtypes.float32)
