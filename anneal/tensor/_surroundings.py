@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -31,14 +31,15 @@ _FOREIGN = frozenset(("anneal", "numpy", "typing", *sys.stdlib_module_names)) - 
 
 
 class Surroundings:
-    """A picture of what `function` sees; `changed()` says whether it looks otherwise now."""
+    """A picture of what `function` sees when it is called with these arguments; `changed()`: it looks otherwise now."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._globals: list[tuple[Any, str, Any]] = []
         self._cells: list[tuple[Any, Any]] = []
         self._others: list[Callable[[], bool]] = []
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
+        self._arguments = _bound(function, args, kwargs)
         self._look(function, 0)
 
     def changed(self) -> bool:
@@ -122,6 +123,7 @@ class Surroundings:
         roots: dict[tuple[str, str], Any] = {}
         if owner is not None and code.co_argcount:
             roots["local", code.co_varnames[0]] = owner
+        roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})
         for name, cell in cells.items():
             roots["local", name] = content = _content(cell)
             self._cells.append((cell, content))
@@ -158,6 +160,16 @@ class Surroundings:
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth, loose)
+
+
+def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[CodeType, dict[str, Any]]:
+    """The arguments by name, with the code that takes them."""
+    inner = getattr(function, "__func__", function)
+    if not isinstance(inner, FunctionType):
+        return {}
+    code = inner.__code__
+    names = code.co_varnames[int(inner is not function) : code.co_argcount]
+    return {code: {**dict(zip(names, args)), **kwargs}}
 
 
 @cache

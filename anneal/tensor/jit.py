@@ -525,7 +525,7 @@ class Jit(Generic[P, R]):
         first = key not in self.captures
         given = tensors
         if not first:
-            surroundings = Surroundings(self.function)
+            surroundings = Surroundings(self.function, args, kwargs)
             # Captured with copies: the caller's tensors are not overwritten, and what the function reads by itself is
             # no argument, even if it happens to be passed as well.
             copies = [_duplicate(s) for s in storages]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import _harness as h
-from benchmarks import matmul, memory_bound, ours
+from benchmarks import matmul, memory_bound, ours, report
 
 
 @pytest.mark.parametrize(("module", "sizes"), [(matmul, "small,conv"), (memory_bound, "copy,AdamW")])
@@ -19,6 +19,9 @@ def test_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     result = json.loads(capsys.readouterr().out)
     assert result["contestants"]["anneal"]["device"]
     assert len(result["cases"]) == 2
+    lines = report.section(module, result)
+    assert lines[0].startswith("`python -m ")
+    assert sum(line.startswith("| ") for line in lines) == 3
     for case in result["cases"].values():
         assert case["results"]["anneal"]["rate"] > 0
         assert case["results"]["anneal"]["kernels"] >= 1

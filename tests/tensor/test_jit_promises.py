@@ -596,6 +596,18 @@ def what_a_property_reads_changes(wrap: Wrap) -> list[Any]:
 
 
 @program
+def an_attribute_of_an_argument_changes(wrap: Wrap) -> list[Any]:
+    s = Slotted()
+    f = wrap(lambda x, s: x * s.factor)
+    out = []
+    for i in range(7):
+        out.append(f(one(1.0), s).item())
+        if i == 3:
+            s.factor = 5.0
+    return out
+
+
+@program
 def a_partial_function_has_other_arguments(wrap: Wrap) -> list[Any]:
     options = {"scale": 2.0}
     f = wrap(functools.partial(lambda options, x: x * options["scale"], options))
