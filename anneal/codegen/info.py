@@ -75,11 +75,14 @@ def fused_ops(sink: UOp) -> list[str]:
     """What was fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
     counts: Counter[str] = Counter()
     reads: dict[UOp, bool] = {}  # whether a value depends on memory
-    for u in toposort((sink,)):
+    order = toposort((sink,))
+    products = {u.src[0] for u in order if _is_product(u)}
+    for u in order:
         reads[u] = u.op is Op.LOAD or any(reads[x] for x in u.src)
+        if u in products:
+            continue
         if u.op is Op.REDUCE:
-            product = u.arg is Op.ADD and u.src[0].op is Op.MUL and all(_is_load(x) for x in u.src[0].src)
-            counts["matmul" if product else "sum" if u.arg is Op.ADD else u.arg.name.lower()] += 1
+            counts["matmul" if u.src[0] in products else "sum" if u.arg is Op.ADD else u.arg.name.lower()] += 1
         elif u.op is Op.LOAD and reads[u.src[1]]:
             counts["gather"] += 1
         elif u.op is Op.ARGSORT:
@@ -93,10 +96,13 @@ def _is_arithmetic(u: UOp) -> bool:
     return u.op in ALU and u.op not in _SILENT and (u.dtype.is_float or (bool(u.src) and u.src[0].dtype.is_float))
 
 
-def _is_load(u: UOp) -> bool:
-    while u.op is Op.CAST:
-        u = u.src[0]
-    return u.op is Op.LOAD
+def _is_product(u: UOp) -> bool:
+    """Whether this is a sum of products of two operands that both run along it, each over loops of its own."""
+    if u.op is not Op.REDUCE or u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
+        return False
+    a, b = u.src[0].src
+    along = sum(1 << r.arg[0] for r in u.src[1:])
+    return bool(a.ranges & along and b.ranges & along and a.ranges != b.ranges)
 
 
 def opts_text(opts: Iterable[Opt]) -> str:
