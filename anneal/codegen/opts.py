@@ -142,7 +142,7 @@ class _Split:
             return value, inside
         last = self.pieces[-1] if self.pieces else head
         kind, extent = (last.arg[1], int(last.src[0].arg)) if last.op is Op.RANGE else ("", 1)
-        lanes = extent if kind == "vector" else _LANES if kind in ("upcast", "unroll") else 1
+        lanes = extent if kind == "vector" else _LANES if kind in ("upcast", "unroll", "written") else 1
         if lanes == 1 or extent % lanes or self.extent % lanes:
             return (value.alu(Op.MIN, const(_I32, self.extent - 1)) if clamp else value), inside
         whole, lane = (last // lanes, last % lanes) if extent > lanes else (const(_I32, 0), last)

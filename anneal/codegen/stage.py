@@ -118,8 +118,11 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     if across:
         # Written across its rows, where reads run along them: gaps let neighbouring writers meet different memory banks.
         total = math.prod(_extent(r) for r in deep)
-        pad = _ROWS * max(1, _BANKS // total) if _extent(deep[0]) % _ROWS == 0 else 0
-        size += 0 if pad else _ROWS
+        four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh + len(own), "vector"))
+        if source[0] is own[deep[0]] and _extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
+            pad = _ROWS * max(1, _BANKS // total)
+        else:
+            size += _ROWS
     for i, r in enumerate(deep):
         strides.append(size)
         size *= _extent(r)

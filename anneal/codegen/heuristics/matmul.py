@@ -79,7 +79,7 @@ _TILES = (
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A kernel's two tiled axes, the reduce ranges that are tiled as one, how many products it holds, and its batch.
+    """A kernel's two tiled axes, its reduce ranges, which are tiled as one, how many products it holds, and its batch.
 
     `rows` and `columns` count the loads that may be staged: those that need m, and those that need n.
     """
@@ -98,8 +98,9 @@ class _Product:
 
     @property
     def steps(self) -> int:
-        """How many steps of the reduce to write out."""
-        return _steps(self.inner[-1].extent or 1)
+        """How many steps of the reduce to write out: if that works, such that a tile ends where the last range does."""
+        last = self.inner[-1].extent or 1
+        return _steps(last if last >= 8 and last % _steps(last) == 0 else self.depth)
 
 
 def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -135,7 +136,7 @@ def _product(facts: Facts) -> _Product | None:
     if not facts.reduces or len({u.src[1:] for u in facts.reduces}) != 1:
         return None
     main = facts.reduces[0]
-    inner = [a for a in facts.axes if a.range in main.src[1:]]
+    inner = sorted((a for a in facts.axes if a.range in main.src[1:]), key=lambda a: main.src.index(a.range))
     bits = sum(1 << a.range.arg[0] for a in inner)
     if any(a.extent is None for a in inner) or any(u.ranges & bits for u in facts.reduces):
         return None
@@ -150,17 +151,8 @@ def _product(facts: Facts) -> _Product | None:
             m = max(ms, key=lambda a: a.extent or 0)
             batch = facts.outputs // ((m.extent or 1) * (n.extent or 1))
             rows, columns = (sum(u >> a.range.arg[0] & 1 for u in used) for a in (m, n))
-            return _Product(m, n, _tiled(inner, main), len(facts.reduces), batch, rows, columns)
+            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns)
     return None
-
-
-def _tiled(inner: list[Axis], main: UOp) -> tuple[Axis, ...]:
-    """The reduce ranges to tile as one: all, if a tile does not run from one into the next, else the longest."""
-    ordered = sorted(inner, key=lambda a: main.src.index(a.range))
-    last = ordered[-1].extent or 1
-    if last >= 8 and last % _steps(last) == 0:
-        return tuple(ordered)
-    return (max(inner, key=lambda a: a.extent or 0),)
 
 
 def _crossed(m: UOp, n: UOp, used: list[int]) -> bool:

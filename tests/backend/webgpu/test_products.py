@@ -95,3 +95,25 @@ def test_stores_read_what_they_overwrite_first(device: WebGpuDevice) -> None:
         np.testing.assert_allclose(out[1].reshape(m, n), second, rtol=1e-4, atol=1e-4)
         if other is at:
             np.testing.assert_allclose(out[0].reshape(m, n), x + want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [(2, 4, 16, 8), (1, 3, 9, 11)])
+def test_convolution_is_a_product_over_all_its_reduce_ranges(
+    device: WebGpuDevice, size: tuple[int, int, int, int]
+) -> None:
+    batch, inputs, outputs, side = size
+    z, o, y, x = K.loop(batch, 0), K.loop(outputs, 1), K.loop(side, 2), K.loop(side, 3)
+    c, p, q = K.over(inputs, 4), K.over(3, 5), K.over(3, 6)
+    row, column = y + p - 1, x + q - 1
+    inside = (row < side) & (column < side) & (row < 0).alu(Op.NOT) & (column < 0).alu(Op.NOT)
+    image = K.load(K.param(1, batch * inputs * side * side), ((z * inputs + c) * side + row) * side + column, inside)
+    weight = K.load(K.param(2, outputs * inputs * 9), ((o * inputs + c) * 3 + p) * 3 + q)
+    at = ((z * outputs + o) * side + y) * side + x
+    graph = K.sink(K.store(K.param(0, batch * outputs * side * side), at, K.reduce(Op.ADD, image * weight, c, p, q)))
+    opts = choose(prepare(graph, device.target), device.target)
+    assert {"MERGE", "TILE"} <= {x.kind for x in opts}
+    a, w = normal(batch, inputs, side, side), normal(outputs, inputs, 3, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(a, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    want = np.einsum("bchwpq,ocpq->bohw", windows.astype(np.float64), w)
+    out = run(device, graph, {1: a.ravel(), 2: w.ravel()}, opts)[0]
+    np.testing.assert_allclose(out.reshape(want.shape), want, rtol=1e-5, atol=3e-5)
