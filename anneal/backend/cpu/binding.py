@@ -46,12 +46,14 @@ class Binder:
     touches is in its spans.
     """
 
-    def __init__(self, program: CpuProgram, buffers: Sequence[Array], device: CpuDevice, home: int = 0) -> None:
+    def __init__(
+        self, program: CpuProgram, buffers: Sequence[Array], memory: Array, device: CpuDevice, home: int = 0
+    ) -> None:
         self.buffers = buffers
         self.device = device
         self.home = home
         self.parts: list[list[Share]] = []
-        self.memory = device.shared(program.shared)
+        self.memory = memory  # what the kernel's lanes share
         self.scratch = program.scratch
         self._enter(home)
         if program.ragged is not None:

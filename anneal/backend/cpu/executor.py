@@ -39,16 +39,17 @@ def _aligned(nbytes: int) -> Array:
 class _Bound:
     """One program on one set of buffers."""
 
-    __slots__ = ("buffers", "device", "name", "parts", "program")
+    __slots__ = ("buffers", "device", "memory", "name", "parts", "program")
 
     def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
         self.program, self.name, self.buffers, self.device = program, program.name, buffers, device
+        self.memory = device.shared(program.shared)
         self.parts = self.in_lane(0)
 
     def in_lane(self, lane: int) -> list[list[Share]]:
-        """The program's parts; those that one lane runs are for `lane`."""
-        return Binder(self.program, self.buffers, self.device, lane).parts
+        """The program's parts; those that one lane runs are for `lane`. Their spans do not depend on it."""
+        return Binder(self.program, self.buffers, self.memory, self.device, lane).parts
 
     @property
     def steps(self) -> list[Step]:

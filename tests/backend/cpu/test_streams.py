@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import layout
+from anneal.backend.cpu import layout, planner
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.lanes import Lanes
 from anneal.backend.cpu.order import Task, ordered
@@ -102,6 +102,16 @@ def test_streams_compute_what_one_kernel_after_another_does(seed: int, lanes: in
         results.append(buffers)
     for one, several in zip(*results, strict=True):
         np.testing.assert_allclose(several, one, rtol=1e-5, atol=1e-6)
+
+
+def test_a_kernel_touches_the_same_memory_in_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "INLINE", 12)  # sums are accumulated over rows, in scratch of the whole kernel
+    d = device(2)
+    x, y = (np.zeros(N * N, np.float32) for _ in range(2))
+    for bound in d.prepare([(d.compile(column_sums()), [y, x]), (d.compile(add_one()), [x, y])]).__dict__["_bound"]:
+        assert bound.program.shared or bound.name.startswith("e_")
+        spans = [[share.spans for share in part] for part in bound.parts]
+        assert spans == [[share.spans for share in part] for part in bound.in_lane(1)]
 
 
 def test_rows_go_on_without_waiting(everything_shared: None) -> None:
