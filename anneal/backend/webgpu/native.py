@@ -2,16 +2,15 @@
 
 wgpu-py calls a C library through cffi. Calling that library directly records a dispatch four times as fast, waits
 without a detour, and makes shader modules without bounds checks (matrix products run up to twice as fast), for which
-there is no public method. And cffi itself is slow to find types by name, which was most of what opening a device takes.
-If any name is missing or does not fit, the public API does the same work; so it does for shader modules with
-ANNEAL_TRUSTED=0.
+there is no public method. If any name is missing or does not fit, the public API does the same work; so it does for
+shader modules with ANNEAL_TRUSTED=0.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import re
 import sys
 import tempfile
 import time
@@ -28,43 +27,25 @@ from anneal.backend.webgpu.queue import Bytes, Dispatch, Queue
 __all__ = ["AVAILABLE", "NativeQueue", "enumerate_adapters", "open_queue", "shader_module", "timestamp_period"]
 
 
-def _look_types_up(ffi: Any) -> None:
-    """Teach cffi to find the type that a plain name means, as in "WGPULimits *", among its declarations.
+def _sooner() -> contextlib.AbstractContextManager[None]:
+    """While the library's header is read: see `declarations`."""
+    with contextlib.suppress(Exception):  # another cffi
+        from anneal.backend.webgpu.declarations import sooner
 
-    It would parse the name as C, with a line for every type that the library's header declares: 15 ms for each name, and
-    opening a device and making its first pipeline take forty.
-    """
-    from cffi import model
-    from cffi.commontypes import resolve_common_type
-
-    parser = ffi._parser
-    by_parsing = parser.parse_type
-    plain = re.compile(r"(\w+) *(\*|\[\])?")
-
-    def parse_type(text: str) -> Any:
-        found = plain.fullmatch(text)
-        if found is None:
-            return by_parsing(text)
-        name, suffix = found.groups()
-        known = parser._declarations.get(f"typedef {name}")
-        if known is None and name not in model.PrimitiveType.ALL_PRIMITIVE_TYPES:
-            return by_parsing(text)
-        base, qualifiers = known or resolve_common_type(parser, name)
-        if suffix == "*":
-            return parser._get_type_pointer(base, qualifiers)
-        return model.ArrayType(base, None) if suffix else base
-
-    parser.parse_type = parse_type
+        return sooner()
+    return contextlib.nullcontext()
 
 
 AVAILABLE = False
 with contextlib.suppress(Exception):  # any failure at all means: not available
-    from wgpu.backends.wgpu_native import _api
-    from wgpu.backends.wgpu_native._ffi import ffi, lib
+    with _sooner():
+        from wgpu.backends.wgpu_native import _api
+        from wgpu.backends.wgpu_native._ffi import ffi, lib
+        from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
+    with contextlib.suppress(Exception):
+        from anneal.backend.webgpu.declarations import look_up
 
-    with contextlib.suppress(Exception):  # without it, only slower
-        _look_types_up(ffi)
-    from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
+        ffi._parser.parse_type = functools.partial(look_up, ffi._parser)
 
     _ERRORS = _api.error_handler
     _CAPTURE, _RELEASE = _ERRORS.capture, _ERRORS.release

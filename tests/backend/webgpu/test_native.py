@@ -5,34 +5,45 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+import cffi
 import pytest
 import wgpu
+from cffi.cparser import Parser
 
-from anneal import settings
-from anneal.backend.webgpu import native
+from anneal import cache, settings
+from anneal.backend.webgpu import declarations, native
+from anneal.backend.webgpu.declarations import encode, look_up, sooner
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="this wgpu-py has no such names")
 
 
 def test_types_that_are_looked_up_are_the_ones_that_parsing_finds() -> None:
     parser = native.ffi._parser
-    parse = type(parser).parse_type
     source = "".join(p.read_text() for p in (Path(wgpu.__file__).parent / "backends" / "wgpu_native").glob("*.py"))
-    named = set(re.findall(r"[\"']((?:WGPU\w+|char|void|uint\d+_t)(?: \*| ?\[\d*\])?)[\"']", source))
+    named = set(re.findall(r"[\"']((?:WGPU\w+|char|void|uint\d+_t)(?: \*| ?\[\d*\])?|void\([\w *,]+\))[\"']", source))
     assert len(named) > 50
+    others = {
+        "char []", "float", "int *", "WGPUBuffer *", "const char *", "unsigned int", "void *", "int(float, char *)",
+        "WGPUBuffer(WGPULimits *, void *)", "void(nothing)", "nothing", "void(", "void(void)",
+    }  # fmt: skip
     found = 0
-    for name in sorted(named | {"char []", "float", "int *", "WGPUBuffer *", "const char *", "unsigned int"}):
+    for name in sorted(named | others):
         try:
-            slow = parse(parser, name)
+            slow = Parser.parse_type(parser, name)
         except Exception as error:
             with pytest.raises(type(error)):
-                parser.parse_type(name)
+                look_up(parser, name)
             continue
         with native.ffi._lock:
-            assert native.ffi._get_cached_btype(parser.parse_type(name)) is native.ffi._get_cached_btype(slow), name
+            assert backend_type(native.ffi, look_up(parser, name)) is backend_type(native.ffi, slow), name
         found += 1
     assert found > 50
+
+
+def backend_type(ffi: Any, found: Any) -> Any:
+    return ffi._get_cached_btype(found.as_function_pointer() if found.is_raw_function else found)
 
 
 def test_a_plain_name_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,11 +52,61 @@ def test_a_plain_name_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr(type(parser), "_parse", never)
-    for name in ("WGPULimits *", "WGPUBindGroupEntry[]", "char[]", "uint32_t *"):
+    monkeypatch.setattr(Parser, "_parse", never)
+    for name in ("WGPULimits *", "WGPUBindGroupEntry[]", "char[]", "uint32_t *", "void(WGPULogLevel, void *)"):
         parser.parse_type(name)
     with pytest.raises(AssertionError, match="parsed"):
         parser.parse_type("struct WGPULimits const *")
+
+
+def header() -> str:
+    return str(native.ffi._cdefsources[0])
+
+
+def declared() -> cffi.FFI:
+    ffi = cffi.FFI()
+    with sooner():
+        ffi.cdef(header())
+    return ffi
+
+
+def test_a_header_from_disk_declares_what_the_header_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = cffi.FFI()
+    plain.cdef(header())
+    expected = encode(plain._parser)
+    with settings.override(cache=True, cache_dir=str(tmp_path)):
+        declared()  # writes the entry
+        with monkeypatch.context() as patch:
+            patch.setattr(Parser, "_parse", lambda *_: pytest.fail("parsed"))
+            again = declared()
+            assert again._parser._declarations
+        assert encode(again._parser) == expected
+        names = [n for n in plain._parser._declarations if n.startswith("struct ") and not n.endswith("Impl")]
+        assert len(names) > 50
+        for name in names:
+            a, b = again.typeof(name), plain.typeof(name)
+            assert again.sizeof(a) == plain.sizeof(b)
+            assert fields(a) == fields(b)
+        (entry,) = cache.entries(tmp_path)
+        entry.path.write_bytes(entry.path.read_bytes()[:-1])
+        assert encode(declared()._parser) == expected
+        monkeypatch.setattr(declarations, "decode", lambda data: data["no such field"])
+        assert encode(declared()._parser) == expected
+    assert Parser.parse.__module__ == "cffi.cparser"
+
+
+def fields(t: Any) -> list[Any]:
+    return [(name, f.offset, f.type.cname) for name, f in t.fields]
+
+
+def test_only_a_first_header_is_kept(tmp_path: Path) -> None:
+    with settings.override(cache=True, cache_dir=str(tmp_path)):
+        ffi = declared()
+        with sooner():
+            ffi.cdef("typedef struct { int a; } one_more;" + " " * 20_000)
+            ffi.cdef("typedef struct { char a; } packed_one;", packed=True)
+        assert ffi.sizeof("one_more") == 4
+        assert len(cache.entries(tmp_path)) == 1
 
 
 def test_the_driver_keeps_its_pipelines_if_we_keep_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
