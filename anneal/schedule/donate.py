@@ -38,7 +38,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
         pairs: dict[int, int] = {}
         for slot, v in enumerate(c.args[: c.outputs]):
             source = wanted.get(v)
-            if source is None or final_reader.get(source, -1) > n or v in read or source in accepted.values():
+            if source is None or final_reader.get(source, -1) > n or source in accepted.values():
                 continue
             old, new = plan.values[source], plan.values[v]
             if old.size != new.size or old.dtype is not new.dtype:

@@ -42,9 +42,20 @@ def test_a_later_reader_forbids_it() -> None:
     assert len(new.calls) == 2
 
 
-def test_an_output_that_others_read_keeps_its_own_memory() -> None:
+def test_an_output_that_others_read_keeps_its_own_memory_if_they_read_the_input_too() -> None:
     w = buffer(8, 8)
     update = w * 0.5
     p = plan(update, matmul(update, w))
     _, done = donate(p, {p.outputs[0]: 0})
     assert done == {}
+
+
+def test_an_output_that_others_read_is_written_in_place_before_them() -> None:
+    w, x = buffer(8, 8), buffer(8, 8)
+    update = w * 0.5
+    p = plan(update, matmul(update, x))
+    writer = next(c for c in p.calls if p.outputs[0] in c.args[: c.outputs])
+    new, done = donate(p, {p.outputs[0]: writer.args[1]})
+    assert done == {p.outputs[0]: writer.args[1]}
+    order = [p.outputs[0] in c.args[: c.outputs] for c in new.calls]
+    assert order.index(True) < order.index(False)
