@@ -35,7 +35,10 @@ LEAVES = frozenset((Op.BUFFER, Op.PARAM))
 
 @dataclass(frozen=True)
 class Policy:
-    """Limits and prices of the fusion decisions. `max_buffers` is the device's storage buffers per kernel."""
+    """Limits and prices of the fusion decisions. `max_buffers` is the device's storage buffers per kernel.
+
+    Only a kernel in parts may take more than `part_buffers`: one body with many more runs out of registers.
+    """
 
     max_buffers: int = 8
     recompute_cost: int = 30  # elementwise work wanted by several kernels is recomputed up to this price
@@ -52,6 +55,11 @@ class Policy:
     concurrent: bool = (
         False  # calls that do not depend on each other run side by side, on memory without a size or dtype
     )
+
+    @property
+    def part_buffers(self) -> int:
+        """The most buffers of one part of a kernel."""
+        return min(self.max_buffers, 32)
 
 
 def base(u: UOp) -> UOp:
@@ -127,7 +135,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
 
     def within_limit(src: tuple[UOp, ...]) -> frozenset[UOp]:
         gathered = none.union(*[leaves[s] for s in src])
-        while len(gathered) >= policy.max_buffers:
+        while len(gathered) >= policy.part_buffers:
             widest = max(dict.fromkeys(src), key=lambda s: len(leaves[s]))
             if len(leaves[widest]) <= 1:
                 break

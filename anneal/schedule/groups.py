@@ -209,7 +209,8 @@ class _Joining:
         kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
-        if len(inputs) + len(kept) + len(g.roots) > self.policy.max_buffers:
+        limit = self.policy.max_buffers if g.concatenates else self.policy.part_buffers
+        if len(inputs) + len(kept) + len(g.roots) > limit:
             return False
         for root in p.roots:
             self.readers.get(root, {}).pop(g, None)
@@ -334,7 +335,7 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
         open_[key] = waiting
         for h in waiting:
             inputs = {**h.inputs, **g.inputs}
-            if len(inputs) + len(h.roots) + len(g.roots) <= policy.max_buffers and alike(g, h):
+            if len(inputs) + len(h.roots) + len(g.roots) <= policy.part_buffers and alike(g, h):
                 h.roots, h.inputs, h.level = h.roots + g.roots, inputs, g.level
                 for root in g.roots:
                     owner[root] = h
@@ -355,7 +356,7 @@ def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Polic
     out: list[Group] = []
     open_: dict[int, Group] = {}
     for g in groups:
-        if g.opaque or g.reduces:
+        if g.reduces or (g.opaque and not g.concatenates):
             out.append(g)
             continue
         h = open_.get(g.level)

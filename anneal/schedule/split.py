@@ -150,7 +150,7 @@ def _sum_of_all(bodies: list[UOp], rest: list[UOp], policy: Policy) -> UOp:
     d = bodies[0].dtype
     parts = [_partial_sums(body, d) for body in bodies]
     rows: list[UOp] = []
-    step = max(1, policy.max_buffers - 2)
+    step = max(1, policy.part_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):
         chunk, at, row = parts[i : i + step], 0, None

@@ -87,9 +87,9 @@ def policy_for(device: Device) -> Policy:
     return gpu_policy(device.limits.max_buffers)
 
 
-def gpu_policy(max_buffers: int = 32) -> Policy:
-    """The fusion policy for an adapter with that many storage buffers; more than 32 would only slow the compiler."""
-    return Policy(max_buffers=min(max_buffers, 32), row_fusion=65536, parallel=512, concurrent=True)
+def gpu_policy(max_buffers: int = 128) -> Policy:
+    """The fusion policy for an adapter with that many storage buffers; more than 128 would only slow the compiler."""
+    return Policy(max_buffers=min(max_buffers, 128), row_fusion=65536, parallel=512, concurrent=True)
 
 
 class Execution:
@@ -260,7 +260,7 @@ def _tidy() -> None:
         _allocated_at_sweep = Storage.allocated
 
 
-def plan_of(tensors: Sequence[Tensor], max_buffers: int = 32) -> Plan:
+def plan_of(tensors: Sequence[Tensor], max_buffers: int = 128) -> Plan:
     """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers; no device is opened."""
     plan, _, _ = plan_for(graph([t.uop for t in tensors]), gpu_policy(max_buffers))
     return plan
