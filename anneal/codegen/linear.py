@@ -24,7 +24,7 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
-_IN_TURN = 12  # loads that wait in registers at a time, when results fill most of them
+_IN_TURN = 8  # loads that wait in registers at a time, when results fill most of them
 _EARLY = 8  # loads outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
@@ -367,8 +367,12 @@ class _Lineariser:
             waiting += members
             if loaded < _IN_TURN and n + 1 < len(several):
                 continue
-            self.emit([x for _, src in waiting for x in src])
+            # The loads side by side, and what is made of each just before it is stored: registers are few.
+            self.emit([u for u in self.order([x for _, src in waiting for x in src]) if u.op is Op.LOAD])
+            if len(several) == 1:
+                self.emit([x for _, src in waiting for x in src])
             for s, src in waiting:
+                self.emit(list(src))
                 self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
             loaded, waiting = 0, []
 

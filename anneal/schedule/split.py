@@ -19,6 +19,8 @@ __all__ = ["split_reduces"]
 _TILE = 64 * 128  # results of a product that a workgroup computes
 _COLUMNS = 32  # neighbouring columns that a workgroup sums
 _LEAST_DEPTH = 128  # elements that one partial result of a product sums
+_LONG_DEPTH = 512  # ... where there are more pieces than the device runs at once
+_ROUNDS = 3
 _LEAST_ROWS = 128  # ... of a sum over columns
 _LEAST_RUN = 4096  # ... of a sum of neighbours in memory
 _RUN = 64  # elements that one thread sums of each of several arrays
@@ -60,7 +62,20 @@ def _pieces(u: UOp, policy: Policy) -> int:
         kind, least, groups = "columns", _LEAST_ROWS, -(-u.size // _COLUMNS)
     if depth < _WORTH[kind] or groups * 2 > policy.parallel:
         return 1
+    if kind == "product":
+        return _product_pieces(groups, depth, policy)
     return min(-(-policy.parallel // groups), depth // least)
+
+
+def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:
+    """Pieces of a product: as many workgroups as `parallel` at once, or a few times that of a long sum each.
+
+    A device runs several workgroups of a product at once; a last round that does not fill it costs as much as a full
+    one, so more rounds are better as long as a piece still sums enough to be worth its partial result.
+    """
+    few = min(-(-policy.parallel // tiles), depth // _LEAST_DEPTH)
+    many = min(-(-_ROUNDS * policy.parallel // tiles), depth // _LONG_DEPTH)
+    return max(few, many)
 
 
 def _is_product(body: UOp) -> bool:
