@@ -25,7 +25,7 @@ __all__ = ["decode", "encode", "look_up", "sooner"]
 _CLASSES: dict[str, Any] = {
     c.__name__: c for c in vars(model).values() if isinstance(c, type) and issubclass(c, model.BaseTypeByIdentity)
 }
-_PLAIN = re.compile(r"(\w+) *(\*|\[\])?")
+_PLAIN = re.compile(r"(\w+)( const)? *(\*|\[\])?")
 _FUNCTION = re.compile(r"([\w *]+)\(([\w *,]+)\)")
 _HEADER = 10_000  # characters that are worth a file
 _parse, _parse_type = Parser.parse, Parser.parse_type
@@ -61,7 +61,7 @@ def _plain(parser: Any, text: str) -> Any:
     found = _PLAIN.fullmatch(text.strip())
     if found is None:
         return None
-    name, suffix = found.groups()
+    name, const, suffix = found.groups()
     if name == "void":
         base, qualifiers = model.void_type, 0
     else:
@@ -69,6 +69,8 @@ def _plain(parser: Any, text: str) -> Any:
         if known is None and name not in model.PrimitiveType.ALL_PRIMITIVE_TYPES:
             return None
         base, qualifiers = known or resolve_common_type(parser, name)
+    if const:
+        qualifiers |= model.Q_CONST
     if suffix == "*":
         return parser._get_type_pointer(base, qualifiers)
     return model.ArrayType(base, None) if suffix else base

@@ -26,7 +26,8 @@ def test_types_that_are_looked_up_are_the_ones_that_parsing_finds() -> None:
     assert len(named) > 50
     others = {
         "char []", "float", "int *", "WGPUBuffer *", "const char *", "unsigned int", "void *", "int(float, char *)",
-        "WGPUBuffer(WGPULimits *, void *)", "void(nothing)", "nothing", "void(", "void(void)",
+        "WGPUBuffer(WGPULimits *, void *)", "void(nothing)", "nothing", "void(", "void(void)", "WGPUDevice const *",
+        "char const *", "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)", "const", "int const",
     }  # fmt: skip
     found = 0
     for name in sorted(named | others):
@@ -53,7 +54,7 @@ def test_a_plain_name_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("parsed")
 
     monkeypatch.setattr(Parser, "_parse", never)
-    for name in ("WGPULimits *", "WGPUBindGroupEntry[]", "char[]", "uint32_t *", "void(WGPULogLevel, void *)"):
+    for name in ("WGPULimits *", "WGPUBindGroupEntry[]", "char[]", "uint32_t *", "void(WGPULimits const *, void *)"):
         parser.parse_type(name)
     with pytest.raises(AssertionError, match="parsed"):
         parser.parse_type("struct WGPULimits const *")
