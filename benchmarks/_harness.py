@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import metadata
@@ -232,18 +232,27 @@ TOLERANCE = 1e-4  # of float32 results against float64 ones
 
 
 def contest(
-    module: str, names: Sequence[str], args: Sequence[str], cases: Sequence[Any], rate: Callable[[Any, float], float]
+    module: str,
+    names: Sequence[str],
+    args: Sequence[str],
+    cases: Sequence[Any],
+    rate: Callable[[Any, float], float],
+    limit: float,
 ) -> dict[str, Any]:
     """Every contestant in a process of its own; case by case in turns. {"contestants": about, "cases": [answers]}.
 
-    `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along.
+    `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along. No case is begun
+    after `limit` seconds.
     """
     # without this JAX takes three quarters of the GPU's memory for itself
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    begun = time.monotonic()
     workers = {n: Worker(module, "--child", n, *args, env=env) for n in names}  # they start side by side
     present = {n: w for n, w in workers.items() if "error" not in w.ready}
     found = []
     for number, case in enumerate(cases):
+        if time.monotonic() - begun > limit:
+            break
         answers = {n: w.round(number) for n, w in present.items()}
         for a in answers.values():
             if "seconds" in a:
@@ -271,7 +280,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     anneal  1.50
     torch  20.00
     """
-    columns = list(rows[0])
+    columns = list(rows[0]) if rows else ["nothing was measured"]
     cells = [columns, *[[figure(row.get(c, "")) for c in columns] for row in rows]]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = []
@@ -318,17 +327,18 @@ def kernel_parser(name: str, doc: str | None, peers: Sequence[str]) -> argparse.
     parser.add_argument("--sizes", default="", help="only cases whose name contains one of these, with commas between")
     parser.add_argument("--tiny", action="store_true", help="small sizes: does it work, not how fast is it")
     parser.add_argument("--rounds", type=int, default=5, help="timed batches of each case (default 5)")
+    parser.add_argument("--limit", type=float, default=math.inf, help="start no case after this many seconds")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", *peers), help=argparse.SUPPRESS)
     return parser
 
 
-def peers_of(parser: argparse.ArgumentParser, text: str, known: Sequence[str]) -> list[str]:
-    """The peers that --peers names; an unknown one ends the program."""
-    peers = [p for p in text.split(",") if p]
-    if unknown := [p for p in peers if p not in known]:
-        parser.error(f"unknown peer {unknown[0]!r}; known: {', '.join(known)}")
-    return peers
+def chosen_names(parser: argparse.ArgumentParser, text: str, known: Iterable[str], what: str) -> list[str]:
+    """The names in `text`, with commas between; an unknown one ends the program."""
+    names = [n for n in text.split(",") if n]
+    if unknown := [n for n in names if n not in known]:
+        parser.error(f"unknown {what} {unknown[0]!r}; known: {', '.join(known)}")
+    return names
 
 
 def chosen(name: str, sizes: str) -> bool:

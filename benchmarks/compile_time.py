@@ -153,9 +153,7 @@ def main() -> None:
     if args.child:
         print(json.dumps(child(args.child, h.CONFIGS[args.config].deeper(args.layers), args.codegen)))
         return
-    peers = [p for p in args.peers.split(",") if p]
-    if unknown := set(peers) - {"tinygrad"}:
-        parser.error(f"unknown peer {unknown.pop()!r}; known: tinygrad")
+    peers = h.chosen_names(parser, args.peers, ("tinygrad",), "peer")
     if args.runs < 1 or (args.layers is not None and args.layers < 1):
         parser.error("--runs and --layers take a number from 1 up")
     result = compare(args.config, args.layers, peers, args.runs, args.growth)

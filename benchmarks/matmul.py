@@ -140,7 +140,7 @@ def prepare(who: Any, case: Product | Convolution) -> tuple[h.Run, Callable[[], 
 
 def compare(names: list[str], cases: list[Product | Convolution], args: argparse.Namespace) -> dict[str, Any]:
     extra = ["--device", args.device, "--rounds", str(args.rounds), "--sizes", args.sizes, *["--tiny"] * args.tiny]
-    found = h.contest("benchmarks.matmul", names, extra, cases, lambda case, s: case.flops / s / 1e12)
+    found = h.contest("benchmarks.matmul", names, extra, cases, lambda case, s: case.flops / s / 1e12, args.limit)
     result: dict[str, Any] = {
         "benchmark": "matmul",
         "unit": "TFLOP/s",
@@ -175,7 +175,7 @@ def main() -> None:
     if args.child:
         h.serve_cases(lambda: contestant(args.child, args.device), lambda who, i: prepare(who, cases[i]), args.rounds)
         return
-    result = compare(["anneal", *h.peers_of(parser, args.peers, PEERS)], cases, args)
+    result = compare(["anneal", *h.chosen_names(parser, args.peers, PEERS, "peer")], cases, args)
     h.report(result, rows(result), args.json)
 
 

@@ -205,7 +205,9 @@ def prepare(who: Any, case: Case, mib: float) -> tuple[h.Run, Callable[[], float
 
 def compare(names: list[str], cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
     extra = ["--device", args.device, "--rounds", str(args.rounds), "--sizes", args.sizes, "--mib", str(args.mib)]
-    found = h.contest("benchmarks.memory_bound", names, extra, cases, lambda case, s: case.traffic(args.mib) / s / 1e9)
+    found = h.contest(
+        "benchmarks.memory_bound", names, extra, cases, lambda case, s: case.traffic(args.mib) / s / 1e9, args.limit
+    )
     result: dict[str, Any] = {
         "benchmark": "memory_bound",
         "unit": "GB/s",
@@ -255,7 +257,7 @@ def main() -> None:
             lambda: contestant(args.child, args.device), lambda who, i: prepare(who, cases[i], args.mib), args.rounds
         )
         return
-    result = compare(["anneal", *h.peers_of(parser, args.peers, PEERS)], cases, args)
+    result = compare(["anneal", *h.chosen_names(parser, args.peers, PEERS, "peer")], cases, args)
     h.report(result, rows(result), args.json)
 
 

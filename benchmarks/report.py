@@ -1,4 +1,4 @@
-"""BENCHMARKS.md from the JSON in benchmarks/results: what every benchmark printed with `--json`, one file a run.
+"""BENCHMARKS.md from the JSON in benchmarks/results: what every benchmark printed with `--json`, one line a run.
 
 python -m benchmarks.matmul --device webgpu --peers wgsl,torch --json > benchmarks/results/h200-matmul.json
 python -m benchmarks.report            writes BENCHMARKS.md
@@ -40,7 +40,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     |---|---:|
     | anneal | 1.50 |
     """
-    heads = list(rows[0])
+    heads = list(rows[0]) if rows else ["nothing was measured"]
     figures = [any(isinstance(r.get(c), (int, float)) for r in rows) for c in heads]
     lines = [heads, *[[h.figure(r.get(c, "")) for c in heads] for r in rows]]
     out = [f"| {' | '.join(line)} |" for line in lines]
@@ -68,7 +68,8 @@ def _entries(results: Any) -> list[Mapping[str, Any]]:
 
 def document(folder: Path) -> str:
     """BENCHMARKS.md for the results in `folder`."""
-    found = [json.loads(p.read_text(encoding="utf-8").strip().splitlines()[-1]) for p in sorted(folder.glob("*.json"))]
+    texts = [p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.json"))]
+    found = [json.loads(line) for text in texts for line in text.splitlines()]
     lines = [HEAD]
     for module, title in SECTIONS:
         name = module.__name__.rpartition(".")[2]

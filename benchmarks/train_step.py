@@ -73,19 +73,29 @@ def work(who: str, size: h.Config, device: str) -> None:
     h.serve({"first_s": first, "first_loss": first_loss, **step.about}, round_)
 
 
-def compare(args: argparse.Namespace, peers: list[str]) -> dict[str, Any]:
-    config, layers, device, steps, rounds = args.config, args.layers, args.device, args.steps, args.rounds
-    extra = ["--device", device, "--config", config] + (["--layers", str(layers)] if layers else [])
-    extra += ["--cores", str(args.cores)] if args.cores else []
+def start(args: argparse.Namespace, configs: list[str], peers: list[str]) -> dict[tuple[str, str], h.Worker]:
+    """A waiting worker for every configuration and contestant."""
     # all contestants stay in memory together: JAX would take three quarters of it for itself
-    env = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3", **({"DEV": "CPU"} if device == "cpu" else {})}
-    workers = {"anneal": h.Worker("benchmarks.train_step", "--child", "anneal", *extra, env=env).started()}
-    # ours is ready before the others start: its first step is timed on a quiet machine; theirs compile side by side
-    starting = {n: h.Worker("benchmarks.train_step", "--child", n, *extra, env=env) for n in peers}
+    env = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3", **({"DEV": "CPU"} if args.device == "cpu" else {})}
+
+    def worker(config: str, who: str) -> h.Worker:
+        extra = ["--device", args.device, "--config", config, *(["--layers", str(args.layers)] if args.layers else [])]
+        extra += ["--cores", str(args.cores)] if args.cores else []
+        return h.Worker("benchmarks.train_step", "--child", who, *extra, env=env)
+
+    # ours are ready before the others start: their first step is timed on a quiet machine; the others compile side by side
+    ours = {(c, "anneal"): worker(c, "anneal").started() for c in configs}
+    return {**ours, **{(c, n): worker(c, n) for c in configs for n in peers}}
+
+
+def compare(args: argparse.Namespace, config: str, started: dict[str, h.Worker]) -> dict[str, Any]:
+    """Rounds of the contestants of one configuration."""
+    layers, steps, rounds = args.layers, args.steps, args.rounds
+    workers: dict[str, h.Worker] = {}
     absent: dict[str, str] = {}
-    for n, worker in starting.items():
+    for n, w in started.items():
         try:
-            workers[n] = worker.started()
+            workers[n] = w.started()
         except SystemExit as e:  # a peer that is not installed or breaks must not lose the others' figures
             absent[n] = str(e)
     names = list(workers)
@@ -143,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.train_step", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--config", choices=h.CONFIGS, default="baby")
+    parser.add_argument("--config", default="baby", help=f"a list of {', '.join(h.CONFIGS)} (default baby)")
     parser.add_argument("--layers", type=int, help="another depth than the configuration's")
     parser.add_argument("--device", choices=("cpu", "webgpu"), default="cpu")
     parser.add_argument("--peers", default="", help=f"a list of {', '.join(PEERS)}")
@@ -158,13 +168,14 @@ def main() -> None:
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
         work(args.child, h.CONFIGS[args.config].deeper(args.layers), args.device)
         return
-    peers = [p for p in args.peers.split(",") if p]
-    if unknown := [p for p in peers if p not in PEERS]:
-        parser.error(f"unknown peer {unknown[0]!r}; known: {', '.join(PEERS)}")
+    peers = h.chosen_names(parser, args.peers, PEERS, "peer")
+    configs = h.chosen_names(parser, args.config, h.CONFIGS, "configuration")
     if min(args.steps, args.rounds) < 1:
         parser.error("--steps and --rounds take a number from 1 up")
-    result = compare(args, peers)
-    h.report(result, rows(result), args.json)
+    workers = start(args, configs, peers)
+    for config in configs:
+        result = compare(args, config, {n: w for (c, n), w in workers.items() if c == config})
+        h.report(result, rows(result), args.json)
 
 
 if __name__ == "__main__":
