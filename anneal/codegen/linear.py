@@ -25,7 +25,7 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 _NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
 _IN_TURN = 8  # loads that wait in registers at a time, when results fill most of them
-_EARLY = 8  # loads outside of reduces that may wait in registers until those are done
+_EARLY = 24  # words loaded outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
 Operand = int | UOp
@@ -78,10 +78,7 @@ class LinearProgram:
 
     def width(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
-        for bit, n in self.lanes.items():
-            if u.ranges & bit:
-                return n
-        return 1
+        return _width(u, self.lanes)
 
     @property
     def shared_bytes(self) -> int:
@@ -89,6 +86,13 @@ class LinearProgram:
         tiles = sum(int(t.arg[1][0]) * t.dtype.itemsize for t in self.tiles)
         parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
         return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
+
+
+def _width(u: UOp, lanes: Mapping[int, int]) -> int:
+    for bit, n in lanes.items():
+        if u.ranges & bit:
+            return n
+    return 1
 
 
 @dataclass(slots=True)
@@ -233,8 +237,8 @@ class _Lineariser:
                 self.stack = full
 
     def early_loads(self, roots: list[UOp]) -> list[UOp]:
-        """Loads that need no reduce: on their way while threads wait for each other at barriers, which they cannot
-        cross by themselves."""
+        """Loads that need no reduce, if they are few: on their way while threads wait for each other at barriers, which
+        they cannot cross by themselves."""
         late: set[UOp] = set()
         early: list[UOp] = []
         for u in self.order(roots):
@@ -242,7 +246,7 @@ class _Lineariser:
                 late.add(u)
             elif u.op is Op.LOAD and not u.ranges & self.serial:
                 early.append(u)
-        return early
+        return early if sum(_width(u, self.lanes) for u in early) <= _EARLY else []
 
     def loop_key(self, u: UOp) -> tuple[object, ...]:
         return (u.src[1:], u.ranges & self.serial, self.levels[u])
@@ -397,8 +401,8 @@ class _Lineariser:
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *_all(r))))
         outside = [x for _, src in by_loops[0] for x in src]
-        if shared and not self.tiles and len(early := self.early_loads(outside)) <= _EARLY:
-            self.emit(early)
+        if shared and not self.tiles:
+            self.emit(self.early_loads(outside))
         if self.tiles and len(by_loops) == 1:
             self.store_in_turns(by_loops.pop(0))
         else:

@@ -14,7 +14,8 @@ from anneal.uop import Op, UOp, toposort
 __all__ = ["shared_reduce"]
 
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
-_COLUMNS, _FEWEST_COLUMNS = 32, 8  # neighbouring threads that go down columns side by side
+_COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
+_THREADS = 64  # of a workgroup, at least
 
 
 def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -75,7 +76,9 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
             opts.append(Opt("VECTORIZE", loops[-1], wide))
         while local < _COLUMNS and local * wide < (columns.extent or 1):
             local *= 2
-        while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS:
+        # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
+        tall = power_of_two(extent // 4)
+        while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS and local * tall > _THREADS:
             local //= 2
         if local > 1:
             opts.append(Opt("LOCAL", loops[-1], local))
