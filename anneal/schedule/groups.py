@@ -16,7 +16,7 @@ What is joined and read by nobody else is not stored any more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import LEAVES, Policy
@@ -311,14 +311,18 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
 
 def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
     """Join groups over the same ranges: those of one level that read the same large value, and sums over columns that
-    are not far from each other, since each alone leaves most of the device idle."""
+    are not far from each other, since each alone leaves most of the device idle. Those have little in common: each becomes
+    a part of the launch, unless it reads the same large value as another."""
     needed: dict[UOp, int] = {}  # level of the first reader
     for g in groups:
         for i in g.inputs:
             needed[i] = min(needed.get(i, g.level), g.level)
 
+    def shares(g: Group, h: Group) -> bool:
+        return any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs)
+
     def alike(g: Group, h: Group) -> bool:
-        if g.level == h.level and any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs):
+        if g.level == h.level and not h.parts and shares(g, h):
             return True
         if not (policy.parts and g.sums_columns and h.sums_columns):
             return False
@@ -336,6 +340,11 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
         for h in waiting:
             inputs = {**h.inputs, **g.inputs}
             if len(inputs) + len(h.roots) + len(g.roots) <= policy.part_buffers and alike(g, h):
+                body = next((p for p in h.parts or (h,) if shares(g, p)), None)
+                if body is None:
+                    h.parts = (*(h.parts or (replace(h),)), g)
+                elif body is not h:
+                    body.roots, body.inputs = body.roots + g.roots, {**body.inputs, **g.inputs}
                 h.roots, h.inputs, h.level = h.roots + g.roots, inputs, g.level
                 for root in g.roots:
                     owner[root] = h
