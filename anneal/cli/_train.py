@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,13 @@ def train(options: Options) -> int:
         check_writable(options.save)
     with ExitStack() as stack:
         stack.enter_context(settings.override(**changes))
-        example = load_example(options.model)
         from anneal.backend import get_device
 
-        device = get_device(settings.current().device)
+        # A driver takes its time to start: the modules of the example are imported meanwhile.
+        with ThreadPoolExecutor(1, "anneal-device") as beside:
+            opening = beside.submit(get_device, settings.current().device)
+            example = load_example(options.model)
+            device = opening.result()
         stack.enter_context(settings.override(device=device.name))
         steps = options.steps or example.STEPS
         lr = options.lr or example.LR
