@@ -24,7 +24,7 @@ __all__ = ["Surroundings"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
-_ITEMS = 1024  # of a container or an array: beyond that only its length is watched
+_ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
 # Code that is not the user's: what it sees does not change, or says so itself.
 _FOREIGN = frozenset(("anneal", "numpy", "typing", *sys.stdlib_module_names)) - {"__main__"}
@@ -38,6 +38,7 @@ class Surroundings:
         self._globals: list[tuple[Any, str, Any]] = []
         self._cells: list[tuple[Any, Any]] = []
         self._others: list[Callable[[], bool]] = []
+        self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
         self._look(function, 0)
@@ -61,6 +62,12 @@ class Surroundings:
         key = tuple([id(x) for x in things])
         return self._seen.setdefault(key, things) is things
 
+    def _fits(self, size: int) -> bool:
+        if size > self._room:
+            return False
+        self._room -= size
+        return True
+
     def _look(self, value: Any, depth: int, loose: frozenset[str] = frozenset()) -> None:
         """Remember what `value` holds and go on from there. `loose`: attributes of it that code may ask for."""
         if isinstance(value, _PLAIN) or depth > _DEPTH or not self._new(value):
@@ -80,7 +87,7 @@ class Surroundings:
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
             self._look_at_container(value, depth, loose)
         elif isinstance(value, np.ndarray):
-            if value.size <= _ITEMS and value.dtype != object:
+            if self._fits(value.size) and value.dtype != object:
                 before = value.tobytes()
                 self._others.append(lambda: value.tobytes() != before)
         elif not isinstance(value, (type, ModuleType)):
@@ -97,8 +104,9 @@ class Surroundings:
 
     def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
         size = len(value)
-        if size > _ITEMS:
-            self._others.append(lambda: len(value) != size)
+        if not self._fits(size):
+            if len(self._others) < 64:
+                self._others.append(lambda: len(value) != size)
             return
         before = _members(value)
         if not isinstance(value, (tuple, frozenset)):

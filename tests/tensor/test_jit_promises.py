@@ -1149,6 +1149,15 @@ def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.M
         assert [trainer(t) for _ in range(3)] == [value] * 3, (trainer.options, value)
 
 
+def test_a_large_collection_costs_a_replay_little() -> None:
+    table = [[float(i * j) for j in range(100)] for i in range(1000)]
+    f = jit(lambda x: x * table[3][2])
+    for _ in range(3):
+        assert f(one()).item() == 6
+    captured = next(c for c in f.captures.values() if c is not None)
+    assert len(captured.surroundings._others) < 100
+
+
 class Remembering(nn.Module):
     def __init__(self) -> None:
         self.calls = 0
