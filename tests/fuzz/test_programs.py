@@ -10,6 +10,7 @@ import pytest
 
 from anneal import settings
 from anneal.backend import get_device
+from anneal.codegen.heuristics import elementwise, reduces, rows
 from anneal.codegen.opts import KINDS
 from anneal.schedule import Policy, graph, plan_for, split
 from anneal.tensor import execution
@@ -60,6 +61,20 @@ def test_programs_agree_where_every_reduce_is_split() -> None:
         ),
     ):
         failures = run(range(500, 600), ["cpu"], 10)
+    assert not failures, failures[0]
+
+
+def test_programs_agree_on_webgpu_with_the_opts_of_large_kernels(webgpu: str) -> None:
+    # Vectors, several rows a thread, blocks of registers: small kernels do without.
+    device: Any = get_device(webgpu)
+    with (
+        settings.override(cache=False),
+        mock.patch.object(elementwise, "_ENOUGH_WORDS", 1),
+        mock.patch.object(reduces, "ENOUGH_GROUPS", 1),
+        mock.patch.object(rows, "ENOUGH_GROUPS", 1),
+        mock.patch.object(device, "_programs", OrderedDict()),
+    ):
+        failures = run(range(100), [webgpu], BATCH)
     assert not failures, failures[0]
 
 
