@@ -11,6 +11,7 @@ import pytest
 
 from anneal import nn, settings
 from anneal.backend import get_device
+from anneal.cli._models import load_example
 from anneal.errors import DeviceError
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
@@ -112,3 +113,15 @@ def test_the_memory_benchmark_sees_growth() -> None:
     held = np.ones(8 << 20, np.float64)
     assert memory.resident_mib() - before > 32
     assert held.size
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv", "nanogpt"])
+def test_an_example_plans_two_steps_and_replays_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[int] = []
+    with settings.override(device="cpu"):
+        example = load_example(name)
+        training = example.make(steps=10, batch=2, seed=1, lr=example.LR)
+        monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: plans.append(1)])
+        for _ in range(5):
+            training.step().item()
+    assert len(plans) == 2
