@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["LEAVES", "Policy", "base", "realize_map"]
+__all__ = ["COST", "LEAVES", "Policy", "base", "realize_map"]
 
 # What recomputing an op costs, in units of one multiply.
-_COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
+COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
     (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.POW), 6
 )
-_COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
-_COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
+COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
+COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
 _GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 _NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
@@ -191,7 +191,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             for s in src:
                 r = r or reduce_of[s]
             reduce_of[u] = r
-            cost[u] = min(_COST[op] + sum(cost[s] for s in dict.fromkeys(src)), 1 << 20)
+            cost[u] = min(COST[op] + sum(cost[s] for s in dict.fromkeys(src)), 1 << 20)
             leaves[u] = gathered
         elif op is Op.GATHER:
             for s in src:
@@ -232,7 +232,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         if u in real or not u.src:
             continue
         op, src = u.op, u.src
-        own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else _COST.get(op, op is Op.PAD)
+        own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else COST.get(op, op is Op.PAD)
         cost[u] = min(own + sum(cost[s] for s in dict.fromkeys(src) if s not in real), 1 << 20)
         leaves[u] = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
         if home[u] is None and (op in ALU or op in _NEVER_TWICE):

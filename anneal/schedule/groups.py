@@ -19,13 +19,14 @@ import math
 from dataclasses import dataclass, field, replace
 
 from anneal.schedule.concat import pieces_of
-from anneal.schedule.fusion import LEAVES, Policy
-from anneal.uop import ALU, Op, UOp
+from anneal.schedule.fusion import COST, LEAVES, Policy
+from anneal.uop import ALU, Op, UOp, toposort
 
 __all__ = ["Group", "group_kernels"]
 
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
+_WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
 _SHORT = 64  # elements of a reduce that one thread takes in
 
 
@@ -147,7 +148,11 @@ class _Joining:
         self.patient = True
         for g in sorted(self.groups, key=lambda g: -g.size):
             self.join_producers(g)
-        return [g for g in self.groups if g not in self.gone]
+        left = [g for g in self.groups if g not in self.gone]
+        for g in left:
+            if g.product:
+                self.keep_functions(g)
+        return left
 
     def join_producers(self, g: Group) -> None:
         again = g not in self.gone and not g.opaque
@@ -242,6 +247,46 @@ class _Joining:
                     kinds.pop()
                     continue
             self.takes(g, p)
+
+    def keep_functions(self, g: Group) -> None:
+        """Store what others make of a product's value in its place, where they all make the same of it and at some cost:
+        an activation's slope, which the backward product then multiplies with."""
+        for n, h in enumerate(g.roots):
+            readers = self.readers.get(h)
+            if not readers or h in self.outputs or g.concatenates:
+                continue
+            made = {_function_of(r, h, self.real) for r in readers}
+            f = made.pop()
+            if made or f is None or f in self.real:
+                continue
+            g.roots[n] = f
+            del self.real[h], self.owner[h], self.readers[h]
+            self.real[f], self.owner[f], self.readers[f] = None, g, readers
+            for r in readers:
+                r.inputs = {f if i is h else i: None for i in r.inputs}
+
+
+def _function_of(r: Group, h: UOp, real: dict[UOp, None]) -> UOp | None:
+    """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
+    of_h: dict[UOp, bool | None] = {h: True}  # made of h alone; of something else; None: of constants
+    price: dict[UOp, int] = {h: 0}
+    frontier: set[UOp] = set()
+    mine = set(r.roots)
+    for u in toposort(r.roots, until=lambda u: u.op in LEAVES or (u in real and u not in mine)):
+        if not u.src:
+            of_h[u] = None if u.op is Op.CONST else False
+            continue
+        sources = [of_h.get(s, False) for s in u.src]
+        if u.op in ALU and True in sources and False not in sources and u.size == h.size:
+            of_h[u] = True
+            price[u] = COST[u.op] + sum({s: price.get(s, 0) for s in u.src}.values())
+        else:
+            of_h[u] = False if any(x is not None for x in sources) or u.op not in ALU else None
+            frontier.update(s for s in u.src if of_h.get(s))
+    if len(frontier) != 1 or any(of_h.get(root) for root in r.roots):
+        return None
+    f = frontier.pop()
+    return f if f is not h and price[f] >= _WORTH_KEEPING and f.dtype.itemsize <= h.dtype.itemsize else None
 
 
 def _origin(u: UOp, real: dict[UOp, None]) -> UOp:

@@ -11,6 +11,7 @@ from anneal import nn
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from anneal.tensor.execution import plan_of, tracing
+from anneal.uop import Op, toposort
 from benchmarks import ours
 from benchmarks._harness import Config
 
@@ -80,6 +81,14 @@ def test_a_layer_with_an_activation() -> None:
     assert forward(layer, value(48, 64), value(96, 64), value(96)) == 1
     # the result and what gelu's gradient needs; the gradients of x, w and b
     assert both(layer, value(48, 64), value(96, 64), value(96)) == 4
+
+
+def test_an_activation_leaves_its_slope_for_the_gradient() -> None:
+    x, w, b, v = value(48, 64), value(96, 64), value(96), value(8, 96)
+    y = F.linear(F.linear(x, w, b).gelu("tanh"), v)
+    y.backward(value(*y.shape, grad=False))
+    plan = plan_of([y, *[g for t in (x, w, b, v) if (g := t.grad) is not None]])
+    assert sum(Op.TANH in {u.op for u in toposort((c.kernel.sink,))} for c in plan.calls) == 1
 
 
 def test_convolution_with_bias_and_relu() -> None:
