@@ -16,7 +16,7 @@ import numpy as np
 
 from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges
 from anneal.backend.cpu.calls import copy_cast
-from anneal.backend.cpu.index import Bounds
+from anneal.backend.cpu.index import Bounds, Linear
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.plan import Loop, Pad, Plan, Product, Value, bits, mask_of
 from anneal.backend.device import numpy_dtype
@@ -157,22 +157,42 @@ class Planner(Analysis):
         return m
 
     def _adopt_outputs(self) -> None:
-        """Let a product write straight into the output that its result, or an epilogue over it, goes to."""
-        if len(self.stores) != 1:
-            return
-        store = self.stores[0]
-        form = self.store_forms[store]
-        loaded = {u.src[0].arg[0] for u in self.loads}
-        last = self.level[store.src[2]]
-        if form is None or form.nodes or store.src[0].arg[0] in loaded:
-            return
-        for u, dot in self.dots.items():
-            full = self.hoisted[u]
-            if self.level[u] == last and full.mask == mask_of(form.slots) and form.slots == full.strides:
-                if dot.dtype == numpy_dtype(store.src[0].dtype):
-                    full.kind, full.ref, full.offset = "param", store.src[0].arg[0], form.const
+        """Let products write straight into outputs that their result, or an epilogue over it, goes to."""
+        taken = {u.src[0].arg[0] for u in self.loads}
+        for store in self.stores:
+            form, slot = self.store_forms[store], store.src[0].arg[0]
+            if form is None or form.nodes or slot in taken:
+                continue
+            for u, dot in self.dots.items():
+                full = self.hoisted[u]
+                if (
+                    full.kind == "full"
+                    and self.level[u] == self.level[store.src[2]]
+                    and self._fits(u, dot, store, form)
+                ):
+                    full.kind, full.ref, full.offset = "param", slot, form.const
+                    if form.slots != full.strides:
+                        full.strides = form.slots
                     self.fulls.remove(full)
-                    return
+                    taken.add(slot)
+                    break
+
+    def _fits(self, u: UOp, dot: Dot, store: UOp, form: Linear) -> bool:
+        full = self.hoisted[u]
+        if full.mask != mask_of(form.slots) or dot.dtype != numpy_dtype(store.src[0].dtype):
+            return False
+        bare = store.src[2] is u and not dot.post
+        return form.slots == full.strides or (bare and self._is_written_at_once(dot, form.slots))
+
+    def _is_written_at_once(self, dot: Dot, strides: dict[int, int]) -> bool:
+        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns too."""
+        both = dot.a_mask & dot.b_mask
+        for side in (dot.a_mask, dot.b_mask):
+            slots = [s for s in self.order if (side & ~both) >> s & 1]
+            for outer, inner in itertools.pairwise(slots):
+                if strides[outer] != strides[inner] * self.slots.extent[inner]:
+                    return False
+        return 1 in strides.values()
 
     def _accumulate(self, mask: int, group: list[UOp]) -> None:
         loop = LoopBuilder(self, mask)

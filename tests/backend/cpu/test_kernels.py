@@ -709,3 +709,41 @@ def test_a_long_thin_tensor_and_a_wide_flat_one() -> None:
         out = run(sink, np.zeros(size, np.float32), x)[0].reshape(rows, n)
         x = x.reshape(rows, n)
         np.testing.assert_allclose(out, x - x.mean(1, keepdims=True), atol=1e-4)
+
+
+# -- products and what is stored of them -----------------------------------------------------------------------------
+
+
+def product_of(m: int, n: int, k: int) -> tuple[UOp, UOp, UOp]:
+    i, j, r = loop(0, m), loop(1, n), over(2, k)
+    return i, j, reduce(Op.ADD, load(param(4, m * k), i * k + r) * load(param(5, k * n), r * n + j), r)
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_a_product_lies_in_one_of_several_outputs_until_its_epilogue_is_done(first: int, small_blocks: None) -> None:
+    m, n, k = 6, 8, 4
+    i, j, raw = product_of(m, n, k)
+    h = raw + load(param(3, n), j)
+    values = [h, h.alu(Op.TANH) * raw, raw - h * 2.0]
+    values = values[first:] + values[:first]
+    stores = [store(param(s, m * n), i * n + j, v) for s, v in enumerate(values)]
+    check(kernel(*stores), *[data(m * n) for _ in range(3)], data(n), data(m * k), data(k * n))
+
+
+def test_a_product_is_stored_beside_what_is_made_of_it(small_blocks: None) -> None:
+    m, n, k = 6, 8, 4
+    i, j, raw = product_of(m, n, k)
+    at = i * n + j
+    stores = [store(param(0, m * n), at, raw), store(param(1, m * n), at, raw * raw)]
+    check(kernel(*stores), *[data(m * n) for _ in range(2)], data(1), data(1), data(m * k), data(k * n))
+
+
+def test_heads_are_written_side_by_side(small_blocks: None) -> None:
+    b, h, t, d = 2, 3, 4, 5
+    i, g, j, c, r = loop(0, b), loop(1, h), loop(2, t), loop(3, d), over(4, t)
+    x, y = param(1, b * h * t * t), param(2, b * h * t * d)
+    value = reduce(Op.ADD, load(x, ((i * h + g) * t + j) * t + r) * load(y, ((i * h + g) * t + r) * d + c), r)
+    at = (i * t + j) * (3 * h * d) + g * d + c + h * d
+    sink = kernel(store(param(0, b * t * 3 * h * d), at, value))
+    check(sink, data(b * t * 3 * h * d), data(b * h * t * t), data(b * h * t * d))
+    assert "full" not in get_device("cpu").compile(sink).source
