@@ -52,7 +52,8 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
     if extent < 32:
         return None
-    threads = threads_of_row(extent, facts.outputs, len(facts.loads), most)
+    wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
+    threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
     opts: list[Opt] = []
     for ranges, total in tuples.items():
         if total >= threads:

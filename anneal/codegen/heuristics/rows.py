@@ -45,7 +45,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
         # Neighbours in memory are other rows: neighbouring threads take those.
         beside = min(32, power_of_two(others[-1][1].extent or 1))
         opts.append(Opt("LOCAL", others[-1][0], beside))
-    threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside)
+    threads = threads_of_row(extent, rows, len(loads), min(target.max_threads, 1024) // beside, wide)
     threads = _without_waste(units, min(threads, power_of_two(units)))
     if threads > 1:
         opts.append(Opt("GROUP", number, threads))
@@ -55,11 +55,13 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
     return tuple(opts)
 
 
-def threads_of_row(extent: int, rows: int, loads: int, most: int) -> int:
+def threads_of_row(extent: int, rows: int, loads: int, most: int, wide: int) -> int:
     """Threads of a row: few enough that each has work, so many that the parts fit their registers."""
     words = 16 if loads < 3 else 8
     threads = power_of_two(extent // words)
-    threads = max(threads, min(32, 2 * power_of_two((extent + 3) // 4 - 1) if extent > 4 else 1))  # 4 words each
+    # A short row: one vector a thread, or eight words that are loaded one by one.
+    least = 2 * power_of_two(extent // wide - 1) if wide > 1 and extent > wide else power_of_two(extent // 8)
+    threads = max(threads, min(32, least))
     while threads * rows < ENOUGH_THREADS // 2 and threads * 8 <= extent and threads < 256:
         threads *= 2
     return max(1, min(threads, power_of_two(most)))
