@@ -127,6 +127,14 @@ class Batch(ABC):
     def run(self) -> None:
         """Execute every call in order. Results are visible to `Device.download` and to later batches."""
 
+    def exchanges(self, buffer: Any) -> bool:
+        """Whether `run_and_exchange` may replace `buffer`."""
+        return False
+
+    def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """`run`; from the next run on the second buffer of each pair stands for the first."""
+        self.run()
+
     def seconds(self) -> float:
         """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""
         start = time.perf_counter()

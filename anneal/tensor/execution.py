@@ -93,7 +93,7 @@ def gpu_policy(max_buffers: int = 128) -> Policy:
 class Execution:
     """A plan bound to buffers: `run()` launches it, any number of times."""
 
-    __slots__ = ("_programs", "batch", "buffers", "device", "plan", "temporaries")
+    __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries")
 
     def __init__(self, plan: Plan, device: Device, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
         self.plan, self.device = plan, device
@@ -106,6 +106,7 @@ class Execution:
         for v, t in plan.memory:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
+        self._places: dict[int, list[int]] = {}  # of exchanged buffers, by id
         self._programs = device.compile_all([c.kernel for c in plan.calls])
         self._bind()
 
@@ -117,10 +118,22 @@ class Execution:
         """Use the buffer `new` in place of `old`."""
         if any(b is old for b in self.buffers):
             self.buffers = [new if b is old else b for b in self.buffers]
+            self._places.clear()
             self._bind()
 
-    def run(self) -> None:
-        self.batch.run()
+    def run(self, exchange: Sequence[tuple[Any, Any]] = ()) -> None:
+        """Launch; from the next time on, use the second buffer of each pair in place of the first."""
+        if not exchange:
+            self.batch.run()
+            return
+        self.batch.run_and_exchange(exchange)
+        for old, new in exchange:
+            places = self._places.pop(id(old), None)
+            if places is None:
+                places = [v for v, b in enumerate(self.buffers) if b is old]
+            self._places[id(new)] = places
+            for v in places:
+                self.buffers[v] = new
 
     def close(self) -> None:
         """Give the temporaries back."""

@@ -26,6 +26,7 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, update_wrapper
@@ -203,18 +204,36 @@ class _Read:
 _LEAF, _FLAT = attrgetter("leaf"), attrgetter("flat")
 
 
+# A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
+# when the next call needs its memory.
+_SMALL_RESULT = 1 << 16
+_GIVEN = 256  # results of earlier calls that are remembered
+
+
+def _nobody() -> None:
+    """The reference to a tensor that is not there."""
+
+
 class _Written:
     """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
 
     `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
     """
 
-    __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
+    __slots__ = ("alone", "flat", "flat_alone", "given", "leaf", "ref", "storage")
 
     def __init__(self, tensor: Tensor, storage: Storage) -> None:
-        self.ref = weakref.ref(tensor)
+        self.ref: Callable[[], Tensor | None] = weakref.ref(tensor)
+        self.given: deque[_Written] = deque()  # of a result: what was handed out
         self.alone, self.flat_alone = _references_when_alone(tensor.uop.op is Op.RESHAPE)
         self.show(storage, tensor.uop)
+
+    def like(self, other: _Written) -> None:
+        """Make this new memory, which nobody shows yet, for what `other` holds."""
+        self.ref = _nobody
+        self.alone, self.flat_alone, self.given = other.alone, other.flat_alone, other.given
+        storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
+        self.show(storage, _realize.buffer_leaf(storage, other.leaf.shape))
 
     def show(self, storage: Storage, leaf: UOp) -> None:
         storage.reused = True
@@ -224,12 +243,12 @@ class _Written:
 
     def shared(self, shown: bool) -> bool:
         """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
-        if not self._used(shown):
+        if not self.used(shown):
             return False
         arena().sweep()  # a graph that nobody needs may still be there
-        return self._used(shown)
+        return self.used(shown)
 
-    def _used(self, shown: bool) -> bool:
+    def used(self, shown: bool) -> bool:
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
         return _leaf_users([self])[0] > self.alone - less or _flat_users([self])[0] > below
@@ -246,7 +265,7 @@ class _Written:
         """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
         t = self.ref()
         shown = t is not None and t.uop is self.leaf
-        if shown and not self._used(True):
+        if shown and not self.used(True):
             return
         if t is not None and not shown:
             t.realize()
@@ -260,7 +279,7 @@ class _Written:
             if other is not self.storage:
                 _Slot(self.storage).load(device, other)
         t.uop = self.leaf
-        self.storage.owner = self.ref
+        self.storage.owner = weakref.ref(t)
 
 
 @cache
@@ -331,7 +350,9 @@ class _Captured:
             shown = _realize.storage_of(t.uop) if t is not None else None
             if t is not None and shown is not None and id(shown) in internal and id(t) not in passing:
                 now[id(shown)] = t
-        self.kept = list(outside.values())  # constants without an owner must outlive the captures
+        self.kept = list(outside.values())  # constants without an owner must outlive the captures, and nobody may
+        # take their memory for another result: the nodes say so
+        self.nodes = [_realize.buffer_leaf(s, (s.size,)) for s in self.kept if s.owner is None or s.owner() is None]
         self.reads: dict[int, _Read] = {}  # by storage
         self.state: dict[int, _Written] = {}
         self.handed: dict[int, _Written] = {}  # results in memory of their own
@@ -389,11 +410,11 @@ class _Captured:
             return copy
         if key not in internal:
             return lambda arguments: Tensor._from_uop(leaf, device.name)  # a constant
-        mine = self.handed.get(key)
-        if mine is None:
-            mine = self.handed[key] = _Written(result, shown)
+        if key not in self.handed:
+            self.handed[key] = _Written(result, shown)
 
         def hand_out(arguments: list[Storage]) -> Tensor:
+            mine = self.handed[key]
             t = Tensor._from_uop(
                 mine.leaf if shape == mine.leaf.shape else _realize.buffer_leaf(mine.storage, shape), device.name
             )
@@ -432,14 +453,37 @@ class _Captured:
         for slot, theirs in zip(self.arguments, arguments, strict=True):
             slot.load(device, theirs)
         self._protect()
+        fresh = [
+            (key, h, self._spare(h))
+            for key, h in self.handed.items()
+            if h.storage.size <= _SMALL_RESULT and all(run.batch.exchanges(h.storage.buffer) for run in self.runs)
+        ]
+        exchange = [(h.storage.buffer, new.storage.ensure()) for _, h, new in fresh]
         for run in self.runs:
-            run.run()
+            run.run(exchange)
         for state, aside in self.copies:
             device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
         for r in self.graded:
             if (t := r()) is not None:
                 t._grad = INSIDE
-        return self.results(arguments)
+        results = self.results(arguments)
+        for key, h, new in fresh:
+            self.handed[key] = new
+            h.given.append(h)
+        return results
+
+    def _spare(self, h: _Written) -> _Written:
+        """Memory like that of `h` for the next call's result: what was handed out first, if nobody needs it any more."""
+        given = h.given
+        for _ in range(min(2, len(given))):
+            old = given.popleft()
+            if old.ref() is None and not old.used(False):
+                return old
+            if len(given) < _GIVEN:
+                given.append(old)
+        new = _Written.__new__(_Written)
+        new.like(h)
+        return new
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the kernels have run."""

@@ -141,9 +141,9 @@ def swapped_reduce() -> Iterator[None]:
 @contextmanager
 def overlapping_memory() -> Iterator[None]:
     """A memory plan that frees a temporary at its first reader, not its last."""
-    from anneal.schedule import plan
+    from anneal.schedule import memory as module
 
-    right = plan.assign_temporaries
+    right = module._same_size
 
     def wrong(values: Any, calls: Any) -> Any:
         memory, physical = right(values, calls)
@@ -151,7 +151,7 @@ def overlapping_memory() -> Iterator[None]:
         shared = [(v, by_kind.setdefault(physical[t], t)) for v, t in memory]
         return tuple(shared), physical
 
-    with mock.patch.object(plan, "assign_temporaries", wrong):
+    with mock.patch.object(module, "_same_size", wrong):
         yield
 
 

@@ -175,3 +175,26 @@ def test_where_a_result_is_put_is_no_reason_to_capture_again() -> None:
     assert captured[0] is not None
     assert run(one(5)).item() == 10
     assert list(run.step.captures.values()) == captured
+
+
+def test_results_of_many_calls_are_kept_dropped_and_used() -> None:
+    state = one(0)
+
+    @jit
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        state.assign(state + x)
+        y = state * 2 + x
+        return y, (y * y).reshape(1, 1)
+
+    expected, kept, total = [], [], 0.0
+    for i in range(12):
+        total += i
+        first, second = both(one(i))
+        assert first.item() == 2 * total + i
+        if i % 3:
+            kept.append((first, second, first + 1))
+            expected.append(2 * total + i)
+        if i == 8:
+            state.assign(one(100))
+            total = 100
+    assert [(a.item(), b.item(), c.item()) for a, b, c in kept] == [(v, v * v, v + 1) for v in expected]

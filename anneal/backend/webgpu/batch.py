@@ -18,7 +18,7 @@ from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 
 if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import Buffer, WebGpuDevice
+    from anneal.backend.webgpu.device import Buffer, WebGpuDevice, WebGpuProgram
 
 __all__ = ["WebGpuBatch"]
 
@@ -34,17 +34,35 @@ class WebGpuBatch(Batch):
     """
 
     def __init__(
-        self, device: WebGpuDevice, dispatches: list[Dispatch], names: list[str], uses: Sequence[Use[Buffer]]
+        self,
+        device: WebGpuDevice,
+        dispatches: list[Dispatch],
+        names: list[str],
+        uses: Sequence[Use[Buffer]],
+        calls: Sequence[tuple[WebGpuProgram, list[Buffer]]] = (),
     ) -> None:
         self.device, self.dispatches, self.names = device, dispatches, names
         self._uses = uses  # the buffers are kept alive for as long as they may be used
+        self._calls = calls
+        self._users: dict[int, list[int]] = {}  # the dispatches that bind a buffer, by its id
+        for n, (_, buffers) in enumerate(calls):
+            for b in buffers:
+                self._users.setdefault(id(b), []).append(n)
         self._handles = device.queue.handles(dispatches)
         self._passes = [self._handles]
+        self._places = [(self._handles, n) for n in range(len(dispatches))]
         self._fences: list[Dispatch] = []
+        self._fenced: set[int] = set()  # the ids of the buffers that fences bind
         self._ready: Future[list[Any]] | None = None
         self._runs = 0
 
     def run(self) -> None:
+        self.run_and_exchange(())
+
+    def exchanges(self, buffer: Any) -> bool:
+        return self._runs > 1 and bool(self._calls) and id(buffer) not in self._fenced
+
+    def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         if not self.dispatches:
             return
         queue = self.device.queue
@@ -54,11 +72,25 @@ class WebGpuBatch(Batch):
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
+            for old, new in pairs:
+                self._exchange(old, new)
             if self._runs > 1:
                 self._ready = self.device.finisher.submit(self._finish, self._encode())
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
+
+    def _exchange(self, old: Buffer, new: Buffer) -> None:
+        users = self._users.pop(id(old), [])
+        self._users[id(new)] = users
+        for n in users:
+            program, buffers = self._calls[n]
+            buffers[:] = [new if b is old else b for b in buffers]
+            pipeline, _, x, y, z = self.dispatches[n]
+            self.dispatches[n] = (pipeline, self.device.bind_group(program, buffers), x, y, z)
+            self._handles[n] = self.device.queue.handles([self.dispatches[n]])[0]
+            handles, place = self._places[n]
+            handles[place] = self._handles[n]
 
     def _encode(self) -> list[Any]:
         return [self.device.queue.encode(p) for p in self._passes]
@@ -77,8 +109,11 @@ class WebGpuBatch(Batch):
             if part.fence:
                 fences = self.device.fences(part.fence)
                 self._fences += fences
+                self._fenced.update(map(id, part.fence))
                 self._passes[-1] += self.device.queue.handles(fences)
-            self._passes[-1] += self._handles[part.begin : part.end]
+            for n in range(part.begin, part.end):
+                self._places[n] = (self._passes[-1], len(self._passes[-1]))
+                self._passes[-1].append(self._handles[n])
 
     def _culprit(self) -> str:
         """The first kernel that cannot be recorded by itself."""

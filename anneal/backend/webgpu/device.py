@@ -285,7 +285,8 @@ class WebGpuDevice(Device):
             program.built = None
             raise
 
-    def _group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
+    def bind_group(self, program: WebGpuProgram, buffers: Sequence[Buffer]) -> Any:
+        """The buffers of a program's bindings, as wgpu takes them."""
         used = [buffers[p.slot] for p in program.kernel.params]
         key = (program.source, *map(id, used))
         found = self._groups.get(key)
@@ -317,16 +318,18 @@ class WebGpuDevice(Device):
         dispatches = []
         names = []
         uses = []
+        bound = []
         for program, buffers in checked:
             if program.kernel.launch.workgroups == 0:
                 continue  # nothing to store
-            dispatches.append((program.pipeline, self._group(program, buffers), *program.kernel.grid))
+            bound.append((program, list(buffers)))
+            dispatches.append((program.pipeline, self.bind_group(program, buffers), *program.kernel.grid))
             names.append(program.name)
             params = program.kernel.params
             uses.append(
                 Use([buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written])
             )
-        return WebGpuBatch(self, dispatches, names, uses)
+        return WebGpuBatch(self, dispatches, names, uses, bound)
 
     def fences(self, buffers: Sequence[Buffer]) -> list[Dispatch]:
         """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""

@@ -251,3 +251,20 @@ def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice) -> None:
         other.upload(y, np.ones(16, np.float32))
     with pytest.raises(DeviceError, match="lost"):
         other.alloc(99_999, dtypes.float32)
+
+
+def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) -> None:
+    batch, (x, y) = _steps(device, 20)
+    batch.run()
+    assert not batch.exchanges(y)  # not yet: how the batch is best recorded is found at its second run
+    batch.run()
+    kept = [y]
+    for _ in range(4):
+        assert batch.exchanges(kept[-1])
+        fresh = device.alloc(20, dtypes.float32)
+        batch.run_and_exchange([(kept[-1], fresh)])
+        kept.append(fresh)
+    batch.run()
+    for buffer in kept:
+        np.testing.assert_array_equal(device.download(buffer, 20, dtypes.float32), 3.0 * np.arange(20))
+    np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * 7)
