@@ -744,7 +744,8 @@ class Elementwise(TensorBase):
             k0 = math.sqrt(2 / math.pi)
             k1 = 0.044715 * k0
             square = x * x
-            h = alu(Op.TANH, (x * (square * k1 + k0),)) * 0.5 + 0.5
+            # (1 + tanh(u)) / 2, as the sigmoid of 2u: exact far below 0 too, and cheaper than tanh
+            h = alu(Op.RECIP, (alu(Op.EXP, (x * (square * (-2 * k1) - 2 * k0),)) + 1.0,))
             slope = (1 - h) * h * (x * (square * (6 * k1) + 2 * k0)) + h
         else:
             raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
