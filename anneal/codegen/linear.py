@@ -24,7 +24,7 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
 
-_IN_TURN = 8  # loads that wait in registers at a time, when results fill most of them
+_IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and what their epilogue loads at a time
 _EARLY = 24  # words loaded outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
@@ -358,18 +358,21 @@ class _Lineariser:
         several = list(turns.values())
         if any(u.src[0] in written for u in order if u.op is Op.LOAD):
             for at, members in turns.items():
-                loads = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD]
+                reads = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD]
                 here = {s.src[0] for s, _ in members}
-                if any(u.src[0] in written and not (u.src[0] in here and u.src[1] is at) for u in loads):
+                if any(u.src[0] in written and not (u.src[0] in here and u.src[1] is at) for u in reads):
                     several = [stores]
                     break
-        loaded = 0
+        results = sum(self.lanes_of(u) for u in order if u.op is Op.REDUCE and not u.ranges & self.serial)
+        left = results
+        loads: dict[UOp, int] = {}
         waiting: list[tuple[UOp, tuple[UOp, ...]]] = []
         for n, members in enumerate(several):
-            mine = self.order([x for _, src in members for x in src])
-            loaded += sum(u.op is Op.LOAD for u in mine)
+            mine = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD and u not in loads]
+            loads |= {u: self.lanes_of(u) for u in mine}
             waiting += members
-            if loaded < _IN_TURN and n + 1 < len(several):
+            full = sum(map(self.lanes_of, mine)) + sum(loads.values()) + left > _IN_REGISTERS
+            if mine and not full and n + 1 < len(several):
                 continue
             # The loads side by side, and what is made of each just before it is stored: registers are few.
             self.emit([u for u in self.order([x for _, src in waiting for x in src]) if u.op is Op.LOAD])
@@ -378,7 +381,11 @@ class _Lineariser:
             for s, src in waiting:
                 self.emit(list(src))
                 self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
-            loaded, waiting = 0, []
+            loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
+
+    def lanes_of(self, u: UOp) -> int:
+        """Lanes of a value: 1 for a scalar."""
+        return next((n for bit, n in self.lanes.items() if u.ranges & bit), 1)
 
     def run(self, launch: Launch) -> LinearProgram:
         root = self.stack[0]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
@@ -22,6 +23,7 @@ __all__ = ["matmul"]
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruction cache
 _LANES = 4
+_ENOUGH = 128  # threads of a multiprocessor with which sharing a reduce gains no more
 _BARRIERS = 1.5  # the time between two tiles of operands, in steps
 _JOINING = 32  # the time for which threads that share a reduce meet, in steps, each time their number doubles
 _START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
@@ -81,7 +83,8 @@ _TILES = (
 class _Product:
     """A kernel's two tiled axes, its reduce ranges, which are tiled as one, how many products it holds, and its batch.
 
-    `rows` and `columns` count the loads that may be staged: those that need m, and those that need n.
+    `rows` and `columns` count the loads that may be staged: those that need m, and those that need n; `down` says that
+    one of the former runs along m in memory.
     """
 
     m: Axis
@@ -91,6 +94,7 @@ class _Product:
     batch: int
     rows: int
     columns: int
+    down: bool
 
     @property
     def depth(self) -> int:
@@ -101,6 +105,14 @@ class _Product:
         """How many steps of the reduce to write out: if that works, such that a tile ends where the last range does."""
         last = self.inner[-1].extent or 1
         return _steps(last if last >= 8 and last % _steps(last) == 0 else self.depth)
+
+    def groups(self, tile: _Tile) -> int:
+        """Workgroups."""
+        return self.batch * -(-(self.m.extent or 1) // tile.m) * -(-(self.n.extent or 1) // tile.n)
+
+    def turns(self, tile: _Tile) -> int:
+        """Workgroups for each multiprocessor."""
+        return -(-self.groups(tile) // _UNITS)
 
 
 def matmul(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -151,7 +163,8 @@ def _product(facts: Facts) -> _Product | None:
             m = max(ms, key=lambda a: a.extent or 0)
             batch = facts.outputs // ((m.extent or 1) * (n.extent or 1))
             rows, columns = (sum(u >> a.range.arg[0] & 1 for u in used) for a in (m, n))
-            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns)
+            down = any(u.ranges & bits and form(u.src[1])[0].get(m.range) == 1 for u in facts.loads)
+            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down)
     return None
 
 
@@ -181,18 +194,21 @@ def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _T
             staged = product.rows * (tile.m + 4) + product.columns * (tile.n + 4)
             room = 4 * steps * share * staged + sums
             if threads <= target.max_threads and room <= target.workgroup_bytes:
-                yield _time(product, tile, share), rank, tile, share
+                # Of two tiles of one size the taller, where rows lie along memory, or the wider.
+                flat = (tile.rows < tile.columns) == product.down
+                yield _time(product, tile, share), rank + flat * len(_TILES), tile, share
+            if product.turns(tile) * threads >= _ENOUGH:
+                break
             share *= 2
 
 
 def _time(product: _Product, tile: _Tile, share: int) -> float:
     """About how long it takes: a multiprocessor holds as many workgroups as registers allow; with fewer it is slower."""
-    m, n, steps = product.m.extent or 1, product.n.extent or 1, product.steps
-    groups = product.batch * -(-m // tile.m) * -(-n // tile.n)
+    steps = product.steps
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))
-    if groups <= held * _UNITS:
-        turns = -(-groups // _UNITS)
+    groups, turns = product.groups(tile), product.turns(tile)
+    if turns <= held:
         time = turns * _busy(held * warps) / _busy(turns * warps)
     else:
         # What is left when all multiprocessors are full goes to those that are free first, several to one.
