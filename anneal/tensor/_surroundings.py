@@ -26,8 +26,9 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
 _ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
 _DEPTH = 40  # of what is followed from what
+_THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
 # Code that is not the user's: what it sees does not change, or says so itself.
-_FOREIGN = frozenset(("anneal", "numpy", "typing", *sys.stdlib_module_names)) - {"__main__"}
+_FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "test"}
 
 
 class Surroundings:
@@ -60,7 +61,7 @@ class Surroundings:
 
     def _new(self, *things: Any) -> bool:
         key = tuple([id(x) for x in things])
-        return self._seen.setdefault(key, things) is things
+        return len(self._seen) < _THINGS and self._seen.setdefault(key, things) is things
 
     def _fits(self, size: int) -> bool:
         if size > self._room:
@@ -171,13 +172,14 @@ class Surroundings:
 
 
 def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[CodeType, dict[str, Any]]:
-    """The arguments by name, with the code that takes them."""
+    """The arguments that are objects, by name, with the code that takes them; jit itself looks at the others."""
     inner = getattr(function, "__func__", function)
     if not isinstance(inner, FunctionType):
         return {}
     code = inner.__code__
     names = code.co_varnames[int(inner is not function) : code.co_argcount]
-    return {code: {**dict(zip(names, args)), **kwargs}}
+    given = {**dict(zip(names, args)), **kwargs}
+    return {code: {n: v for n, v in given.items() if not isinstance(v, (TensorBase, *_PLAIN, list, tuple, dict))}}
 
 
 @cache

@@ -8,6 +8,7 @@ returns numbers; it calls what it wraps often enough to run it, capture it and r
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -1147,6 +1148,24 @@ def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.M
     ):
         change()
         assert [trainer(t) for _ in range(3)] == [value] * 3, (trainer.options, value)
+
+
+def test_arguments_are_not_kept_and_may_be_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    f = jit(lambda xs: xs[0] * 2)
+    xs = [one()]
+    for i in range(6):
+        xs[0] = one(i)
+        assert f(xs).item() == 2 * i
+    assert len(runs) == 2
+    kept = [weakref.ref(one(i)) for i in range(3)]
+    for i in range(4):
+        x = one(i)
+        kept.append(weakref.ref(x))
+        f([x])
+    del x
+    assert [r() for r in kept] == [None] * len(kept)
 
 
 def test_a_large_collection_costs_a_replay_little() -> None:
