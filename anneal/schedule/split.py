@@ -21,6 +21,7 @@ _COLUMNS = 32  # neighbouring columns that a workgroup sums
 _LEAST_DEPTH = 128  # elements that one partial result of a product sums
 _LONG_DEPTH = 512  # ... where there are more pieces than the device runs at once
 _ROUNDS = 3
+_ALONE_DEPTH = 4096  # ... where each multiprocessor has a workgroup as it is
 _LEAST_ROWS = 128  # ... of a sum over columns
 _LEAST_RUN = 4096  # ... of a sum of neighbours in memory
 _RUN = 64  # elements that one thread sums of each of several arrays
@@ -71,8 +72,11 @@ def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:
     """Pieces of a product: as many workgroups as `parallel` at once, or a few times that of a long sum each.
 
     A device runs several workgroups of a product at once; a last round that does not fill it costs as much as a full
-    one, so more rounds are better as long as a piece still sums enough to be worth its partial result.
+    one, so more rounds are better as long as a piece still sums enough to be worth its partial result. One workgroup
+    alone reaches four fifths of a multiprocessor's speed, which is hard to beat unless the sum is long.
     """
+    if 4 * tiles >= policy.parallel and depth < _ALONE_DEPTH:
+        return 1
     few = min(-(-policy.parallel // tiles), depth // _LEAST_DEPTH)
     many = min(-(-_ROUNDS * policy.parallel // tiles), depth // _LONG_DEPTH)
     return max(few, many)

@@ -107,3 +107,9 @@ def check_values() -> None:
     np.testing.assert_allclose(mean.numpy(), numbers(6144, 5).mean(0, dtype=np.float64), rtol=1e-4, atol=1e-6)
     everything = Tensor(numbers(300, 1000))
     assert everything.max().item() == numbers(300, 1000).max()
+
+
+@pytest.mark.parametrize(("m", "n", "k", "pieces"), [(1024, 1024, 1024, 1), (512, 512, 1024, 8), (1024, 1024, 8192, 8)])
+def test_a_product_is_cut_where_the_pieces_pay_for_their_sum(m: int, n: int, k: int, pieces: int) -> None:
+    plan, _, _ = plan_for(graph([matmul(buffer(m, k), buffer(k, n))]), POLICY)
+    assert plan.calls[0].kernel.sink.src[0].src[0].arg[1] == (pieces * m * n,)
