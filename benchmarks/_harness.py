@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # a worker binds itself to cores before NumPy starts its threads
+    import numpy.typing as npt
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -267,6 +267,8 @@ def contest(
 
 def relative_error(got: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
     """The norm of the difference over the norm of what was expected; infinite for another shape."""
+    import numpy as np
+
     if got.shape != expected.shape:
         return math.inf
     return float(np.linalg.norm((got - expected).ravel()) / (np.linalg.norm(expected.ravel()) or 1.0))
