@@ -83,6 +83,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     leaves: dict[UOp, frozenset[UOp]] = {}
     none: frozenset[UOp] = frozenset()
     position = {u: n for n, u in enumerate(order)}
+    depth: dict[UOp, int] = {}  # reduces on the longest way from an input
+    for u in order:
+        depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in _NEVER_TWICE)
     rows: set[UOp] = set()  # reduces that need not leave the kernel of their rows
 
     def is_row(r: UOp) -> bool:
@@ -177,7 +180,8 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         elif op in ALU:
             held = dict.fromkeys(r for s in src if (r := reduce_of[s]) is not None)
             if len(held) > 1 and not (rows.issuperset(held) and len({r.src[0].shape for r in held}) == 1):
-                keep = max(held, key=lambda r: (r.src[0].size, -r.size))
+                # the last to be known goes on; where kernels run side by side the others are done by then
+                keep = max(held, key=lambda r: (depth[r] if policy.concurrent else 0, r.src[0].size, -r.size))
                 for s in dict.fromkeys(src):
                     r = reduce_of[s]
                     if r is not None and r is not keep:

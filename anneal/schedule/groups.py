@@ -87,7 +87,7 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
     reduces = []
     while stack:
         u = stack.pop()
-        if u.op is Op.REDUCE_AXIS:
+        if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM:
             reduces.append(u)
         for s in reversed(u.src):
             if s in seen:
@@ -112,6 +112,8 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
 
 def _row_length(reduce: UOp) -> int:
     """How many neighbours in memory order become one, or 0 if those reduced are no neighbours."""
+    if reduce.op is Op.SEGMENT_SUM:
+        return 0
     shape, axes = reduce.src[0].shape, reduce.arg[1]
     first = min(axes)
     if any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):

@@ -2,6 +2,7 @@
 
     sum over k of x[k, n]   ->  sum over s of kept(sum over j of x[s*J + j, n])
     sum(x) + sum(y) + ...   ->  sum of kept(concatenation of partial sums of x, of y, ...)
+    sums of segments        ->  sums over the parts of each of kept(sums of shorter segments)
 
 The partial results go to memory, and a second kernel reduces them; what follows joins that one. The order of a sum is
 fixed by its shape alone, so it stays deterministic.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 
 from anneal.schedule.fusion import Policy
-from anneal.uop import MOVEMENT, DType, Op, UOp, alu, arena, toposort
+from anneal.uop import MOVEMENT, DType, Op, UOp, alu, arena, const, toposort
 
 __all__ = ["split_reduces"]
 
@@ -26,6 +27,9 @@ _LEAST_ROWS = 128  # ... of a sum over columns
 _LEAST_RUN = 4096  # ... of a sum of neighbours in memory
 _RUN = 64  # elements that one thread sums of each of several arrays
 _SUMS = 3  # fewer whole sums are done one by one
+_LONG_SEGMENTS = 1024  # with fewer elements segments stay whole
+_SEGMENT_PART = 64  # elements in all for each part of a segment: some segments may be much longer than the mean
+_MOST_PARTS = 32
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
 
 
@@ -45,6 +49,8 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
             v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)
         if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, policy)) > 1:
             v = _in_two_stages(v, pieces)
+        elif u.op is Op.SEGMENT_SUM and v.src[1].size >= _LONG_SEGMENTS:
+            v = _in_short_segments(v, min(_MOST_PARTS, v.src[1].size // _SEGMENT_PART))
         new[u] = v
     return new[sink]
 
@@ -122,6 +128,28 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
     kept = UOp(Op.CONTIGUOUS, d, (UOp(Op.PERMUTE, d, (first,), order),))
     second = UOp(Op.REDUCE_AXIS, d, (kept,), (op, tuple(range(len(outer)))))
     return UOp(Op.RESHAPE, d, (second,), u.shape)
+
+
+def _in_short_segments(u: UOp, pieces: int) -> UOp:
+    """A sum of segments with each segment cut into `pieces`, which threads of their own sum."""
+    value, order, starts = u.src
+    i32, rows = starts.dtype, u.shape[0]
+    table = (rows, pieces)
+
+    def column(first: int) -> UOp:
+        part = UOp(Op.SHRINK, i32, (starts,), ((first, first + rows),))
+        return UOp(Op.EXPAND, i32, (UOp(Op.RESHAPE, i32, (part,), (rows, 1)),), table)
+
+    turn = UOp(Op.RESHAPE, i32, (UOp(Op.IOTA, i32, (), (pieces,)),), (1, pieces))
+    length = alu(Op.SUB, (column(1), column(0)))
+    shifted = alu(Op.MUL, (length, UOp(Op.EXPAND, i32, (turn,), table)))
+    cuts = alu(Op.ADD, (column(0), alu(Op.IDIV, (shifted, const(i32, pieces)))))
+    count = rows * pieces
+    end = UOp(Op.PAD, i32, (UOp(Op.SHRINK, i32, (starts,), ((rows, rows + 1),)),), ((count, 0),))
+    bounds = alu(Op.ADD, (UOp(Op.PAD, i32, (UOp(Op.RESHAPE, i32, (cuts,), (count,)),), ((0, 1),)), end))
+    parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
+    split = UOp(Op.RESHAPE, u.dtype, (parts,), (*table, *u.shape[1:]))
+    return UOp(Op.RESHAPE, u.dtype, (UOp(Op.REDUCE_AXIS, u.dtype, (split,), (Op.ADD, (1,))),), u.shape)
 
 
 # -- sums of sums -----------------------------------------------------------------------------------------------------

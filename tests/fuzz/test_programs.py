@@ -57,7 +57,14 @@ def test_programs_agree_where_every_reduce_is_split() -> None:
     with (
         mock.patch.object(execution, "policy_for", return_value=policy),
         mock.patch.multiple(
-            split, _LEAST_DEPTH=2, _LEAST_ROWS=2, _LEAST_RUN=2, _SUMS=2, _WORTH={"product": 4, "columns": 4, "run": 4}
+            split,
+            _LEAST_DEPTH=2,
+            _LEAST_ROWS=2,
+            _LEAST_RUN=2,
+            _SUMS=2,
+            _LONG_SEGMENTS=2,
+            _SEGMENT_PART=1,
+            _WORTH={"product": 4, "columns": 4, "run": 4},
         ),
     ):
         failures = run(range(500, 600), ["cpu"], 10)

@@ -10,7 +10,7 @@ import pytest
 
 from anneal.schedule import Policy, graph, plan_for
 from anneal.tensor import Tensor, execution
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
 
 from .build import buffer, matmul, permute, reduce, reshape
 from .test_fusion import adam
@@ -113,3 +113,24 @@ def check_values() -> None:
 def test_a_product_is_cut_where_the_pieces_pay_for_their_sum(m: int, n: int, k: int, pieces: int) -> None:
     plan, _, _ = plan_for(graph([matmul(buffer(m, k), buffer(k, n))]), POLICY)
     assert plan.calls[0].kernel.sink.src[0].src[0].arg[1] == (pieces * m * n,)
+
+
+def test_long_segments_are_cut(device: str) -> None:
+    r = np.random.default_rng(5)
+    index = r.choice(9, 2000, p=[0.6, 0.2, 0.05, 0, 0.05, 0.04, 0.03, 0.02, 0.01]).astype(np.int32)
+    cotangent = numbers(2000, 3)
+    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+        table = Tensor(np.zeros((9, 3), np.float32), requires_grad=True)
+        (table[Tensor(index)] * Tensor(cotangent)).sum().backward()
+        assert table.grad is not None
+        lengths = [
+            r.src[0]
+            for c in execution.plan_of([table.grad]).calls
+            for r in toposort((c.kernel.sink,))
+            if r.op is Op.RANGE and not r.src[0].is_const
+        ]
+        got = table.grad.numpy()
+    assert len(lengths) == 1
+    want = np.zeros((9, 3))
+    np.add.at(want, index, cotangent)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
