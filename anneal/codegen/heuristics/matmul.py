@@ -23,7 +23,6 @@ __all__ = ["matmul"]
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
 _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruction cache
 _LANES = 4
-_ENOUGH = 128  # threads of a multiprocessor with which sharing a reduce gains no more
 _BARRIERS = 1.5  # the time between two tiles of operands, in steps
 _JOINING = 32  # the time for which threads that share a reduce meet, in steps, each time their number doubles
 _START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
@@ -197,8 +196,6 @@ def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _T
                 # Of two tiles of one size the taller, where rows lie along memory, or the wider.
                 flat = (tile.rows < tile.columns) == product.down
                 yield _time(product, tile, share), rank + flat * len(_TILES), tile, share
-            if product.turns(tile) * threads >= _ENOUGH:
-                break
             share *= 2
 
 
