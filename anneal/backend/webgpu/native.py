@@ -57,7 +57,8 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
     _DROP_PASS = lib.wgpuComputePassEncoderRelease
     _ENCODER, _DROP_ENCODER = lib.wgpuDeviceCreateCommandEncoder, lib.wgpuCommandEncoderRelease
     _FINISH, _DROP_COMMANDS = lib.wgpuCommandEncoderFinish, lib.wgpuCommandBufferRelease
-    _COPY, _SUBMIT, _WRITE = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueSubmit, lib.wgpuQueueWriteBuffer
+    _COPY, _WRITE = lib.wgpuCommandEncoderCopyBufferToBuffer, lib.wgpuQueueWriteBuffer
+    _SUBMIT = lib.wgpuQueueSubmitForIndex
     _MAP, _RANGE, _UNMAP = lib.wgpuBufferMapAsync, lib.wgpuBufferGetConstMappedRange, lib.wgpuBufferUnmap
     _BUFFER, _DROP_BUFFER = lib.wgpuDeviceCreateBuffer, lib.wgpuBufferRelease
     _POLL = lib.wgpuDevicePoll
@@ -142,6 +143,8 @@ class NativeQueue(Queue):
         self._device, self._queue = gpu._internal, gpu.queue._internal
         self._small = ffi.new("WGPUBufferDescriptor *")
         self._small.size, self._small.usage = 4, wgpu.BufferUsage.COPY_DST
+        self._last = 0  # the number of the last submission
+        self._mark = 0  # and of one that the host has not waited for
         self._status = ffi.new("int *")
         self._on_map = ffi.new("WGPUBufferMapCallbackInfo *")
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
@@ -217,6 +220,13 @@ class NativeQueue(Queue):
         with _errors("submit"):
             _DROP_BUFFER(_BUFFER(self._device, self._small))
 
+    def _keep_pace(self) -> None:
+        mark, self._mark = self._mark, self._last
+        if mark:
+            earlier = ffi.new("WGPUSubmissionIndex *", mark)
+            with _errors("wait"):
+                _POLL(self._device, True, earlier)
+
     def _encoder(self) -> Any:
         with _errors("encode"):
             return _ENCODER(self._device, ffi.NULL)
@@ -230,7 +240,7 @@ class NativeQueue(Queue):
     def _submit(self, commands: list[Any]) -> None:
         self._alive()
         with _errors("submit"):
-            _SUBMIT(self._queue, len(commands), commands)
+            self._last = _SUBMIT(self._queue, len(commands), commands)
 
     def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
         with _errors("copy"):

@@ -25,6 +25,9 @@ _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 # Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
 _SPARE_BYTES = 64 << 20
+# How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
+_SUBMISSIONS_AHEAD = 32
+_BYTES_AHEAD = 256 << 20
 
 
 class Queue:
@@ -36,6 +39,7 @@ class Queue:
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
         self._written = False  # does data wait for a submission?
+        self._ahead = self._bytes_ahead = 0  # submissions and bytes uploaded since the host last waited
         self._word: Any = None
 
     # -- commands
@@ -73,6 +77,10 @@ class Queue:
         self._written = False
         ready = [] if waiting is None else [self.finish(waiting)]
         self._submit([*ready, *commands])
+        self._ahead += 1
+        if self._ahead >= _SUBMISSIONS_AHEAD:
+            self._ahead = 0
+            self._keep_pace()
 
     # -- memory
 
@@ -89,6 +97,10 @@ class Queue:
             self.submit()  # data goes in before the copies that wait, whatever was asked for first
         self._write(buffer, data)
         self._written = True
+        self._bytes_ahead += data.nbytes
+        if self._bytes_ahead > _BYTES_AHEAD:
+            self._bytes_ahead = 0
+            self.wait()
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
@@ -119,6 +131,10 @@ class Queue:
         return True
 
     # -- what the native queue does its own way
+
+    def _keep_pace(self) -> None:
+        """Wait for work of some time ago."""
+        self.wait()
 
     def _encoder(self) -> Any:
         return self.gpu.create_command_encoder()

@@ -11,7 +11,7 @@ import pytest
 
 from anneal import settings
 from anneal.backend.device import _OPEN, Storage
-from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device
+from anneal.backend.webgpu import WebGpuBatch, WebGpuDevice, WebGpuProgram, choose_adapter, native, open_device, queue
 from anneal.backend.webgpu.adapters import fix_for
 from anneal.codegen import generate
 from anneal.errors import CompilerError, DeviceError
@@ -268,3 +268,25 @@ def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) 
     for buffer in kept:
         np.testing.assert_array_equal(device.download(buffer, 20, dtypes.float32), 3.0 * np.arange(20))
     np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * 7)
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_host_does_not_run_far_ahead(device: WebGpuDevice, public: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if public:
+        monkeypatch.setattr(native, "AVAILABLE", False)
+    other = open_device(device.info.name, allow_software=True)
+    monkeypatch.setattr(queue, "_BYTES_AHEAD", 4000)
+    waits = []
+    for name in ("_keep_pace", "wait"):
+        right = getattr(other.queue, name)
+        monkeypatch.setattr(other.queue, name, lambda name=name, right=right: (waits.append(name), right()))
+    batch, (x, y) = _steps(other, 8)
+    for _ in range(100):
+        batch.run()
+    assert waits.count("_keep_pace") >= 3
+    np.testing.assert_array_equal(other.download(x, 8, dtypes.float32), 1 + 6.0 * np.arange(8) * 100)
+    waits.clear()
+    for n in range(300):
+        other.upload(y, np.full(8, n, np.float32))
+    assert waits.count("wait") >= 2
+    np.testing.assert_array_equal(other.download(y, 8, dtypes.float32), np.full(8, 299))
