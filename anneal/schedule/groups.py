@@ -176,7 +176,7 @@ class _Joining:
             [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
         )
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
-        if any(r.level <= level and not (self.patient and not self.depends(g, r)) for r in others):
+        if any(r.level <= level and not (self.patient and not _depends(g, r, self.owner)) for r in others):
             return False
         size = max(p.size, g.size)
         if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
@@ -187,20 +187,6 @@ class _Joining:
         for r in others:
             self.put_behind(r, level)
         return True
-
-    def depends(self, g: Group, on: Group) -> bool:
-        """Whether what g reads is made from what `on` makes."""
-        seen: set[Group] = set()
-        stack = [g]
-        while stack:
-            for i in stack.pop().inputs:
-                p = self.owner.get(i)
-                if p is on:
-                    return True
-                if p is not None and p.level > on.level and p not in seen:
-                    seen.add(p)
-                    stack.append(p)
-        return False
 
     def put_behind(self, g: Group, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""
@@ -291,6 +277,21 @@ def _function_of(r: Group, h: UOp, real: dict[UOp, None]) -> UOp | None:
     return f if f is not h and price[f] >= _WORTH_KEEPING and f.dtype.itemsize <= h.dtype.itemsize else None
 
 
+def _depends(g: Group, on: Group, owner: dict[UOp, Group]) -> bool:
+    """Whether what g reads is made from what `on` makes."""
+    seen: set[Group] = set()
+    stack = [g]
+    while stack:
+        for i in stack.pop().inputs:
+            p = owner.get(i)
+            if p is on:
+                return True
+            if p is not None and p.level > on.level and p not in seen:
+                seen.add(p)
+                stack.append(p)
+    return False
+
+
 def _origin(u: UOp, real: dict[UOp, None]) -> UOp:
     """What `u` shows in another order."""
     while u not in real and u.op in (Op.RESHAPE, Op.PERMUTE):
@@ -361,9 +362,20 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
     are not far from each other, since each alone leaves most of the device idle. Those have little in common: each becomes
     a part of the launch, unless it reads the same large value as another."""
     needed: dict[UOp, int] = {}  # level of the first reader
+    readers: dict[UOp, list[UOp]] = {}  # a root of each
     for g in groups:
         for i in g.inputs:
             needed[i] = min(needed.get(i, g.level), g.level)
+            readers.setdefault(i, []).append(g.roots[0])
+
+    def put_behind(h: Group) -> None:
+        stack = [h]
+        while stack:
+            p = stack.pop()
+            for r in [owner[at] for root in p.roots for at in readers.get(root, ())]:
+                if r.level <= p.level and r is not p:
+                    r.level = p.level + 1
+                    stack.append(r)
 
     def shares(g: Group, h: Group) -> bool:
         return any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs)
@@ -373,7 +385,9 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
             return True
         if not (policy.parts and g.sums_columns and h.sums_columns):
             return False
-        return all(needed.get(r, g.level + 1) > g.level for r in h.roots)
+        if all(needed.get(r, g.level + 1) > g.level for r in h.roots):
+            return True
+        return shares(g, h) and not _depends(g, h, owner)
 
     gone: set[Group] = set()
     open_: dict[tuple[object, ...], list[Group]] = {}
@@ -395,6 +409,7 @@ def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> l
                 h.roots, h.inputs, h.level = h.roots + g.roots, inputs, g.level
                 for root in g.roots:
                     owner[root] = h
+                put_behind(h)
                 gone.add(g)
                 break
         else:
