@@ -82,8 +82,8 @@ _TILES = (
 class _Product:
     """A kernel's two tiled axes, its reduce ranges, which are tiled as one, how many products it holds, and its batch.
 
-    `rows` and `columns` count the loads that may be staged: those that need m, and those that need n; `down` says that
-    one of the former runs along m in memory.
+    `columns` and `rows` count the loads that may be staged: those that need n, and the others; `down` says that one of
+    these runs along m in memory.
     """
 
     m: Axis
@@ -161,7 +161,8 @@ def _product(facts: Facts) -> _Product | None:
         if ms:
             m = max(ms, key=lambda a: a.extent or 0)
             batch = facts.outputs // ((m.extent or 1) * (n.extent or 1))
-            rows, columns = (sum(u >> a.range.arg[0] & 1 for u in used) for a in (m, n))
+            columns = sum(u >> n.range.arg[0] & 1 for u in used)
+            rows = len(used) - columns
             down = any(u.ranges & bits and form(u.src[1])[0].get(m.range) == 1 for u in facts.loads)
             return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down)
     return None

@@ -117,3 +117,17 @@ def test_convolution_is_a_product_over_all_its_reduce_ranges(
     want = np.einsum("bchwpq,ocpq->bohw", windows.astype(np.float64), w)
     out = run(device, graph, {1: a.ravel(), 2: w.ravel()}, opts)[0]
     np.testing.assert_allclose(out.reshape(want.shape), want, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("op", [Op.ADD, Op.MAX])
+def test_what_is_like_a_product_is_tiled_too(device: WebGpuDevice, op: Op) -> None:
+    m, n, k = 40, 33, 22
+    i, j, r = K.loop(m, 0), K.loop(n, 1), K.over(k, 2)
+    apart = K.load(K.param(1, m * k), i * k + r) - K.load(K.param(2, n * k), j * k + r)
+    graph = K.sink(K.store(K.param(0, m * n), i * n + j, K.reduce(op, apart.alu(Op.ABS), r)))
+    opts = choose(prepare(graph, device.target), device.target)
+    assert any(o.kind == "TILE" for o in opts)
+    a, b = normal(m, k), normal(n, k)
+    want = np.abs(a[:, None] - b[None]).astype(np.float64)
+    out = run(device, graph, {1: a, 2: b}, opts)[0].reshape(m, n)
+    np.testing.assert_allclose(out, want.sum(-1) if op is Op.ADD else want.max(-1), rtol=1e-5)
