@@ -73,8 +73,9 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
     groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
     # Once more with every group as late as its readers let it be: what only has to be done by the end is in nobody's way.
     _as_late_as_possible(groups, owner)
-    groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
-    groups = _by_level(_siblings(groups, owner, policy), owner)
+    joining = _Joining(groups, owner, real, outputs, policy)
+    groups = _by_level(joining.run(), owner)
+    groups = _by_level(joining.siblings(groups), owner)
     return _by_level(_shared_launches(groups, owner, policy), owner) if policy.parts else groups
 
 
@@ -253,6 +254,57 @@ class _Joining:
             for r in readers:
                 r.inputs = {f if i is h else i: None for i in r.inputs}
 
+    def siblings(self, groups: list[Group]) -> list[Group]:
+        """Join groups over the same ranges: those of one level that read the same large value, and sums over columns that
+        are not far from each other, since each alone leaves most of the device idle. Those have little in common: each
+        becomes a part of the launch, unless it reads the same large value as another."""
+        gone: set[Group] = set()
+        open_: dict[tuple[object, ...], list[Group]] = {}
+        for g in sorted(groups, key=lambda g: g.level):
+            if g.opaque:
+                continue
+            key = (g.roots[0].dtype, g.roots[0].shape, g.reduces)
+            near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
+            waiting = open_[key] = [h for h in open_.get(key, ()) if abs(g.level - h.level) <= near]
+            for h in waiting:
+                if len({**h.inputs, **g.inputs}) + len(h.roots) + len(g.roots) > self.policy.part_buffers:
+                    continue
+                if self.beside(g, h):
+                    gone.add(g)
+                    break
+            else:
+                waiting.append(g)
+        return [g for g in groups if g not in gone]
+
+    def beside(self, g: Group, h: Group) -> bool:
+        """Let h take in g, which is over the same ranges, if that is right."""
+        level = max(g.level, h.level)
+        readers = [r for root in (*g.roots, *h.roots) for r in self.readers.get(root, ()) if r.level <= level]
+        if g.level != h.level or h.parts or not _shares(g, h):
+            if not (self.policy.parts and g.sums_columns and h.sums_columns):
+                return False
+            if any(r is g or r is h or _depends(g, r, self.owner) or _depends(h, r, self.owner) for r in readers):
+                return False
+        body = next((p for p in h.parts or (h,) if _shares(g, p)), None)
+        if body is None:
+            h.parts = (*(h.parts or (replace(h),)), g)
+        elif body is not h:
+            body.roots, body.inputs = body.roots + g.roots, {**body.inputs, **g.inputs}
+        h.roots, h.inputs, h.level = h.roots + g.roots, {**h.inputs, **g.inputs}, level
+        for root in g.roots:
+            self.owner[root] = h
+        for i in g.inputs:
+            self.readers[i].pop(g, None)
+            self.readers[i][h] = None
+        for r in readers:
+            self.put_behind(r, level)
+        return True
+
+
+def _shares(g: Group, h: Group) -> bool:
+    """Whether g and h read a large value in common."""
+    return any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs)
+
 
 def _function_of(r: Group, h: UOp, real: dict[UOp, None]) -> UOp | None:
     """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
@@ -355,66 +407,6 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
     if first is None:
         return True
     return u.size == size and math.prod(s.shape[first:]) == 1 and math.prod(u.shape[first:]) == row
-
-
-def _siblings(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
-    """Join groups over the same ranges: those of one level that read the same large value, and sums over columns that
-    are not far from each other, since each alone leaves most of the device idle. Those have little in common: each becomes
-    a part of the launch, unless it reads the same large value as another."""
-    needed: dict[UOp, int] = {}  # level of the first reader
-    readers: dict[UOp, list[UOp]] = {}  # a root of each
-    for g in groups:
-        for i in g.inputs:
-            needed[i] = min(needed.get(i, g.level), g.level)
-            readers.setdefault(i, []).append(g.roots[0])
-
-    def put_behind(h: Group) -> None:
-        stack = [h]
-        while stack:
-            p = stack.pop()
-            for r in [owner[at] for root in p.roots for at in readers.get(root, ())]:
-                if r.level <= p.level and r is not p:
-                    r.level = p.level + 1
-                    stack.append(r)
-
-    def shares(g: Group, h: Group) -> bool:
-        return any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs)
-
-    def alike(g: Group, h: Group) -> bool:
-        if g.level == h.level and not h.parts and shares(g, h):
-            return True
-        if not (policy.parts and g.sums_columns and h.sums_columns):
-            return False
-        if all(needed.get(r, g.level + 1) > g.level for r in h.roots):
-            return True
-        return shares(g, h) and not _depends(g, h, owner)
-
-    gone: set[Group] = set()
-    open_: dict[tuple[object, ...], list[Group]] = {}
-    for g in sorted(groups, key=lambda g: g.level):
-        if g.opaque:
-            continue
-        key = (g.roots[0].dtype, g.roots[0].shape, g.reduces)
-        near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
-        waiting = [h for h in open_.get(key, ()) if g.level - h.level <= near]
-        open_[key] = waiting
-        for h in waiting:
-            inputs = {**h.inputs, **g.inputs}
-            if len(inputs) + len(h.roots) + len(g.roots) <= policy.part_buffers and alike(g, h):
-                body = next((p for p in h.parts or (h,) if shares(g, p)), None)
-                if body is None:
-                    h.parts = (*(h.parts or (replace(h),)), g)
-                elif body is not h:
-                    body.roots, body.inputs = body.roots + g.roots, {**body.inputs, **g.inputs}
-                h.roots, h.inputs, h.level = h.roots + g.roots, inputs, g.level
-                for root in g.roots:
-                    owner[root] = h
-                put_behind(h)
-                gone.add(g)
-                break
-        else:
-            waiting.append(g)
-    return [g for g in groups if g not in gone]
 
 
 def _extent(g: Group) -> int:

@@ -71,7 +71,8 @@ def _pieces(u: UOp, policy: Policy) -> int:
         return 1
     if kind == "product":
         return _product_pieces(groups, depth, policy)
-    return min(-(-policy.parallel // groups), depth // least)
+    # Workgroups that only read are small: it takes more of them to keep memory busy.
+    return min(-(-(4 if kind == "columns" else 1) * policy.parallel // groups), depth // least)
 
 
 def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:

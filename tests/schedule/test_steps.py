@@ -56,6 +56,11 @@ def test_layer_norm() -> None:
     assert both(norm, value(48, 64), value(64), value(64)) == 2
 
 
+def test_the_gradients_of_a_long_norm_read_it_once() -> None:
+    # statistics and the gradient of x; partial sums of those of weight and bias together; their sums together
+    assert backward(norm, value(8192, 64), value(64), value(64)) == 3
+
+
 def test_rms_norm() -> None:
     assert both(lambda x, w: F.rms_norm(x, 64, w), value(48, 64), value(64)) == 2
 
@@ -140,4 +145,4 @@ def test_what_is_joined_waits_for_nothing_more() -> None:
     for call in plan.calls:
         level = 1 + max([depth.get(v, 0) for v in call.args[call.outputs :]], default=0)
         depth |= dict.fromkeys(call.args[: call.outputs], level)
-    assert max(depth.values()) <= 79
+    assert max(depth.values()) <= 78
