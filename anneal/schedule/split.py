@@ -18,7 +18,7 @@ from anneal.uop import MOVEMENT, DType, Op, UOp, alu, arena, const, toposort
 __all__ = ["split_reduces"]
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
-_COLUMNS = 32  # neighbouring columns that a workgroup sums
+_COLUMNS = 128  # neighbouring columns that a workgroup sums
 _LEAST_DEPTH = 128  # elements that one partial result of a product sums
 _LONG_DEPTH = 512  # ... where there are more pieces than the device runs at once
 _ROUNDS = 3

@@ -16,6 +16,7 @@ __all__ = ["shared_reduce"]
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
 _THREADS = 64  # of a workgroup, at least
+_TALL = 256  # rows that are worth several threads even where there are columns enough
 
 
 def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
@@ -63,7 +64,7 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
 
 
 def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
-    if facts.outputs >= ENOUGH_THREADS:
+    if facts.outputs >= (4 if extent >= _TALL else 1) * ENOUGH_THREADS:
         return None
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     wide = local = group = 1
@@ -84,19 +85,20 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
         if local > 1:
             opts.append(Opt("LOCAL", loops[-1], local))
     while group * 2 * local * wide <= most and group * 2 * local <= 256 and extent >= group * 8:
-        if facts.outputs * group >= 4 * ENOUGH_THREADS:
+        if facts.outputs // wide * group >= 4 * ENOUGH_THREADS:
             break
         group *= 2
     if group == 1:
         return None
     for ranges, total in tuples.items():
         if total >= group:
-            opts += _shared(facts, ranges, group, 1)
+            opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
 
 
-def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int) -> list[Opt]:
-    """One reduce for `threads` threads, in vectors of `wide` if its innermost range is long enough for that."""
+def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:
+    """One reduce for `threads` threads, in vectors of `wide` if its innermost range is long enough for that. A value
+    of it has `words`."""
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
     inner = facts.axes[last].extent or 1
     opts = []
@@ -111,4 +113,4 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int) -> l
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
     again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
     left = -(-inner // threads)
-    return opts + (turns(facts, last, left) if again else turns(facts, last, left, _IN_FLIGHT))
+    return opts + (turns(facts, last, left) if again else turns(facts, last, left, _IN_FLIGHT // words))
