@@ -304,7 +304,7 @@ class _Lineariser:
         for (_, s), value in zip(stores, values, strict=True):
             self.add(block, "store", s, s.src[0], self.operand(s.src[1]), value, *[self.operand(x) for x in s.src[3:]])
         self.add(block, "barrier", None)
-        block.meets = block.range is not None
+        block.meets = block.range is not None and not all(tile.arg[2] for tile in members)
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in ahead:

@@ -45,7 +45,7 @@ KINDS = {
     "UNROLL": "`amount` values of a reduce range are written out",
     "VECTORIZE": "`amount` (2 or 4) neighbouring values of a range become the lanes of a vector",
     "TILE": "operands of a reduce wait in workgroup memory, for `amount` turns of its innermost loop at a time",
-    "PREFETCH": "the next tiles of a TILE are fetched into registers while the present ones are used",
+    "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: which lie in two places in turn",
     "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
 }
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
@@ -166,7 +166,7 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
     fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
     flat = 0
     group = 0
-    tiled: dict[_Split, bool] = {}  # split -> whether its tiles are fetched ahead
+    tiled: dict[_Split, int] = {}  # split -> its PREFETCH, or 0
     merged: set[UOp] = set()  # ranges that another took in
     for opt in opts:
         _check(opt, splits, group)
@@ -190,14 +190,16 @@ def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
         if opt.kind == "PREFETCH":
             if split not in tiled:
                 raise CompilerError(f"{opt} comes without a TILE of the same axis before it", stage="apply_opts")
-            tiled[split] = True
+            if opt.amount > 2:
+                raise CompilerError(f"{opt}: tiles lie in one place or in two", stage="apply_opts")
+            tiled[split] = opt.amount
             continue
         if opt.kind == "VECTORIZE" and split.pieces:
             raise CompilerError(f"{opt} comes after another split of its axis", stage="apply_opts")
         if opt.kind == "GROUP":
             group = opt.amount
         if opt.kind == "TILE":
-            tiled[split] = False
+            tiled[split] = 0
             if opt.amount == 1:
                 continue
         split.take(opt.amount, _range(fresh, opt.amount, _PIECES[opt.kind]))

@@ -47,11 +47,11 @@ def _extent(r: UOp) -> int:
     return int(r.src[0].arg)
 
 
-def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) -> UOp:
+def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: int) -> UOp:
     """Stage the operands of every reduce that runs over a range of `depth`.
 
     `threads` and `depth` are the pieces of the loop ranges and of the reduce range that vary within a workgroup,
-    fastest first. `ahead` marks tiles to be fetched before they are needed.
+    fastest first. `ahead` is 1 for tiles to be fetched before they are needed, 2 if they also go to two places in turn.
     """
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
@@ -59,9 +59,11 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: bool) 
     staged: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
+            turns = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
             for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
                 if part not in staged:
-                    staged[part] = _tile(part, threads, depth, fresh, ahead)
+                    turn = turns[0] if ahead == 2 and len(turns) == 1 else None
+                    staged[part] = _tile(part, threads, depth, fresh, ahead, turn)
                     fresh += len(threads) + len(depth)
     if not staged:
         return sink
@@ -101,8 +103,8 @@ def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
     return found
 
 
-def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, ahead: bool) -> UOp:
-    """The operand, read from its tile."""
+def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, ahead: int, turn: UOp | None) -> UOp:
+    """The operand, read from its tile; one of two tiles if the `turn` says which."""
     wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
@@ -129,8 +131,14 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
         if i == 0:
             size += _extent(r) // _ROWS * pad
     layout = _Layout(tuple(strides), len(wide), pad)
-    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, ahead))
-    return UOp(Op.LOAD, part.dtype, (tile, layout.position((*wide, *deep))))
+    position = layout.position((*wide, *deep))
+    which = -1
+    if turn is not None and part.ranges >> turn.arg[0] & 1:
+        size = -(-size // _ROWS) * _ROWS
+        which = turn.arg[0]
+        position = position + turn % 2 * size
+    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, ahead > 0, which))
+    return UOp(Op.LOAD, part.dtype, (tile, position))
 
 
 def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:
@@ -162,9 +170,10 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     `lanes` is the range of vector lanes to use.
     """
     ranges = tile.src[1:]
-    _, layout, size, ahead = tile.arg
+    _, layout, size, ahead, which = tile.arg
     walk = _walk(value, ranges)
-    memory = UOp(Op.SHARED, tile.dtype, (), (number, (size,)))
+    turn = next((u for u in toposort((value,)) if u.op is Op.RANGE and u.arg[0] == which), None)
+    memory = UOp(Op.SHARED, tile.dtype, (), (number, (size if turn is None else 2 * size,)))
     width = _extent(lanes)
     if not walk or _extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
         width = 1
@@ -185,11 +194,17 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
                 digit = digit % extent
             table[r] = digit * width + lanes if i == 0 and width > 1 else digit
             step *= extent
-        position = normalise(layout.position([table[r] for r in ranges]))
+        position = layout.position([table[r] for r in ranges])
+        position = normalise(position if turn is None else position + turn % 2 * size)
         src = (memory, position, Substitution(table, _mask(ranges))(value))
         stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
     ended = (lanes,) if width > 1 else ()
-    return UOp(Op.BUFFERIZE, tile.dtype, (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended), ("workgroup", ahead))
+    return UOp(
+        Op.BUFFERIZE,
+        tile.dtype,
+        (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended),
+        ("workgroup", ahead, turn is not None),
+    )
 
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:

@@ -48,7 +48,9 @@ def test_tiled_products(device: WebGpuDevice, size: tuple[int, int, int], across
     for opts in (
         TILED,
         [*TILED, Opt("PREFETCH", 2, 1)],
+        [*TILED, Opt("PREFETCH", 2, 2)],
         [Opt("GROUP", 2, 2), *TILED, Opt("PREFETCH", 2, 1)],
+        [Opt("GROUP", 2, 2), *TILED, Opt("PREFETCH", 2, 2)],
         [Opt("LOCAL", 0, 4), Opt("UPCAST", 0, 3), Opt("LOCAL", 1, 5), Opt("TILE", 2, 3)],
         [Opt("UNROLL", 2, 4), Opt("TILE", 2, 1), Opt("LOCAL", 1, 8), Opt("UPCAST", 0, 4)],
         [Opt("VECTORIZE", 2, 4), Opt("UPCAST", 0, 2), Opt("LOCAL", 1, 8), Opt("LOCAL", 0, 2)],
