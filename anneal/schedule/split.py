@@ -71,8 +71,7 @@ def _pieces(u: UOp, policy: Policy) -> int:
         return 1
     if kind == "product":
         return _product_pieces(groups, depth, policy)
-    # Workgroups that only read are small: it takes more of them to keep memory busy.
-    return min(-(-(4 if kind == "columns" else 1) * policy.parallel // groups), depth // least)
+    return min(-(-policy.parallel // groups), depth // least)
 
 
 def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:
