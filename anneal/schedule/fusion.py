@@ -240,8 +240,10 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         cost[u] = min(own + sum(cost[s] for s in dict.fromkeys(src) if s not in real), 1 << 20)
         leaves[u] = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
         if home[u] is None and (op in ALU or op in _NEVER_TWICE):
-            then = consumers[u][0]
-            if len(consumers[u]) == 1 and then.op in ALU and then.size == u.size and home[then] is None:
+            then = u
+            while len(consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
+                then = consumers[then][0]
+            if then is not u and then.op in ALU and then.size == u.size and home[then] is None:
                 continue  # only one thing is made of it: keep that, if anything
             wide = sum(1 for x in leaves[u] if x.size >= u.size)
             if op in _NEVER_TWICE or cost[u] > policy.recompute_cost or wide > policy.recompute_loads:

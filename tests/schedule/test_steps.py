@@ -135,6 +135,16 @@ def test_a_training_step(layers: int, most: int) -> None:
     assert len(plan.calls) <= most
 
 
+def test_the_first_layer_is_as_the_others() -> None:
+    """Embeddings are kept with their positions added, so that the first layer reads one array as the others do."""
+    model, optimiser, x, y = ours.prepare(Config(layers=4))
+    with tracing() as wanted:
+        loss = ours.update(model, optimiser, x, y)
+    kernels = plan_of(list(dict.fromkeys([loss, *wanted]))).kernels
+    assert len(kernels) <= 39
+    assert sum(k.name.startswith("r_12_64_128_by_4_32") for k in kernels) == 1
+
+
 def test_what_is_joined_waits_for_nothing_more() -> None:
     """The longest chain of kernels that need each other: what a step takes however wide the device is."""
     model, optimiser, x, y = ours.prepare(Config())
