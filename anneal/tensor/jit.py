@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, update_wrapper
-from operator import attrgetter
+from operator import attrgetter, is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -201,7 +201,7 @@ class _Read:
         self._own.load(captured.device, now)
 
 
-_LEAF, _FLAT = attrgetter("leaf"), attrgetter("flat")
+_LEAF, _FLAT, _UOP = attrgetter("leaf"), attrgetter("flat"), attrgetter("uop")
 
 
 # A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
@@ -496,11 +496,11 @@ class _Captured:
             if (t := r.ref()) is None or storage_of(t.uop) is not r.storage or r.storage.buffer is not r.bound:
                 r.follow(self)
         state = self._states
-        if (
-            _leaf_users(state) != self._alone
-            or _flat_users(state) != self._flat_alone
-            or any((t := h.ref()) is None or t.uop is not h.leaf for h in state)
-        ):
+        try:
+            untouched = all(map(is_, map(_UOP, [h.ref() for h in state]), map(_LEAF, state)))
+        except AttributeError:  # one of them is gone
+            untouched = False
+        if not untouched or _leaf_users(state) != self._alone or _flat_users(state) != self._flat_alone:
             for h in state:
                 h.follow(self.device)
         for h in self.handed.values():

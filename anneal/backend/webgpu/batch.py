@@ -103,6 +103,9 @@ class WebGpuBatch(Batch):
         if not self.device.waits_by_buffer:
             return
         self._passes = [[]]
+        first: dict[int, int] = {}
+        for pipeline, *_ in self.dispatches:
+            first.setdefault(id(pipeline), len(first))
         for part in parts(self._uses):
             if part.cut:
                 self._passes.append([])
@@ -111,7 +114,8 @@ class WebGpuBatch(Batch):
                 self._fences += fences
                 self._fenced.update(map(id, part.fence))
                 self._passes[-1] += self.device.queue.handles(fences)
-            for n in range(part.begin, part.end):
+            # they are independent of each other: those of one pipeline in a row
+            for n in sorted(range(part.begin, part.end), key=lambda n: first[id(self.dispatches[n][0])]):
                 self._places[n] = (self._passes[-1], len(self._passes[-1]))
                 self._passes[-1].append(self._handles[n])
 

@@ -237,7 +237,8 @@ def test_a_buffer_survives_the_collection_of_a_cycle_that_held_its_storage(
     device.free(again)
 
 
-def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice) -> None:
+def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_TRUST_S", 0.0)
     other = open_device(device.info.name, allow_software=True)
     batch, (x, y) = _steps(other, 16)
     for _ in range(3):
