@@ -30,6 +30,7 @@ _SUMS = 3  # fewer whole sums are done one by one
 _LONG_SEGMENTS = 1024  # with fewer elements segments stay whole
 _SEGMENT_PART = 64  # elements in all for each part of a segment: some segments may be much longer than the mean
 _MOST_PARTS = 32
+_THREADS = 64  # of a workgroup
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
 
 
@@ -49,8 +50,8 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
             v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)
         if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, policy)) > 1:
             v = _in_two_stages(v, pieces)
-        elif u.op is Op.SEGMENT_SUM and v.src[1].size >= _LONG_SEGMENTS:
-            v = _in_short_segments(v, min(_MOST_PARTS, v.src[1].size // _SEGMENT_PART))
+        elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, policy)) > 1:
+            v = _in_short_segments(v, pieces)
         new[u] = v
     return new[sink]
 
@@ -128,6 +129,14 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
     kept = UOp(Op.CONTIGUOUS, d, (UOp(Op.PERMUTE, d, (first,), order),))
     second = UOp(Op.REDUCE_AXIS, d, (kept,), (op, tuple(range(len(outer)))))
     return UOp(Op.RESHAPE, d, (second,), u.shape)
+
+
+def _segment_pieces(u: UOp, policy: Policy) -> int:
+    """How many parts each segment is worth: fewer the more sums there are, one to a thread."""
+    elements = u.src[1].size
+    if elements < _LONG_SEGMENTS or not u.size:
+        return 1
+    return min(_MOST_PARTS, elements // _SEGMENT_PART, policy.parallel * _THREADS * 8 // u.size)
 
 
 def _in_short_segments(u: UOp, pieces: int) -> UOp:

@@ -134,3 +134,11 @@ def test_long_segments_are_cut(device: str) -> None:
     want = np.zeros((9, 3))
     np.add.at(want, index, cotangent)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_segments_of_a_large_table_stay_whole() -> None:
+    table = Tensor(np.zeros((5000, 128), np.float32), requires_grad=True)
+    (table[Tensor(np.zeros(2000, np.int32))] * Tensor(numbers(2000, 128))).sum().backward()
+    assert table.grad is not None
+    plan = execution.plan_of([table.grad])
+    assert max(size for size, _ in plan.temporaries) < 5000 * 128 * 4
