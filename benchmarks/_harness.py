@@ -296,7 +296,7 @@ def figure(value: Any) -> str:
     """A value as a table shows it."""
     if not isinstance(value, float):
         return str(value)
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def report(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:

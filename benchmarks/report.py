@@ -17,8 +17,8 @@ from benchmarks import compile_time, matmul, memory, memory_bound, nanogpt, star
 RESULTS = h.ROOT / "benchmarks" / "results"
 HEAD = """# Benchmarks
 
-Written by `python -m benchmarks.report` from the files in `benchmarks/results`; each holds what one command printed. Figures
-of one table were taken in one run, with the contestants in turns; figures of different tables were not. Ratios put ours
+Written by `python -m benchmarks.report` from the files in `benchmarks/results`. Unless a note says otherwise, figures of one table
+were printed by the command above it: taken in one run, with the contestants in turns. Figures of different tables were not. Ratios put ours
 on top: above 1 is faster in a table of rates, below 1 is faster in a table of times. TF32 is off everywhere, since WebGPU has no tensor cores.
 """
 SECTIONS = (
@@ -33,14 +33,16 @@ SECTIONS = (
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows of equal keys as a table: figures to the right.
+    """Rows of equal keys as a table: figures to the right, columns that say nothing left out.
 
     >>> print("\\n".join(markdown([{"who": "anneal", "ms": 1.5}])))
     | who | ms |
     |---|---:|
     | anneal | 1.50 |
     """
-    heads = list(rows[0]) if rows else ["nothing was measured"]
+    heads = (
+        [c for c in rows[0] if any(r.get(c, "") not in ("", "-") for r in rows)] if rows else ["nothing was measured"]
+    )
     figures = [any(isinstance(r.get(c), (int, float)) for r in rows) for c in heads]
     lines = [heads, *[[h.figure(r.get(c, "")) for c in heads] for r in rows]]
     out = [f"| {' | '.join(line)} |" for line in lines]
@@ -57,7 +59,9 @@ def section(module: Any, result: Mapping[str, Any]) -> list[str]:
     driver = next((a["driver"] for a in found if a.get("driver")), None)
     versions = ", ".join(f"{p} {v}" for p, v in {"Python": about["python"], **about["versions"]}.items())
     device = f"{gpu}{f' (driver {driver})' if driver else ''}; " if gpu else ""
-    lines = [f"`{result.get('command', '')}`", "", f"{device}{who}; {versions}; {about.get('date', '')}.", ""]
+    lines = [f"`{result['command']}`", ""] if "command" in result else []
+    lines += [f"{device}{who}; {versions}; {about.get('date', '')}.", ""]
+    lines += [result["note"], ""] if "note" in result else []
     return [*lines, *markdown(module.rows(result)), ""]
 
 
