@@ -201,7 +201,7 @@ class _Read:
         self._own.load(captured.device, now)
 
 
-_LEAF, _FLAT, _UOP = attrgetter("leaf"), attrgetter("flat"), attrgetter("uop")
+_LEAF, _UOP = attrgetter("leaf"), attrgetter("uop")
 
 
 # A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
@@ -251,7 +251,7 @@ class _Written:
     def used(self, shown: bool) -> bool:
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
-        return _leaf_users([self])[0] > self.alone - less or _flat_users([self])[0] > below
+        return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
 
     def detach(self, device: Device) -> None:
         """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
@@ -291,16 +291,7 @@ def _references_when_alone(reshaped: bool) -> tuple[int, int]:
     tensor = Tensor._from_uop(_realize.buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
     h = _Written.__new__(_Written)
     h.show(storage, tensor.uop)
-    return _leaf_users([h])[0], _flat_users([h])[0]
-
-
-def _leaf_users(held: list[_Written]) -> list[int]:
-    """The references to each leaf, counted in one way everywhere: what counts is a reference too."""
-    return list(map(getrefcount, map(_LEAF, held)))
-
-
-def _flat_users(held: list[_Written]) -> list[int]:
-    return list(map(getrefcount, map(_FLAT, held)))
+    return getrefcount(h.leaf), getrefcount(h.flat)
 
 
 def _copy_of(device: Device, storage: Storage) -> Any:
@@ -375,8 +366,7 @@ class _Captured:
         self.result = result
         self.sources = [self._source(r, internal, given, any(r is t for t in state)) for r in results]
         self._states = list(self.state.values())
-        self._alone = [h.alone for h in self._states]
-        self._flat_alone = [h.flat_alone for h in self._states]
+        self._watch()
         self._bind(record, pairs)
 
     def _source(
@@ -489,6 +479,15 @@ class _Captured:
         """What the function returns when it is called with `arguments`, after the kernels have run."""
         return _rebuild(self.result, iter([make(arguments) for make in self.sources]))
 
+    def _watch(self) -> None:
+        """Note the nodes of the state, and the references to each when nobody else uses them; the list is one too."""
+        self._nodes: list[UOp] = []
+        self._references: list[int] = []
+        for h in self._states:
+            more = 2 if h.flat is h.leaf else 1
+            self._nodes += (h.leaf, h.flat)
+            self._references += (h.alone + more, h.flat_alone + more)
+
     def _protect(self) -> None:
         """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
         storage_of = _realize.storage_of
@@ -500,9 +499,11 @@ class _Captured:
             untouched = all(map(is_, map(_UOP, [h.ref() for h in state]), map(_LEAF, state)))
         except AttributeError:  # one of them is gone
             untouched = False
-        if not untouched or _leaf_users(state) != self._alone or _flat_users(state) != self._flat_alone:
+        if not untouched or list(map(getrefcount, self._nodes)) != self._references:
+            self._nodes.clear()
             for h in state:
                 h.follow(self.device)
+            self._watch()
         for h in self.handed.values():
             if h.ref() is not None or h.shared(False):
                 h.detach(self.device)
