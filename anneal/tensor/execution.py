@@ -81,7 +81,7 @@ def policy_for(device: Device) -> Policy:
     """The fusion policy for a device."""
     if device.name == "cpu":
         # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
-        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8, join_epilogues=False)
+        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
     return gpu_policy(device.limits.max_buffers)
 
 
