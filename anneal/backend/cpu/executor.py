@@ -74,21 +74,23 @@ class CpuBatch(Batch):
 
     def run(self) -> None:
         with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
-            if self._streams is not None:
-                self._stream(self._streams)
-            elif self._again and self._lanes.count > 1:
-                self._stream(compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count))
-            else:
-                # most batches run once: composing them would cost more than it brings
-                self._again = True
-                for b in self._bound:
-                    for f, args in b.steps:
-                        f(*args)
+            if self._again:
+                streams = self._streams or self._composed()
+                self._streams = None
+                self._lanes.run(streams.steps, streams.locks)
+                self._streams = streams  # after an error its locks tell nothing: then it is composed anew
+                return
+            # most batches run once: composing them would cost more than it brings
+            self._again = True
+            for b in self._bound:
+                for f, args in b.steps:
+                    f(*args)
 
-    def _stream(self, streams: Streams) -> None:
-        self._streams = None
-        self._lanes.run(streams.steps, streams.locks)
-        self._streams = streams  # after an error its locks tell nothing: then it is composed anew
+    def _composed(self) -> Streams:
+        worth = sum(share.cost for b in self._bound for part in b.parts for share in part)
+        if self._lanes.count > 1 and worth > _MEETING_NS:
+            return compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count)
+        return Streams([[step for b in self._bound for step in b.steps]], [])
 
     def profile(self) -> list[tuple[str, float]]:
         out = []

@@ -33,6 +33,11 @@ class Share:
     spans: set[tuple[int, int, bool]] = field(default_factory=set)
     worth: int = 0
 
+    @property
+    def cost(self) -> int:
+        """Estimated nanoseconds with what the calls take besides their work."""
+        return self.worth + _CALL_NS * len(self.steps)
+
     def touch(self, x: Array, written: bool) -> None:
         """Add the memory of `x`."""
         if not x.size:
@@ -106,7 +111,7 @@ def compose(kernels: Sequence[Kernel], lanes: int) -> Streams:
 
     def put(share: Share, steps: list[Step], spans: list[Place], at: int, needed: list[int]) -> None:
         lane = made[at]
-        lane.time = begin(needed, at) + share.worth + _CALL_NS * len(share.steps)
+        lane.time = begin(needed, at) + share.cost
         waits: list[Step] = []
         for k, n in enumerate(needed):
             if k != at and n > lane.now[k]:
@@ -132,7 +137,7 @@ def compose(kernels: Sequence[Kernel], lanes: int) -> Streams:
             [p for part in parts if n < len(part) for p in located(part[n])]
             for n in range(max(map(len, parts), default=0))
         ]
-        worth = sum(max([share.worth + _CALL_NS * len(share.steps) for share in part]) for part in parts)
+        worth = sum(max([share.cost for share in part]) for part in parts)
         tasks.append(Task(places, worth, shared))
     for parts, again in [kernels[n] for n in ordered(tasks, lanes, _WAIT_NS)]:
         for part in parts:

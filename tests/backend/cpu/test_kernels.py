@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device, numpy_dtype
-from anneal.backend.cpu import binding, layout, planner, segment
+from anneal.backend.cpu import binding, executor, layout, planner, segment
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.backend.cpu.kernels import (
     BOOL,
@@ -41,6 +41,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few elements, every lane in use: remainders and folds happen at test sizes."""
     monkeypatch.setattr(layout, "BLOCK", 7)
     monkeypatch.setattr(layout, "_LANE_NS", -1)
+    monkeypatch.setattr(executor, "_MEETING_NS", -1)
     monkeypatch.setattr(planner, "INLINE", 12)
     monkeypatch.setattr(segment, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import layout, planner
+from anneal.backend.cpu import executor, layout, planner
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.lanes import Lanes
 from anneal.backend.cpu.order import Task, ordered
@@ -22,6 +22,7 @@ N = 24
 @pytest.fixture
 def everything_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_LANE_NS", -1)
+    monkeypatch.setattr(executor, "_MEETING_NS", -1)
 
 
 def device(lanes: int) -> CpuDevice:
@@ -168,6 +169,16 @@ def test_small_kernels_that_need_nothing_of_each_other_take_different_lanes() ->
         share.touch(memory[n : n + 1], True)
         kernels.append(([[share]], lambda lane, s=share: [[Share([(int, (lane,))], s.spans, s.worth)]]))
     assert [len(lane) for lane in compose(kernels, 2).steps] == [1, 1]
+
+
+def test_little_work_wakes_no_thread() -> None:
+    d = device(2)
+    x = np.zeros(N * N, np.float32)
+    batch = d.prepare([(d.compile(add_one()), [x, x])] * 3)
+    for _ in range(3):
+        batch.run()
+    assert len(batch.__dict__["_streams"].steps) == 1
+    np.testing.assert_array_equal(x, np.full(N * N, 9.0, np.float32))
 
 
 @pytest.mark.parametrize("lane", [0, 1])
