@@ -14,7 +14,9 @@ from benchmarks import matmul, memory_bound, ours, report
 
 @pytest.mark.parametrize(("module", "sizes"), [(matmul, "small,conv"), (memory_bound, "copy,AdamW")])
 def test_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, module: Any, sizes: str) -> None:
-    monkeypatch.setattr("sys.argv", ["benchmark", "--tiny", "--rounds", "1", "--sizes", sizes, "--json"])
+    options = ["--tiny", "--rounds", "1", "--sizes", sizes, "--json"]
+    monkeypatch.setattr("sys.argv", ["benchmark", *options])
+    monkeypatch.setattr("sys.orig_argv", ["python", "-m", module.__name__, *options])
     module.main()
     result = json.loads(capsys.readouterr().out)
     assert result["contestants"]["anneal"]["device"]
