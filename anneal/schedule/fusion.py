@@ -49,12 +49,8 @@ class Policy:
     parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
     parts: bool = True  # a kernel may have parts: workgroups that compute one thing, and others that compute another
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
-    keeps_rows: bool = (
-        True  # a kernel holds a row while it reduces it, so a reduce may join the kernel that makes the row
-    )
-    concurrent: bool = (
-        False  # calls that do not depend on each other run side by side, on memory without a size or dtype
-    )
+    keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
+    concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
 
     @property
     def part_buffers(self) -> int:
