@@ -13,8 +13,8 @@ from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
 from anneal.codegen.opts import Opt, apply_opts
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
-from anneal.schedule.parts import parts_of
-from anneal.uop import UOp, arena
+from anneal.schedule.parts import alone, parts_of
+from anneal.uop import Op, UOp, arena
 
 __all__ = ["Kernel", "generate", "lower", "prepare"]
 
@@ -81,38 +81,53 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body
 
 def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
     """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
-    bodies = [_body(p, target) for p in parts]
+    kernels, places = zip(*[alone(p) for p in parts], strict=True)
+    bodies = [_known_body(k, target) for k in kernels]
     # Threads that wait for each other are as many as the workgroup has.
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
         if b.meets and (b.launch.threads < threads or joint_bytes([*before, b.text]) > target.workgroup_bytes):
-            bodies[n] = _body(parts[n], target, _flat(target))
-    bodies = _alike(bodies, parts, target)
+            bodies[n] = _body(kernels[n], target, _flat(target))
+    bodies = _alike(bodies, kernels, places, target)
     launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
     params: dict[int, Param] = {}
-    for b in bodies:
+    for b, slots in zip(bodies, places, strict=True):
         for x in b.program.params:
-            written = x.written or (x.slot in params and params[x.slot].written)
-            params[x.slot] = Param(x.slot, x.node, written)
+            slot = slots[x.slot]
+            written = x.written or (slot in params and params[slot].written)
+            params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
     size = grid(launch.workgroups, target.max_workgroups)
-    source = joint_module([b.text for b in bodies], target)
+    source = joint_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
     return Kernel(
         source, tuple([params[k] for k in sorted(params)]), launch, size, tuple([o for b in bodies for o in b.opts])
     )
 
 
-def _alike(bodies: list[_Body], parts: Sequence[UOp], target: Target) -> list[_Body]:
+_bodies: dict[tuple[UOp, Target], _Body] = {}  # of parts: many kernels have the same, and one has it many times
+_MOST_BODIES = 1024
+
+
+def _known_body(part: UOp, target: Target) -> _Body:
+    found = _bodies.get((part, target))
+    if found is None:
+        while len(_bodies) >= _MOST_BODIES:
+            del _bodies[next(iter(_bodies))]
+        found = _bodies[part, target] = _body(part, target)
+    return found
+
+
+def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
-    for b in bodies:
+    for b, slots in zip(bodies, places, strict=True):
         for x in b.program.params:
-            lanes.setdefault(x.slot, set()).add(b.program.wide.get(x.node, 1))
+            lanes.setdefault(slots[x.slot], set()).add(b.program.wide.get(x.node, 1))
     if any(len(found - {1}) > 1 for found in lanes.values()):
-        return [_body(p, target, _flat(target)) for p in parts]  # vectors of two lengths
+        return [_body(k, target, _flat(target)) for k in kernels]  # vectors of two lengths
     out = []
-    for b in bodies:
-        wide = {x.node: n for x in b.program.params if (n := max(lanes[x.slot])) > 1}
+    for b, slots in zip(bodies, places, strict=True):
+        wide = {x.node: n for x in b.program.params if (n := max(lanes[slots[x.slot]])) > 1}
         if any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide})
             b = _Body(program, write(program, target), b.opts)

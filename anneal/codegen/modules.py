@@ -33,6 +33,9 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
     return x, y, z
 
 
+_BINDING = re.compile(r"\bp(\d+)\b")
+
+
 class Shared(NamedTuple):
     """An array in workgroup memory."""
 
@@ -51,6 +54,11 @@ class Text(NamedTuple):
     uses: frozenset[str]  # of "wg" and "lid"
     lines: tuple[str, ...]
     launch: Launch
+
+    def bound(self, slots: Sequence[int]) -> Text:
+        """The same with other bindings: `slots[n]` in the place of n."""
+        lines = tuple([_BINDING.sub(lambda m: f"p{slots[int(m[1])]}", line) for line in self.lines])
+        return self._replace(bindings={slots[n]: b for n, b in self.bindings.items()}, lines=lines)
 
 
 def module(text: Text, target: Target) -> str:

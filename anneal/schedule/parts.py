@@ -27,16 +27,24 @@ def parts_of(sink: UOp) -> list[UOp]:
 
 
 def alone(part: UOp) -> tuple[UOp, list[int]]:
-    """A part as a kernel of its own, its memory numbered from 0, outputs first; and the slots that these had."""
+    """A part as a kernel of its own, and the slots that its memory had: equal parts become the same kernel.
+
+    Memory is numbered from 0, outputs first; ranges too, loops first.
+    """
     order = toposort((part,))
     written = list(dict.fromkeys(s.src[0].arg[0] for s in part.src))
-    read = sorted({u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written})
-    slots = written + read
+    read = [u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written]
+    slots = [*written, *dict.fromkeys(read)]
     number = {slot: n for n, slot in enumerate(slots)}
+    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
+    ids = {r: n for n, r in enumerate(ranges)}
     new: dict[UOp, UOp] = {}
     for u in order:
+        src = tuple([new[s] for s in u.src])
         if u.op is Op.PARAM:
             new[u] = UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
+        elif u.op is Op.RANGE:
+            new[u] = UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
         else:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
+            new[u] = u.replace(src=src) if src else u
     return new[part], slots

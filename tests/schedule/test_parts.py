@@ -100,6 +100,16 @@ def test_a_part_alone_numbers_its_memory_from_the_outputs() -> None:
     assert part.src[0].src[0].arg == (0, (70,))
 
 
+def test_equal_parts_alone_are_one_kernel() -> None:
+    a, b, c = buffer(8, 4), buffer(8, 4), buffer(4)
+    shared = buffer(1)
+    new = [x * expand(reshape(shared, *[1] * len(x.shape)), *x.shape) for x in (a, c, b)]
+    first, other, second = parts_of(plan(*new).calls[0].kernel.sink)
+    assert alone(first)[0] is alone(second)[0]
+    assert alone(first)[0] is not alone(other)[0]
+    assert alone(first)[1] != alone(second)[1]
+
+
 def test_parts_that_differ_in_threads_and_tiles_make_one_module() -> None:
     outputs = matmul(buffer(256, 256), buffer(256, 256)), matmul(buffer(64, 512), buffer(512, 32)), buffer(5) * 2.0
     stores = []
