@@ -71,6 +71,21 @@ def _version(package: str) -> str | None:
         return None
 
 
+def resident_mib() -> float:
+    """Resident size of this process in MiB, from /proc where there is one, else the peak."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as f:
+            for line in f:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
 def timed_steps(step: Callable[[], Any], wait: Callable[[], Any], count: int) -> list[float]:
     """Milliseconds of each of `count` steps, every one waited for."""
     out = []

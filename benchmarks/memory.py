@@ -14,22 +14,6 @@ from benchmarks import _harness as h
 TINY = h.Config(layers=2, heads=2, width=32, context=16, batch=4)
 
 
-def resident_mib() -> float:
-    """Resident size of this process in MiB, from /proc where there is one, else the peak."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as f:
-            for line in f:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) / 1024
-    except OSError:
-        pass
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
 def training(device: str, steps: int) -> dict[str, Any]:
     from benchmarks import ours
 
@@ -39,12 +23,12 @@ def training(device: str, steps: int) -> dict[str, Any]:
         step()
     step.wait()
     gc.collect()
-    before = resident_mib()
+    before = h.resident_mib()
     for _ in range(steps - start):
         step()
     step.wait()
     gc.collect()
-    after = resident_mib()
+    after = h.resident_mib()
     return {"from_step": start, "to_step": steps, **_growth(before, after)}
 
 
@@ -59,11 +43,11 @@ def small_realizes(device: str, calls: int, constants: int) -> dict[str, Any]:
     for i in range(max(calls // 5, 2000)):  # nodes are swept when thousands have gathered: that is steady only then
         one(i)
     gc.collect()
-    before = resident_mib()
+    before = h.resident_mib()
     for i in range(calls):
         one(i)
     gc.collect()
-    return {"calls": calls, **_growth(before, resident_mib())}
+    return {"calls": calls, **_growth(before, h.resident_mib())}
 
 
 def _growth(before: float, after: float) -> dict[str, float]:

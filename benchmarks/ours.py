@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks._harness import Config, Run
+from benchmarks._harness import Config, Run, resident_mib
 
 Array = npt.NDArray[Any]
 MAX_BUFFERS = 32  # of the adapter that is compiled for: what GPUs have
@@ -218,7 +218,6 @@ def compile_once(config: Config) -> dict[str, Any]:
     from anneal.schedule import clear_cache
     from anneal.tensor.execution import plan_of, tracing
     from anneal.uop import arena, toposort
-    from benchmarks.memory import resident_mib
 
     model, optimiser, x, y = prepare(config)
     clear_cache()
