@@ -6,16 +6,28 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+USER_CACHE = os.environ.get("ANNEAL_CACHE_DIR", "")
 # Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
 os.environ["ANNEAL_CACHE"] = "0"
 os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
 
 import pytest
 
-from anneal import settings
+from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.tensor import set_default_device
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    with settings.override(cache_dir=USER_CACHE):
+        folder = cache.folder()
+    parser.addoption(
+        "--gpt2",
+        metavar="FOLDER",
+        default=str(folder / "assets" / "gpt2") if folder else "",
+        help="GPT-2's vocab.json and merges.txt, to compare the tokenisers on all of it (default: the user's cache)",
+    )
 
 
 @pytest.fixture(params=["cpu", "webgpu"])

@@ -28,6 +28,7 @@ def test_a_wheel_is_complete_and_for_every_machine(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {"anneal/py.typed", "anneal/assets/tinyshakespeare.txt", "anneal/tensor/gradient.upat"}
     wanted |= {f"anneal/_examples/{model}.py" for model in MODELS}
+    wanted |= {f"anneal/_examples/gpt2/{file.name}" for file in (ROOT / "examples" / "gpt2").glob("*.py")}
     assert wanted <= names
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "examples/")) or "__pycache__" in n]
 
