@@ -11,6 +11,7 @@ from anneal.codegen.linear import LinearProgram, Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
 from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
 from anneal.codegen.opts import Opt, apply_opts
+from anneal.codegen.skip import skip_unused
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
 from anneal.schedule.parts import alone, parts_of
@@ -141,7 +142,7 @@ def _flat(target: Target) -> tuple[Opt, ...]:
 
 def lower(ready: UOp, opts: Sequence[Opt], target: Target) -> LinearProgram:
     """The linear program of a prepared kernel with `opts`; raises CompilerError if they do not fit kernel or target."""
-    program = linearise(*to_hardware(apply_opts(ready, tuple(opts))))
+    program = linearise(*to_hardware(skip_unused(apply_opts(ready, tuple(opts)))))
     if program.launch.threads > target.max_threads:
         raise CompilerError(
             f"{program.launch.threads} threads in a workgroup; the target has {target.max_threads}", stage="apply_opts"
