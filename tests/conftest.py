@@ -6,7 +6,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 
-USER_CACHE = os.environ.get("ANNEAL_CACHE_DIR", "")
+# In the environment, so that xdist's workers, which start with the folder below, know the user's too.
+USER_CACHE = os.environ.setdefault("TESTS_USER_CACHE", os.environ.get("ANNEAL_CACHE_DIR", ""))
 # Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
 os.environ["ANNEAL_CACHE"] = "0"
 os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
