@@ -38,6 +38,7 @@ class Settings:
     trusted: bool = True
     cache: bool = True
     cache_dir: str = ""
+    offline: bool = False
     beam: int = 0
 
 
@@ -95,7 +96,13 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "cache", "0, 1", "1: keep what was compiled on disk for the next process; 0: neither read nor write", _switch
     ),
-    Setting("cache_dir", "a folder", "where it is kept; unset: the user's cache folder for anneal", str),
+    Setting(
+        "cache_dir",
+        "a folder",
+        "where that and downloaded files are kept; unset: the user's cache folder for anneal",
+        str,
+    ),
+    Setting("offline", "0, 1", "1: no connection is opened, what is not on disk is an error; 0: download it", _switch),
     Setting(
         "beam",
         "0 to 32",

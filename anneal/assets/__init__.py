@@ -1,5 +1,10 @@
-"""Data that ships inside the package, checked against its SHA-256 each time it is read."""
+"""Data: what ships inside the package, and what is downloaded once, each checked against its SHA-256.
 
-from anneal.assets._bundled import BUNDLED, Asset, load
+`load` reads a bundled file; `fetch` gives the path of one that is pinned in `ASSETS`, downloading it if need be.
+"""
 
-__all__ = ["BUNDLED", "Asset", "load"]
+from anneal.assets._bundled import BUNDLED, BundledFile, load
+from anneal.assets._files import fetch, location, verify
+from anneal.assets._pins import ASSETS, Asset
+
+__all__ = ["ASSETS", "BUNDLED", "Asset", "BundledFile", "fetch", "load", "location", "verify"]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from anneal.errors import DataError
 
-__all__ = ["BUNDLED", "Asset", "load"]
+__all__ = ["BUNDLED", "BundledFile", "load"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asset:
+class BundledFile:
     """One bundled file: where it stands, what it must hash to, and what it is."""
 
     file: str
@@ -21,7 +21,7 @@ class Asset:
 
 
 BUNDLED = {
-    "tinyshakespeare": Asset(
+    "tinyshakespeare": BundledFile(
         "tinyshakespeare.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
         "Tiny Shakespeare: 1,115,394 characters of the plays, 65 of them distinct; public domain",
