@@ -102,7 +102,7 @@ def chunked(h: Handler, body: bytes = BODY, end: bool = True) -> None:
         h.wfile.write(b"0\r\n\r\n")
 
 
-def hang(h: Handler, after: int = 100_000) -> None:
+def hang(h: Handler, after: int = 131_072) -> None:
     """Some bytes, then none until the test ends or allows it."""
     h.part(cut=after)
     h.server.go_on.wait(60)
@@ -136,11 +136,11 @@ def silent(h: Handler) -> None:
 
 ANSWERS: dict[str, Answer] = {
     "good": good,
-    "cut": cut(100_000),
+    "cut": cut(131_072),
     "cut at once": cut(0),
     "hangs up without an answer": lambda h: None,
     "range ignored": lambda h: h.reply(200, BODY),
-    "range ignored, cut": lambda h: h.reply(200, BODY, cut=200_000),
+    "range ignored, cut": lambda h: h.reply(200, BODY, cut=196_608),
     "no length": lambda h: h.reply(200, BODY, length=None),
     "no length, cut": lambda h: h.reply(200, BODY, length=None, cut=150_000),
     "chunked": chunked,
@@ -150,7 +150,7 @@ ANSWERS: dict[str, Answer] = {
     "gzip of a range": lambda h: h.part(gzip.compress(BODY), Content_Encoding="gzip"),
     "not gzip at all": lambda h: h.reply(200, BODY, Content_Encoding="gzip"),
     "another file": lambda h: h.part(OTHER, ETag='"other"'),
-    "another file, cut": lambda h: h.part(OTHER, cut=100_000, ETag='"other"'),
+    "another file, cut": lambda h: h.part(OTHER, cut=131_072, ETag='"other"'),
     "a shorter file": lambda h: h.part(BODY[:250_000], ETag='"short"'),
     "a longer file": lambda h: h.part(BODY + b"more", ETag='"long"'),
     "no end": no_end,

@@ -260,14 +260,14 @@ def test_of_several_processes_one_downloads(server: Server, asset: Asset, place:
     server.go_on.set()
     for other in (first, *waiting):
         assert other.communicate(timeout=60) == (f"{location(asset)}\n", "")
-    assert server.seen == [None, "bytes=65536-"]
+    assert server.seen == [None, "bytes=131072-"]
     assert location(asset).read_bytes() == BODY
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kill -9 is for POSIX")
 def test_a_killed_download_goes_on(server: Server, asset: Asset, place: Path) -> None:
     part = Path(f"{location(asset)}.part")
-    for expected in (65536, 131072):
+    for expected in (131072, 262144):
         server.script = [ANSWERS["hang"]]
         other = start_another(asset, place)
         wait_for(lambda expected=expected: part.exists() and part.stat().st_size >= expected)
@@ -275,7 +275,7 @@ def test_a_killed_download_goes_on(server: Server, asset: Asset, place: Path) ->
         other.communicate()
         assert not location(asset).exists()
     assert fetch(asset).read_bytes() == BODY
-    assert server.seen == [None, "bytes=65536-", "bytes=131072-"]
+    assert server.seen == [None, "bytes=131072-", "bytes=262144-"]
 
 
 def test_what_only_a_download_needs_is_imported_by_a_download() -> None:
