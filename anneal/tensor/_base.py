@@ -3,7 +3,8 @@
 `Tensor` is built in layers, one concept a file, each a class that inherits the one before:
 
     TensorBase   data in and out, dtypes, devices, leaves of the gradient        _base.py
-    Elementwise  arithmetic, comparison, logic, bits, unary maths                _elementwise.py
+    Elementwise  arithmetic, comparison, logic, bits, rounding                   _elementwise.py
+    Functions    functions of real numbers, activations                          _functions.py
     Views        movement: reshape, permute, pad, cat, ...                       _views.py
     Reduce       sums, extremes, statistics, softmax, running sums               _reduce.py
     Indexing     x[...], gather, scatter, where a value is chosen by a value     _indexing.py

@@ -19,7 +19,7 @@ from anneal.tensor._base import (
     one_of,
     weak_const,
 )
-from anneal.tensor._elementwise import Elementwise
+from anneal.tensor._functions import Functions
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def iota(n: int, axis: int = 0, ndim: int = 1) -> UOp:
     return u if ndim == 1 else move.reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
 
 
-class Views(Elementwise):
+class Views(Functions):
     """Movement operations."""
 
     __slots__ = ()

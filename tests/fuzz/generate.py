@@ -260,6 +260,11 @@ def unary_float(b: Builder) -> None:
         (f"{n}.silu()", t),
         (f"{n}.softplus()", t + 1),
         (f"({n}.abs() + 0.5) ** 1.5", (t + 1) ** 1.5),
+        (f"{n}.atan()", 2.0),
+        (f"{n}.tanh().asin()", 2.0),
+        (f"({n}.tanh() * 0.75).atanh()", 1.0),
+        (f"{n}.asinh()", max(1.0, math.log(2 * t + 1))),
+        (f"({n}.abs() + 1.5).acosh()", max(1.0, math.log(2 * t + 3))),
     ]
     if t <= 6:
         choices += [(f"{n}.exp()", math.exp(t)), (f"{n}.exp2()", 2**t)]
@@ -339,6 +344,7 @@ def binary(b: Builder) -> None:
             (f"{x}.maximum({y})", max(a.top, c.top), bits, exact),
             (f"{x}.minimum({y})", max(a.top, c.top), bits, exact),
             (f"{x} / ({y}.abs() + 0.5)", 2 * a.top, 0, False),
+            (f"{x}.atan2({y}.abs() + 0.5)", 2.0, 0, False),
         ]
         expression, top, frac, ex = r.choice(choices)
         if top < 1e6:

@@ -31,6 +31,10 @@ FLOAT_BINARY = {
     "minimum": np.minimum,
     "pow": lambda a, b: np.power(np.abs(a) + 0.1, b),
     "logaddexp": np.logaddexp,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "copysign": np.copysign,
+    "xlogy": lambda a, b: a * np.log(b),
 }
 
 
@@ -141,6 +145,18 @@ UNARY: dict[str, tuple[Any, float, float]] = {
     "tanh": (np.tanh, -4, 4),
     "sinh": (np.sinh, -3, 3),
     "cosh": (np.cosh, -3, 3),
+    "asin": (np.arcsin, -1, 1),
+    "acos": (np.arccos, -1, 1),
+    "atan": (np.arctan, -9, 9),
+    "asinh": (np.arcsinh, -9, 9),
+    "acosh": (np.arccosh, 1, 9),
+    "atanh": (np.arctanh, -0.99, 0.99),
+    "cbrt": (np.cbrt, -9, 9),
+    "sinc": (np.sinc, -3, 3),
+    "logit": (lambda x: np.log(x / (1 - x)), 0.01, 0.99),
+    "deg2rad": (np.deg2rad, -360, 360),
+    "rad2deg": (np.rad2deg, -6, 6),
+    "signbit": (np.signbit, -1, 1),
     "erf": (np.vectorize(math.erf), -3, 3),
     "abs": (np.abs, -3, 3),
     "sign": (np.sign, -3, 3),
@@ -192,6 +208,53 @@ def test_small_arguments_keep_their_digits() -> None:
     x = np.array([1e-7, -1e-7, 1e-4, -1e-4, 0.0], np.float32)
     check_values(Tensor(x).log1p(), np.log1p(x.astype(np.float64)), rtol=1e-6, atol=0)
     check_values(Tensor(x).expm1(), np.expm1(x.astype(np.float64)), rtol=1e-6, atol=0)
+
+
+NEAR_ZERO = ("sinh", "asin", "atan", "asinh", "atanh", "expm1", "log1p", "cbrt")
+
+
+@pytest.mark.parametrize("name", NEAR_ZERO)
+def test_digits_near_zero(name: str) -> None:
+    x = np.geomspace(1e-30, 0.5, 200).astype(np.float32)
+    x = np.concatenate([x, -x, np.zeros(1, np.float32)])
+    f = getattr(np, {"asin": "arcsin", "atan": "arctan", "asinh": "arcsinh", "atanh": "arctanh"}.get(name, name))
+    check_values(getattr(Tensor(x), name)(), f(x.astype(np.float64)), rtol=1.5e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["acos", "acosh"])
+def test_digits_near_one(name: str) -> None:
+    away = np.geomspace(1e-7, 0.5, 100)
+    x = (1 - away if name == "acos" else 1 + away).astype(np.float32)
+    expected = np.arccos(x.astype(np.float64)) if name == "acos" else np.arccosh(x.astype(np.float64))
+    check_values(getattr(Tensor(x), name)(), expected, rtol=1.5e-6, atol=0)
+
+
+EDGES = np.array([0.0, -0.0, 1, -1, 2, -3, math.inf, -math.inf, math.nan, 1e-20, -1e20], np.float32)
+
+
+@pytest.mark.parametrize("name", ["asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt"])
+def test_functions_at_the_edges(name: str) -> None:
+    f = np.cbrt if name == "cbrt" else getattr(np, "arc" + name[1:])
+    with np.errstate(all="ignore"):
+        expected = f(EDGES.astype(np.float64))
+    check_values(getattr(Tensor(EDGES), name)(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["atan2", "hypot", "copysign", "heaviside"])
+def test_functions_of_two_at_the_edges(name: str) -> None:
+    a, b = np.repeat(EDGES, EDGES.size), np.tile(EDGES, EDGES.size)
+    expected = getattr(np, {"atan2": "arctan2"}.get(name, name))(a.astype(np.float64), b.astype(np.float64))
+    got = getattr(Tensor(a), name)(Tensor(b))
+    check_values(got, expected, rtol=1e-6)
+    sure = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got.numpy())[sure], np.signbit(expected)[sure])
+
+
+def test_xlogy_and_logit_at_their_ends() -> None:
+    x, y = Tensor([0.0, 0.0, 2.0]), Tensor([0.0, math.nan, 0.0])
+    check_values(x.xlogy(y), [0.0, math.nan, -math.inf])
+    check_values(Tensor([0.0, 0.5, 1.0]).logit(), [-math.inf, 0.0, math.inf])
+    check_values(Tensor([0.0, 1.0]).logit(0.25), np.log([1 / 3, 3.0]))
 
 
 def test_functions_of_real_numbers_take_integers() -> None:
@@ -338,6 +401,7 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "gelu": (lambda: Tensor([2.0]).gelu("fast"), DTypeError, "gelu: approximate is"),
     "rounding mode": (lambda: Tensor([2.0]).div(1, rounding_mode="up"), DTypeError, "rounding_mode is None"),
     "bitcast width": (lambda: Tensor([2.0]).bitcast("float16"), DTypeError, "bitcast: float32 and float16"),
+    "prelu": (lambda: Tensor([[2.0]]).prelu(Tensor([1.0, 2.0])), ShapeError, "prelu: a weight of shape"),
     "no condition": (lambda: Tensor([1.0]).where(Tensor([2.0]), 0), DTypeError, "where: a condition is bool"),
 }
 

@@ -77,6 +77,22 @@ CASES = [
     unary("sinh", lambda n, _: n.sinh),
     unary("cosh", lambda n, _: n.cosh),
     unary("tanh", lambda n, _: n.tanh),
+    unary("asin", lambda n, _: n.arcsin, "inside"),
+    unary("acos", lambda n, _: n.arccos, "inside"),
+    unary("atan", lambda n, _: n.arctan),
+    unary("asinh", lambda n, _: n.arcsinh),
+    unary("acosh", lambda n, _: n.arccosh, "above one"),
+    unary("atanh", lambda n, _: n.arctanh, "inside"),
+    unary("cbrt", lambda n, _: n.cbrt),
+    unary("sinc", lambda n, _: n.sinc),
+    unary("logit", lambda _, j: j.scipy.special.logit, "probability"),
+    Case("atan2", lambda a, b: a.atan2(b), lambda n, _: n.arctan2, TWO),
+    Case("hypot", lambda a, b: a.hypot(b), lambda n, _: n.hypot, TWO),
+    Case("copysign", lambda a: a.copysign(-1.0), lambda n, _: lambda x: n.copysign(x, -1.0), ONE),
+    Case("xlogy", lambda a, b: a.xlogy(b), lambda _, j: j.scipy.special.xlogy, TWO, "positive"),
+    unary("softshrink", None),
+    unary("hardshrink", None),
+    Case("prelu", lambda a, b: a.prelu(b), None, [((3, 2), (2,)), ((1, 2, 3), (2,)), ((4,), (1,))]),
     unary("erf", lambda _, j: j.scipy.special.erf),
     unary("sigmoid", lambda _, j: j.nn.sigmoid),
     unary("logsigmoid", lambda _, j: j.nn.log_sigmoid),
@@ -151,6 +167,12 @@ def arguments(case: Case, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
     rng = np.random.default_rng(len(case.name) + sum(map(len, shapes)))
     if case.domain == "positive":
         return [rng.uniform(0.5, 2.0, s) for s in shapes]
+    if case.domain == "above one":
+        return [rng.uniform(1.1, 3.0, s) for s in shapes]
+    if case.domain == "inside":
+        return [rng.uniform(-0.9, 0.9, s) for s in shapes]
+    if case.domain == "probability":
+        return [rng.uniform(0.1, 0.9, s) for s in shapes]
     if case.domain == "small":
         return [rng.uniform(-1.0, 1.0, s) for s in shapes]
     return [rng.standard_normal(s) for s in shapes]
@@ -218,6 +240,7 @@ SECOND: list[tuple[str, Function, tuple[int, ...]]] = [
     ("attention", lambda x: F.scaled_dot_product_attention(x, x * 2, x.sin(), is_causal=True), (3, 2)),
     ("convolution", lambda x: F.conv2d(x, x[:, :, :2, :2].sin(), padding=1).tanh(), (1, 1, 3, 3)),
     ("average pooling", lambda x: F.avg_pool2d(x * x, 2, 1).exp(), (1, 3, 3)),
+    ("inverse functions", lambda x: x.atan() * x.asinh() + x.tanh().asin() + x.atan2(x * x + 0.5) + x.cbrt(), (4,)),
     ("gelu", lambda x: x.gelu("tanh") + x.gelu(), (4,)),
     ("matmul", lambda x: (x @ x.transpose(0, 1)).tanh(), (2, 3)),
 ]

@@ -75,6 +75,12 @@ CALLS: dict[str, Any] = {
     "integer division": lambda x, i: i / 2,
     "trunc of ints": lambda x, i: (i - 2).div(2, rounding_mode="trunc"),
     "all": lambda x, i: (x > -1).all(dim=1),
+    "prelu": lambda x, i: (
+        torch.nn.functional.prelu(x, torch.tensor([0.1, 0.2, 0.3, 0.4]))
+        if isinstance(x, torch.Tensor)
+        else x.prelu(Tensor([0.1, 0.2, 0.3, 0.4]))
+    ),
+    "atan2": lambda x, i: x.atan2(x.cos()),
     "isfinite": lambda x, i: (1 / (x * 0)).isfinite(),
 }
 
@@ -90,6 +96,7 @@ def test_same_as_torch(name: str) -> None:
 
 ACTIVATIONS = ["relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "gelu", "softplus", "softsign", "mish"]
 ACTIVATIONS += ["hardtanh", "hardsigmoid", "hardswish", "logsigmoid", "sigmoid", "tanh"]
+ACTIVATIONS += ["softshrink", "hardshrink", "tanhshrink"]
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -1,0 +1,586 @@
+"""Functions of real numbers and activations, element by element. Integers and bools become float32 first.
+
+What the devices have is used as it is; the rest are formulas in it that keep a value's digits near 0 and near the ends of
+the domain. Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor._base import broadcast
+from anneal.tensor._elementwise import Elementwise
+from anneal.tensor._movement import reshape
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = ["Functions"]
+
+_FLOAT32 = dtypes.float32
+_BOOL = dtypes.bool_
+
+Operand = Any  # a tensor, an array or a Python number
+
+
+class Functions(Elementwise):
+    """Elementwise functions; `other` is a tensor, an array or a Python number."""
+
+    __slots__ = ()
+
+    # -- functions of real numbers --------------------------------------------------------------------------------
+
+    def exp(self) -> Self:
+        """e ** self.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0, 1]).exp().round(4)
+        Tensor([1.    , 2.7183], dtype=float32)
+        """
+        return self._real_unary(Op.EXP)
+
+    def exp2(self) -> Self:
+        """2 ** self."""
+        return self._real_unary(Op.EXP2)
+
+    def expm1(self) -> Self:
+        """exp(self) - 1, exact for small values too."""
+        # Near 0 the difference cancels.
+        x = self._new(self._real())
+        if x.uop.dtype.bits == 64:
+            # 2t / (1 - t) with t = tanh(x / 2) is the same function and does not
+            near = x.abs() < 1.0
+            half = (near._choose(x, 0.0) * 0.5)._unary(Op.TANH)
+            return near._choose((half + half) / (1.0 - half), x.exp() - 1.0)
+        # A GPU's tanh is coarse near 0: there, the series, to the last bit of a float32.
+        near = x.abs() < 0.5
+        inner = near._choose(x, 0.0)
+        return near._choose(inner * _polynomial(inner, _EXPM1), x.exp() - 1.0)
+
+    def log(self) -> Self:
+        """The natural logarithm; -inf at 0, nan below."""
+        return self._real_unary(Op.LOG)
+
+    def log2(self) -> Self:
+        """The logarithm to base 2."""
+        return self._real_unary(Op.LOG2)
+
+    def log10(self) -> Self:
+        """The logarithm to base 10."""
+        return self._real_unary(Op.LOG2) * math.log10(2)
+
+    def log1p(self) -> Self:
+        """log(1 + self), exact for small values too."""
+        x = self._new(self._real())
+        if x.uop.dtype.bits == 64:
+            # What rounding 1 + x loses is added back as a correction, which has no gradient of its own.
+            u = 1.0 + x
+            lost = ((x - (u - 1.0)) / u).detach()
+            return u.log() + (x.abs() < 1.0)._choose(lost, 0.0)
+        # A GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last bit of a float32.
+        near = x.abs() < 0.25
+        inner = near._choose(x, 0.0)
+        s = inner / (inner + 2.0)
+        q = s * s
+        series = s * ((((q * (2 / 9) + 2 / 7) * q + 2 / 5) * q + 2 / 3) * q + 2.0)
+        return near._choose(series, (1.0 + x).log())
+
+    def sqrt(self) -> Self:
+        """The square root; nan below 0."""
+        return self._real_unary(Op.SQRT)
+
+    def rsqrt(self) -> Self:
+        """1 / sqrt(self)."""
+        return self._real_unary(Op.RSQRT)
+
+    def reciprocal(self) -> Self:
+        """1 / self."""
+        return self._real_unary(Op.RECIP)
+
+    def square(self) -> Self:
+        """self * self."""
+        return self * self
+
+    def sin(self) -> Self:
+        """The sine of an angle in radians."""
+        return self._real_unary(Op.SIN)
+
+    def cos(self) -> Self:
+        """The cosine of an angle in radians."""
+        return self._real_unary(Op.COS)
+
+    def tan(self) -> Self:
+        """The tangent of an angle in radians."""
+        return self._real_unary(Op.TAN)
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._real_unary(Op.TANH)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        return (self.expm1() - (-self).expm1()) * 0.5
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        e = self.exp()
+        return (e + e.reciprocal()) * 0.5
+
+    def erf(self) -> Self:
+        """The error function."""
+        return self._real_unary(Op.ERF)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """log(exp(self) + exp(other)), without overflow.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1000.0]).logaddexp(Tensor([1000.0])).round(1)
+        Tensor([1000.7], dtype=float32)
+        """
+        o = self._lift("logaddexp", other)
+        top = self.maximum(o).detach()
+        safe = top.isinf()._choose(0.0, top)
+        return ((self - safe).exp() + (o - safe).exp()).log() + safe
+
+    # -- inverse and further functions ----------------------------------------------------------------------------
+
+    def _by_slope(self, function: Callable[[Self], tuple[Self, Self]]) -> Self:
+        """A function given as its value and its slope, both made of this tensor as float32 or wider."""
+        u = self._real()
+        x = self._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
+        value, slope = function(x)
+        return self._new(UOp(Op.COMPOSITE, x.dtype, (value.uop, x.uop, slope.uop), ("slope", ())).cast(u.dtype))
+
+    def asin(self) -> Self:
+        """The angle from -pi/2 to pi/2 with this sine; nan outside [-1, 1].
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.5, 1.0]).asin().round(4)
+        Tensor([0.    , 0.5236, 1.5708], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            square = (1.0 - x) * (1.0 + x)
+            return _arc(x / (1.0 + square.sqrt())) * 2.0, square.rsqrt()
+
+        return self._by_slope(both)
+
+    def acos(self) -> Self:
+        """The angle from 0 to pi with this cosine; nan outside [-1, 1].
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 0.5, -1.0]).acos().round(4)
+        Tensor([0.    , 1.0472, 3.1416], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            # from the distance to 1, which keeps its digits: pi/2 - asin(x) would lose them
+            size = x.abs()
+            angle = _arc(((1.0 - size) / (1.0 + size)).sqrt()) * 2.0
+            return (x < 0.0)._choose(math.pi - angle, angle), -((1.0 - x) * (1.0 + x)).rsqrt()
+
+        return self._by_slope(both)
+
+    def atan(self) -> Self:
+        """The angle from -pi/2 to pi/2 with this tangent.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 1.0, -1e9]).atan().round(4)
+        Tensor([ 0.    ,  0.7854, -1.5708], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            steep = x.abs() > 1.0
+            angle = _arc(steep._choose(1.0 / steep._choose(x, 1.0), x))
+            return steep._choose(_signed(math.pi / 2, x) - angle, angle), 1.0 / (1.0 + x * x)
+
+        return self._by_slope(both)
+
+    def atan2(self, other: Operand) -> Self:
+        """The angle from -pi to pi of the point (other, self): its tangent is self / other.
+
+        The signs of zeros and infinities count as in NumPy. At (0, 0) the gradient is 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 1.0]).atan2(Tensor([1.0, -1.0])).round(4)
+        Tensor([0.7854, 2.3562], dtype=float32)
+        """
+        y, x = self._as_reals("atan2", other)
+        height, width = y.abs(), x.abs()
+        steep = height > width
+        # the smaller over the larger; equal sizes (infinities among them) are 1 or -1, and (0, 0) has no slope
+        same = height.eq(width) & (width.isinf() | width.eq(0.0))
+        above, below = steep._choose(x, y), same._choose(1.0, steep._choose(y, x))
+        corner = width.isinf()._choose((_negative(y) ^ _negative(x))._choose(-1.0, 1.0), y.detach())
+        angle = same._choose(corner, same._choose(0.0, above) / below).atan()
+        quarter, half = _signed(math.pi / 2, y), _signed(math.pi, y)
+        return steep._choose(quarter - angle, _negative(x)._choose(angle + half, angle))
+
+    def asinh(self) -> Self:
+        """The inverse of sinh.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 1.0, -1e9]).asinh().round(4)
+        Tensor([  0.    ,   0.8814, -21.4164], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            size = x.abs()
+            far = size > _FAR
+            a = far._choose(1.0, size)
+            square = a * a
+            near = (a + square / (1.0 + (1.0 + square).sqrt())).log1p()
+            value = far._choose(far._choose(size, 1.0).log() + math.log(2), near)
+            return _negative(x)._choose(-value, value), (x * x + 1.0).rsqrt()
+
+        return self._by_slope(both)
+
+    def acosh(self) -> Self:
+        """The inverse of cosh for what is at least 1; nan below.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0]).acosh().round(4)
+        Tensor([0.   , 1.317], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            far = x > _FAR
+            a = far._choose(1.0, x) - 1.0
+            near = (a + (a * (a + 2.0)).sqrt()).log1p()
+            value = far._choose(far._choose(x, 1.0).log() + math.log(2), near)
+            return (x < 1.0)._choose(math.nan, value), (x - 1.0).rsqrt() * (x + 1.0).rsqrt()
+
+        return self._by_slope(both)
+
+    def atanh(self) -> Self:
+        """The inverse of tanh; infinite at -1 and 1, nan beyond.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.5]).atanh().round(4)
+        Tensor([0.    , 0.5493], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            size = x.abs()
+            end = size >= 1.0
+            a = end._choose(0.0, size)
+            value = (a * 2.0 / (1.0 - a)).log1p() * 0.5
+            value = end._choose((size > 1.0)._choose(x * 0.0 + math.nan, math.inf), value)
+            return _negative(x)._choose(-value, value), 1.0 / ((1.0 - x) * (1.0 + x))
+
+        return self._by_slope(both)
+
+    arcsin = asin
+    arccos = acos
+    arctan = atan
+    arctan2 = atan2
+    arcsinh = asinh
+    arccosh = acosh
+    arctanh = atanh
+
+    def cbrt(self) -> Self:
+        """The cube root, of negative numbers too.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([27.0, -8.0]).cbrt().round(4)
+        Tensor([ 3., -2.], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            size = x.abs()
+            plain = size.eq(0.0) | ~x.isfinite()
+            a = plain._choose(1.0, size)
+            root = (a.log2() * (1 / 3)).exp2()
+            root = root - (root * root * root - a) / (root * root * 3.0)  # one step of Newton's: exact to the last bits
+            return plain._choose(x, (x < 0.0)._choose(-root, root)), size ** (-2 / 3) * (1 / 3)
+
+        return self._by_slope(both)
+
+    def hypot(self, other: Operand) -> Self:
+        """sqrt(self**2 + other**2), without overflow.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([3.0, 3e30]).hypot(Tensor([4.0, 4e30]))
+        Tensor([5.e+00, 5.e+30], dtype=float32)
+        """
+        x, y = self._as_reals("hypot", other)
+        # Scaled by the larger of the two, which stands for a constant: the result does not depend on it.
+        scale = x.detach().abs().maximum(y.detach().abs())
+        scale = (scale.eq(0.0) | ~scale.isfinite())._choose(1.0, scale)
+        a, b = x / scale, y / scale
+        return (x.isinf() | y.isinf())._choose(math.inf, (a * a + b * b).sqrt() * scale)
+
+    def _as_reals(self, name: str, other: Operand) -> tuple[Self, Self]:
+        """Both operands as floats of one dtype, 32 bits or wider, and of one shape."""
+        a, b, shape, o = self._meet(name, other)
+        dtype = a.dtype if a.dtype.is_float and a.dtype.bits >= 32 else _FLOAT32
+        return self._new(broadcast(a.cast(dtype), shape)), o._new(broadcast(b.cast(dtype), shape))  # type: ignore[return-value]
+
+    def signbit(self) -> Self:
+        """Whether the sign is negative; true for -0.0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-0.0, 0.0, -2.0]).signbit()
+        Tensor([ True, False,  True], dtype=bool)
+        """
+        x = self if self.uop.dtype.bits >= 32 or not self.uop.dtype.is_float else self.cast(_FLOAT32)
+        return x._new_plain(_negative(x).uop) if x.uop.dtype.is_float else x < 0
+
+    def copysign(self, other: Operand) -> Self:
+        """The size of self with the sign of other.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, -2.0]).copysign(-1.0)
+        Tensor([-1., -2.], dtype=float32)
+        """
+        x, y = self._as_reals("copysign", other)
+        apart: Self = _negative(x) ^ _negative(y)
+        return apart._choose(-x, x)
+
+    def xlogy(self, other: Operand) -> Self:
+        """self * log(other), 0 where self is 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
+        Tensor([0., 0.], dtype=float32)
+        """
+        x, y = self._as_reals("xlogy", other)
+        nothing = x.eq(0.0) & ~y.isnan()
+        return nothing._choose(0.0, x * nothing._choose(1.0, y).log())
+
+    def logit(self, eps: float | None = None) -> Self:
+        """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.5, 0.75]).logit().round(4)
+        Tensor([0.    , 1.0986], dtype=float32)
+        """
+        x = self._new(self._real())
+        x = x if eps is None else x.clamp(eps, 1 - eps)
+        return x.log() - (-x).log1p()
+
+    def sinc(self) -> Self:
+        """sin(pi x) / (pi x), 1 at 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.5]).sinc().round(4)
+        Tensor([1.    , 0.6366], dtype=float32)
+        """
+        x = self._new(self._real()) * math.pi
+        zero = x.eq(0.0)
+        away = zero._choose(1.0, x)
+        return zero._choose(1.0 - x * x * (1 / 6), away.sin() / away)
+
+    def deg2rad(self) -> Self:
+        """Degrees as radians."""
+        return self._new(self._real()) * (math.pi / 180)
+
+    def rad2deg(self) -> Self:
+        """Radians as degrees."""
+        return self._new(self._real()) * (180 / math.pi)
+
+    def heaviside(self, values: Operand) -> Self:
+        """0 below 0, 1 above, `values` at 0; nan stays nan.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-1.0, 0.0, 2.0]).heaviside(0.5)
+        Tensor([0. , 0.5, 1. ], dtype=float32)
+        """
+        return self.eq(0)._choose(values, self.sign().maximum(0))
+
+    # -- activations ----------------------------------------------------------------------------------------------
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-x))."""
+        x = self._real()
+        return self._new(alu(Op.RECIP, (alu(Op.EXP, (alu(Op.NEG, (x,)),)) + 1.0,)))
+
+    def logsigmoid(self) -> Self:
+        """log(sigmoid(x)), without overflow."""
+        return -((-self).softplus())
+
+    def relu(self) -> Self:
+        """max(x, 0); its slope at 0 is 0.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-1.0, 2.0]).relu()
+        Tensor([0., 2.], dtype=float32)
+        """
+        return self if self.uop.dtype is _BOOL else self._binary("relu", Op.MAX, 0)
+
+    def relu6(self) -> Self:
+        """min(max(x, 0), 6)."""
+        return self.clamp(0, 6)
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
+        """x above 0, negative_slope * x elsewhere."""
+        x = self._new(self._real())
+        return (x > 0.0)._choose(x, x * negative_slope)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """x above 0, alpha * (exp(x) - 1) elsewhere."""
+        x = self._new(self._real())
+        above = x > 0.0
+        # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
+        return above._choose(x, above._choose(0.0, x).expm1() * alpha)
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+        x = self._new(self._real())
+        above = x > 0.0
+        return above._choose(x, (above._choose(0.0, x) / alpha).expm1() * alpha)
+
+    def selu(self) -> Self:
+        """The self-normalising exponential unit (Klambauer et al., 2017)."""
+        return self.elu(1.6732632423543772) * 1.0507009873554805
+
+    def silu(self) -> Self:
+        """x * sigmoid(x), also called swish."""
+        x = self._new(self._real())
+        return x * x.sigmoid()
+
+    swish = silu
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0]).gelu().round(4), Tensor([1.0]).gelu("tanh").round(4)
+        (Tensor([0.8413], dtype=float32), Tensor([0.8412], dtype=float32))
+        """
+        # y = x * h; both slopes are written with h, which the backward pass then finds in memory
+        x = self._real()
+        if approximate == "none":
+            h = alu(Op.ERF, (x * (1 / math.sqrt(2)),)) * 0.5 + 0.5
+            slope = alu(Op.EXP, (x * x * -0.5,)) * x * (1 / math.sqrt(2 * math.pi)) + h
+        elif approximate == "tanh":
+            k0 = math.sqrt(2 / math.pi)
+            k1 = 0.044715 * k0
+            square = x * x
+            # (1 + tanh(u)) / 2, as the sigmoid of 2u: exact far below 0 too, and cheaper than tanh
+            h = alu(Op.RECIP, (alu(Op.EXP, (x * (square * (-2 * k1) - 2 * k0),)) + 1.0,))
+            slope = (1 - h) * h * (x * (square * (6 * k1) + 2 * k0)) + h
+        else:
+            raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
+        return self._new(UOp(Op.COMPOSITE, x.dtype, (x * h, x, slope), ("slope", ())))
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+        """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
+        x = self._new(self._real())
+        scaled = x if beta == 1.0 else x * beta
+        bent = scaled.minimum(threshold).exp().log1p()
+        return (scaled > threshold)._choose(x, bent if beta == 1.0 else bent / beta)
+
+    def softsign(self) -> Self:
+        """x / (1 + |x|)."""
+        return self / (self.abs() + 1)
+
+    def mish(self) -> Self:
+        """x * tanh(softplus(x))."""
+        return self * self.softplus().tanh()
+
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
+        """x clipped to [min_val, max_val]."""
+        return self.clamp(min_val, max_val)
+
+    def hardsigmoid(self) -> Self:
+        """relu6(x + 3) / 6."""
+        return (self + 3.0).relu6() / 6.0
+
+    def hardswish(self) -> Self:
+        """x * relu6(x + 3) / 6."""
+        return self * self.hardsigmoid()
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """x moved towards 0 by `lambd`, 0 where it would pass it.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([-1.0, 0.25, 2.0]).softshrink()
+        Tensor([-0.5,  0. ,  1.5], dtype=float32)
+        """
+        x = self._new(self._real())
+        return (x > lambd)._choose(x - lambd, (x < -lambd)._choose(x + lambd, x * 0.0))
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """x where |x| > lambd, 0 elsewhere."""
+        return (self.abs() <= lambd)._choose(0, self)
+
+    def tanhshrink(self) -> Self:
+        """x - tanh(x)."""
+        return self - self.tanh()
+
+    def threshold(self, threshold: float, value: float) -> Self:
+        """x above `threshold`, `value` elsewhere."""
+        return (self <= threshold)._choose(value, self)
+
+    def prelu(self, weight: Operand) -> Self:
+        """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[-2.0, -2.0]]).prelu(Tensor([0.5, 0.25]))
+        Tensor([[-1. , -0.5]], dtype=float32)
+        """
+        x = self._new(self._real())
+        w = self._lift("prelu", weight)
+        if w.ndim == 1 and w.shape != (1,):
+            if x.ndim < 2 or x.shape[1] != w.shape[0]:
+                raise ShapeError(f"prelu: a weight of shape {w.shape} needs axis 1 of {x.shape} to be as long")
+            w = w._new(reshape(w.uop, (w.shape[0], *[1] * (x.ndim - 2))))
+        return (x > 0.0)._choose(x, x * w)
+
+
+_FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
+
+_EXPM1 = tuple([1 / math.factorial(n) for n in range(9, 0, -1)])  # (exp(x) - 1) / x by powers of x
+
+# atan(x) = x + x z P(z) / Q(z) with z = x * x, for |x| <= 0.66 (Moshier's Cephes).
+_ATAN_P = (
+    -8.750608600031904122785e-1,
+    -1.615753718733365076637e1,
+    -7.500855792314704667340e1,
+    -1.228866684490136173410e2,
+    -6.485021904942025371773e1,
+)
+_ATAN_Q = (
+    1.0,
+    2.485846490142306297962e1,
+    1.650270098316988542046e2,
+    4.328810604912902668951e2,
+    4.853903996359136964868e2,
+    1.945506571482613964425e2,
+)
+# The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
+_ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+
+
+def _arc(x: Functions) -> Any:
+    """atan(x) for |x| <= 1."""
+    size = x.abs()
+    outer = size > 0.42
+    t = outer._choose((size - 1.0) / (size + 1.0), size)
+    z = t * t
+    bend = _polynomial(z, _ATAN_P32) if x.uop.dtype.bits == 32 else _polynomial(z, _ATAN_P) / _polynomial(z, _ATAN_Q)
+    angle = t + t * (z * bend)
+    angle = outer._choose(angle + math.pi / 4, angle)
+    return _negative(x)._choose(-angle, angle)
+
+
+def _polynomial(x: Functions, coefficients: tuple[float, ...]) -> Any:
+    """Horner's rule, the highest power first."""
+    y: Any = coefficients[0]
+    for c in coefficients[1:]:
+        y = x * y + c
+    return y
+
+
+def _negative(x: Functions) -> Any:
+    """Whether the sign bit is set."""
+    u = x.uop
+    bits = dtypes.int32 if u.dtype.bits == 32 else dtypes.int64
+    return x._new_plain(broadcast(alu(Op.LT, (UOp(Op.BITCAST, bits, (u,)), const(bits, 0))), x.shape))
+
+
+def _signed(size: float, sign: Functions) -> Any:
+    """`size` with the sign of each element."""
+    return _negative(sign)._choose(sign._new_plain(const(sign.uop.dtype, -size)), size)
