@@ -106,6 +106,11 @@ class Reduce(Views):
     amax = max
     amin = min
 
+    def aminmax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> tuple[Self, Self]:
+        """`min` and `max`."""
+        axis = one_of("aminmax", axis, dim)
+        return self.min(axis, keepdim), self.max(axis, keepdim)
+
     def any(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Whether some element along axes differs from 0; False over nothing."""
         axis = one_of("any", axis, dim)
@@ -199,24 +204,65 @@ class Reduce(Views):
         axis = one_of("std_mean", axis, dim)
         return self.std(axis, correction, keepdim), self.mean(axis, keepdim)
 
-    def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """The p-norm of vectors along axes; p may be inf, 1, 2 or any other positive number.
+    def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
         >>> from anneal.tensor import Tensor
-        >>> Tensor([3.0, 4.0]).norm().item()
-        5.0
+        >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
+        (5.0, 4.0)
         """
         axis = one_of("norm", axis, dim)
         x = self._new(self._real())
-        if p == 2:
+        if p in ("fro", 2):
             return (x * x).sum(axis, keepdim).sqrt()
+        if isinstance(p, str):
+            raise ShapeError(f'norm: p is a number or "fro", not {p!r}; matrix_norm has those of matrices')
         if p == 1:
             return x.abs().sum(axis, keepdim)
-        if p == math.inf:
-            return x.abs().max(axis, keepdim)
-        if p <= 0:
-            raise ShapeError(f"norm: p must be positive, not {p}")
+        if math.isinf(p):
+            return x.abs().max(axis, keepdim) if p > 0 else x.abs().min(axis, keepdim)
+        if p == 0:
+            return x.ne(0.0).cast(x.uop.dtype).sum(axis, keepdim)
         return ((x.abs() ** float(p)).sum(axis, keepdim)) ** (1.0 / p)
+
+    # -- without nan ----------------------------------------------------------------------------------------------
+
+    def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The sum of what is not nan.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
+        3.0
+        """
+        return self.isnan()._choose(0, self).sum(axis, keepdim, dim=dim)
+
+    def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The mean of what is not nan; nan where everything is.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
+        1.5
+        """
+        axis = one_of("nanmean", axis, dim)
+        x = self._new(self._real())
+        nan = x.isnan()
+        return nan._choose(0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
+
+    def nanmax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The largest of what is not nan; nan where everything is."""
+        return self._nan_extreme("nanmax", Op.MAX, axis, keepdim, dim)
+
+    def nanmin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The smallest of what is not nan; nan where everything is."""
+        return self._nan_extreme("nanmin", Op.MIN, axis, keepdim, dim)
+
+    def _nan_extreme(self, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Self:
+        axis = one_of(name, axis, dim)
+        if not self.uop.dtype.is_float:
+            return self._extreme(name, op, axis, keepdim, None)
+        nan = self.isnan()
+        best = nan._choose(-math.inf if op is Op.MAX else math.inf, self)._extreme(name, op, axis, keepdim, None)
+        return nan.all(axis, keepdim)._choose(math.nan, best)
 
     # -- positions ------------------------------------------------------------------------------------------------
 
@@ -329,6 +375,34 @@ class Reduce(Views):
     def cummax(self, axis: int | None = None, *, dim: int | None = None) -> Self:
         """The largest of the elements up to and including each, along an axis (the values only)."""
         return self._running("cummax", Op.MAX, self.uop, one_of("cummax", axis, dim))
+
+    def cummin(self, axis: int | None = None, *, dim: int | None = None) -> Self:
+        """The smallest of the elements up to and including each, along an axis (the values only).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([3, 1, 2]).cummin(0)
+        Tensor([3, 1, 1], dtype=int32)
+        """
+        return self._running("cummin", Op.MIN, self.uop, one_of("cummin", axis, dim))
+
+    def diff(self, n: int = 1, dim: int = -1) -> Self:
+        """Each element less the one before it along an axis, `n` times over.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 4, 9]).diff()
+        Tensor([3, 5], dtype=int32)
+        """
+        at = axis_of("diff", dim, self.ndim)
+        if not self.ndim or n < 0:
+            raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {self.shape} and n = {n}")
+        out = self
+        for _ in range(n):
+            length = out.shape[at]
+            if not length:
+                break
+            after, before = out._slice(at, 1, length), out._slice(at, 0, length - 1)
+            out = after ^ before if self.uop.dtype is dtypes.bool_ else after - before
+        return out
 
     def _running(self, name: str, op: Op, u: UOp, axis: int | None) -> Self:
         if axis is None:

@@ -1,4 +1,4 @@
-"""Order: argsort, sort, topk, and counting by value.
+"""Order: argsort, sort, topk, medians and quantiles, and counting by value.
 
 One row is sorted by the ARGSORT op. Along an axis of many rows every element counts those that come before it (its
 rank), which is quadratic in the axis's length but needs no memory beyond the result.
@@ -6,13 +6,15 @@ rank), which is quadratic in the axis's length but needs no memory beyond the re
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import axis_of, broadcast, one_of
+from anneal.tensor._base import TensorBase, axes_of, axis_of, broadcast, one_of
 from anneal.tensor._indexing import Indexing
-from anneal.tensor._reduce import reduce_node
+from anneal.tensor._reduce import Axes, reduce_node
 from anneal.tensor._views import iota
 from anneal.uop import Op, UOp, alu, const, dtypes
 
@@ -20,18 +22,28 @@ __all__ = ["Sorting"]
 
 _INT32 = dtypes.int32
 
+# How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
+_BETWEEN: dict[str, Callable[[float, int], float]] = {
+    "linear": lambda part, low: part,
+    "lower": lambda part, low: 0.0,
+    "higher": lambda part, low: 1.0 if part else 0.0,
+    "midpoint": lambda part, low: 0.5 if part else 0.0,
+    "nearest": lambda part, low: float(round(low + part) - low),
+}
+
 
 def _keys(u: UOp, descending: bool) -> UOp:
     """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0."""
     if u.dtype.is_float:
-        if u.dtype.bits == 64:
-            raise DTypeError("sort: takes floats of at most 32 bits; cast to float32 first")
-        u = u.cast(dtypes.float32)
+        wide = u.dtype.bits == 64
+        u = u if wide else u.cast(dtypes.float32)
         u = alu(Op.WHERE, (u.eq(0.0), const(u.dtype, 0.0), u))
-        bits = UOp(Op.BITCAST, _INT32, (u,))
+        kind = dtypes.int64 if wide else _INT32
+        bits = UOp(Op.BITCAST, kind, (u,))
         # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
-        bits = alu(Op.XOR, (bits, alu(Op.AND, (alu(Op.SHR, (bits, const(_INT32, 31))), const(_INT32, 0x7FFFFFFF)))))
-        u = alu(Op.WHERE, (alu(Op.NE, (u, u)), const(_INT32, 0x7FFFFFFF), bits))
+        top, last = const(kind, kind.max), const(kind, kind.bits - 1)
+        bits = alu(Op.XOR, (bits, alu(Op.AND, (alu(Op.SHR, (bits, last)), top))))
+        u = alu(Op.WHERE, (alu(Op.NE, (u, u)), top, bits))
     elif u.dtype is dtypes.uint32:
         u = UOp(Op.BITCAST, _INT32, (alu(Op.XOR, (u, const(u.dtype, 0x80000000))),))
     elif u.dtype.bits < 64:
@@ -101,6 +113,82 @@ class Sorting(Indexing):
         order = self.argsort(at, largest)
         order = order.narrow(at, 0, k) if self.ndim else order
         return self.gather(at, order), order
+
+    def _as_rows(self, name: str, axis: Any) -> Self:
+        """The axes that go as one, the last."""
+        axes = axes_of(name, axis, self.ndim)
+        rest = [i for i in range(self.ndim) if i not in axes]
+        n = math.prod([self.shape[a] for a in axes])
+        if not n:
+            raise ShapeError(f"{name}: shape {self.shape} has nothing to choose from along axis {axis}")
+        u = move.permute(self._kept(), [*rest, *axes])
+        return self._new(move.reshape(u, (*[self.shape[i] for i in rest], n)))
+
+    def _back(self, x: Self, axis: Any, keepdim: bool) -> Self:
+        """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
+        axes = axes_of("reduce", axis, self.ndim)
+        return x.reshape([1 if i in axes else n for i, n in enumerate(self.shape)]) if keepdim else x
+
+    def median(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The middle one in order along axes, the lower of two (the values only); nan if there is one.
+
+        `quantile(0.5)` is the mean of the middle two.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[3, 1, 2, 9]]).median(dim=1)
+        Tensor([2], dtype=int32)
+        """
+        axis = one_of("median", axis, dim)
+        rows = self._as_rows("median", axis)
+        n = rows.shape[-1]
+        middle = rows.gather(-1, rows.argsort().narrow(-1, (n - 1) // 2, 1))
+        middle = (
+            rows.isnan().any(-1)._choose(math.nan, middle.squeeze(-1)) if self.dtype.is_float else middle.squeeze(-1)
+        )
+        return self._back(middle, axis, keepdim)
+
+    def quantile(
+        self,
+        q: float | Sequence[float],
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        interpolation: str = "linear",
+    ) -> Self:
+        """The value below which a share `q` of the elements lies, along axes; nan if there is one.
+
+        Several shares become the first axis. Between two elements, interpolation is "linear", "lower", "higher",
+        "midpoint" or "nearest" (halves to even).
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
+        Tensor([1.5, 2. ], dtype=float32)
+        """
+        axis = one_of("quantile", axis, dim)
+        if isinstance(q, (int, float)):
+            shares = [float(q)]
+        elif isinstance(q, TensorBase):
+            raise DTypeError("quantile: q is a number or a list of numbers known now, not a tensor; use q.tolist()")
+        else:
+            shares = [float(x) for x in q]
+        if not shares or not all(0 <= x <= 1 for x in shares):
+            raise ShapeError(f"quantile: q must lie in 0 to 1, not {q}")
+        if interpolation not in _BETWEEN:
+            raise ShapeError(f"quantile: interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
+        rows = self._new(self._real())._as_rows("quantile", axis)
+        order = rows.argsort()
+        n = rows.shape[-1]
+        nan = rows.isnan().any(-1)
+        out = []
+        for share in shares:
+            place = share * (n - 1)
+            low, high = math.floor(place), math.ceil(place)
+            weight = _BETWEEN[interpolation](place - low, low)
+            a, b = [rows.gather(-1, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
+            value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
+            out.append(self._back(nan._choose(math.nan, value), axis, keepdim))
+        return out[0] if isinstance(q, (int, float)) else out[0]._cat([x.unsqueeze(0) for x in out], 0)
 
     def bincount(self, minlength: int) -> Self:
         """How often each number from 0 to minlength - 1 occurs, as int32; others are not counted.

@@ -261,7 +261,7 @@ def unary_float(b: Builder) -> None:
         (f"{n}.softplus()", t + 1),
         (f"({n}.abs() + 0.5) ** 1.5", (t + 1) ** 1.5),
         (f"{n}.atan()", 2.0),
-        (f"{n}.tanh().asin()", 2.0),
+        (f"({n}.tanh() * 0.75).asin()", 2.0),
         (f"({n}.tanh() * 0.75).atanh()", 1.0),
         (f"{n}.asinh()", max(1.0, math.log(2 * t + 1))),
         (f"({n}.abs() + 1.5).acosh()", max(1.0, math.log(2 * t + 3))),
@@ -457,7 +457,20 @@ def arg_reduce(b: Builder) -> None:
 def running(b: Builder) -> None:
     v = b.need("fi", lambda v: v.top < 1e4)
     axis = b.random.randrange(len(v.shape))
+    if v.sharp and b.random.random() < 0.4:
+        b.emit(
+            f"{v.name}.{b.random.choice(('cummax', 'cummin'))}(axis={axis})", v.shape, v.kind, v.top, v.bits, v.exact
+        )
+        return
     b.emit(f"{v.name}.cumsum(axis={axis})", v.shape, v.kind, v.top * v.shape[axis], v.bits, v.exact)
+
+
+def middle(b: Builder) -> None:
+    """What sorting finds: the middle one of some axes."""
+    v = b.need("fi", lambda v: v.sharp)
+    axes = b.axes(v)
+    shape = tuple(n for i, n in enumerate(v.shape) if i not in axes)
+    b.emit(f"{v.name}.median(axis={axes})", shape, v.kind, v.top, v.bits, v.exact)
 
 
 def row_pattern(b: Builder) -> None:
@@ -751,6 +764,7 @@ _TABLE: dict[Callable[[Builder], None], float] = {
     mixed: 2,
     reduce: 10,
     arg_reduce: 1.5,
+    middle: 1,
     running: 1.5,
     row_pattern: 4,
     reshape: 6,

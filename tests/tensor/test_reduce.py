@@ -73,13 +73,6 @@ def test_variance_of_one_is_nan() -> None:
     check_values(Tensor([3.0]).var(unbiased=False), 0.0)
 
 
-def test_norms() -> None:
-    check_values(Tensor(X).norm(), np.sqrt((W**2).sum()), rtol=1e-5)
-    check_values(Tensor(X).norm(1, dim=1), np.abs(W).sum(1), rtol=1e-5)
-    check_values(Tensor(X).norm(math.inf, dim=-1), np.abs(W).max(-1))
-    check_values(Tensor(X).norm(3, dim=-1), (np.abs(W) ** 3).sum(-1) ** (1 / 3), rtol=1e-4)
-
-
 # -- dtypes -----------------------------------------------------------------------------------------------------------
 
 
@@ -115,6 +108,35 @@ def test_scalars_reduce_to_themselves() -> None:
         check_values(getattr(Tensor(2.5), name)(), 2.5)
         check_values(getattr(Tensor(2.5), name)(axis=-1), 2.5)
     check_values(Tensor(2.5).softmax(0), 1.0)
+
+
+HOLES = X.copy()
+HOLES[0, 1, :3] = HOLES[2] = math.nan
+HOLES[1, 1, 1] = math.inf
+
+
+@pytest.mark.parametrize("axis", AXES[:-1], ids=str)
+@pytest.mark.parametrize("name", ["nansum", "nanmean", "nanmax", "nanmin"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_nan_is_left_out(name: str, axis: Any) -> None:
+    for x in (HOLES, np.where(np.isinf(HOLES), 0, HOLES)):
+        expected = getattr(np, name)(x.astype(np.float64), axis=axis)
+        check_values(getattr(Tensor(x), name)(axis), expected, rtol=1e-5, atol=1e-6)
+        wide = getattr(np, name)(x.astype(np.float64), axis=axis, keepdims=True)
+        check_values(getattr(Tensor(x), name)(dim=axis, keepdim=True), wide, rtol=1e-5, atol=1e-6)
+    check_values(getattr(Tensor([2, 4]), name)(), {"nansum": 6, "nanmean": 3.0, "nanmax": 4, "nanmin": 2}[name])
+
+
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, -1, -2.5, math.inf, -math.inf, "fro"])
+@pytest.mark.parametrize("axis", [None, 1, (0, 2)], ids=str)
+def test_norms(p: Any, axis: Any) -> None:
+    size = np.abs(W)
+    if p in (0, math.inf, -math.inf):
+        expected = {0: np.sum(size != 0, axis), math.inf: np.max(size, axis), -math.inf: np.min(size, axis)}[p]
+    else:
+        power = 2 if p == "fro" else p
+        expected = np.sum(size**power, axis) ** (1 / power)
+    check_values(Tensor(X).norm(p, axis), expected, rtol=1e-4, dtype="float32")
 
 
 # -- positions --------------------------------------------------------------------------------------------------------
@@ -171,7 +193,24 @@ def test_running_products_and_maxima() -> None:
     x = rng.uniform(0.8, 1.2, (2, 70)).astype(np.float32)
     check_values(Tensor(x).cumprod(1), np.cumprod(x.astype(np.float64), 1), rtol=1e-4)
     check_values(Tensor(x).cummax(dim=1), np.maximum.accumulate(x, 1))
+    check_values(Tensor(x).cummin(dim=1), np.minimum.accumulate(x, 1))
+    whole = rng.integers(-9, 9, 70).astype(np.int32)
+    check_values(Tensor(whole).cummin(0), np.minimum.accumulate(whole), dtype="int32")
+    check_values(Tensor([1.0, math.nan, 0.0]).cummin(0), [1.0, math.nan, math.nan])
     check_values(Tensor([True, True]).cumsum(0), [1, 2], dtype="int32")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_differences(n: int) -> None:
+    check_values(Tensor(X).diff(n), np.diff(X, n), atol=1e-5)
+    check_values(Tensor(X).diff(n, dim=1), np.diff(X, n, axis=1), atol=1e-5)
+    check_values(Tensor([True, False, False]).diff(), [True, False], dtype="bool")
+
+
+def test_both_ends() -> None:
+    low, high = Tensor(X).aminmax(dim=1)
+    check_values(low, X.min(1))
+    check_values(high, X.max(1))
 
 
 def test_cumsum_keeps_infinity_where_it_is() -> None:
@@ -190,7 +229,9 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "axis of a scalar": (lambda: Tensor(1.0).sum(1), "sum: axis 1 does not exist: the tensor has no axes"),
     "cumsum without axis": (lambda: Tensor.zeros(2).cumsum(), "cumsum: say along which axis"),
     "softmax axis": (lambda: Tensor.zeros(2).softmax(1), "axis 1 does not exist"),
-    "norm": (lambda: Tensor.zeros(2).norm(-1), "norm: p must be positive"),
+    "norm": (lambda: Tensor.zeros(2).norm("nuc"), 'norm: p is a number or "fro"'),
+    "diff of a scalar": (lambda: Tensor(1.0).diff(), "diff: takes one axis or more"),
+    "nanmax of nothing": (lambda: Tensor.zeros(0).nanmax(), "nanmax: shape .* has nothing to choose from"),
 }
 
 

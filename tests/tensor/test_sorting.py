@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -78,5 +79,60 @@ def test_mistakes_are_named_at_the_call() -> None:
         Tensor([1, 2, 3]).argsort(2)
     with pytest.raises(DTypeError, match="bincount: takes one axis of integers"):
         Tensor([1.0]).bincount(2)
-    with pytest.raises(DTypeError, match="sort: takes floats of at most 32 bits"):
-        Tensor(np.zeros(2)).sort()
+
+
+X = rng.normal(size=(3, 4, 5)).astype(np.float32)
+
+
+@both_devices
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)], ids=str)
+def test_medians_and_quantiles(axis: Any) -> None:
+    w = X.astype(np.float64)
+    check_values(Tensor(X).median(axis), np.quantile(w, 0.5, axis, method="lower"))
+    check_values(Tensor(X).median(dim=axis, keepdim=True), np.quantile(w, 0.5, axis, method="lower", keepdims=True))
+    shares = [0, 0.1, 0.5, 0.77, 1]
+    check_values(Tensor(X).quantile(shares, axis, True), np.quantile(w, shares, axis, keepdims=True), rtol=1e-5)
+
+
+@both_devices
+@pytest.mark.parametrize("between", ["linear", "lower", "higher", "midpoint", "nearest"])
+def test_quantiles_between_elements(between: Any) -> None:
+    x = np.array([4.0, 1.0, 3.0, 8.0], np.float32)
+    for q in (0.0, 1 / 6, 0.4, 0.5, 0.9):
+        expected = np.quantile(x.astype(np.float64), q, method=between)
+        check_values(Tensor(x).quantile(q, interpolation=between), expected, rtol=1e-6)
+
+
+@both_devices
+def test_medians_of_integers_and_of_nan() -> None:
+    check_values(Tensor([3, 1, 2, 9]).median(), 2, dtype="int32")
+    check_values(Tensor([3, 1, 2, 9]).quantile(0.5), 2.5, dtype="float32")
+    check_values(Tensor([[1.0, math.nan, 3.0], [1.0, 2.0, 3.0]]).median(1), [np.nan, 2.0])
+    check_values(Tensor([[1.0, math.nan, 3.0], [1.0, 2.0, 3.0]]).quantile(0.0, 1), [np.nan, 1.0])
+    check_values(Tensor(5).median(), 5)
+
+
+def test_wide_floats_sort() -> None:
+    x = np.array([3.0, -0.0, 1e300, -1e-300, 0.0, -np.inf, 1 + 1e-15, 1.0, np.nan])
+    check_values(Tensor(x).argsort(), np.argsort(x, kind="stable"))
+    check_values(Tensor(x).sort(descending=True)[0], [np.nan, 1e300, 3.0, 1 + 1e-15, 1.0, -0.0, 0.0, -1e-300, -np.inf])
+
+
+def test_gradients_go_to_what_was_chosen() -> None:
+    check_grad(lambda x: x.median(1), X[0])
+    check_grad(lambda x: x.median() * x.quantile(0.3), X[0])
+    check_grad(lambda x: x.quantile([0.2, 0.9], (0, 2)), X)
+    check_grad(lambda x: x.cummin(dim=1) * x.cummax(dim=1), X[0])
+    check_grad(lambda x: x.diff(2, 0) + x.norm(3) + x.norm(-2) + x.norm(math.inf), X[0])
+    check_grad(lambda x: x.nansum(1) * x.nanmean() + x.nanmax(), X[0])
+
+
+def test_mistakes_about_quantiles() -> None:
+    with pytest.raises(ShapeError, match="quantile: q must lie in 0 to 1"):
+        Tensor([1.0]).quantile(1.5)
+    with pytest.raises(ShapeError, match="quantile: interpolation is one of linear"):
+        Tensor([1.0]).quantile(0.5, interpolation="cubic")
+    with pytest.raises(DTypeError, match=r"quantile: q is a number.*q.tolist"):
+        Tensor([1.0]).quantile(Tensor([0.5]))
+    with pytest.raises(ShapeError, match="median: shape .* has nothing to choose from"):
+        Tensor.zeros(2, 0).median(1)
