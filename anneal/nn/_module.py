@@ -128,7 +128,7 @@ class Module:
         """Take the values of `state`: tensors or arrays by name, in torch's layout.
 
         Args:
-            state: as `state_dict` or `safe_load` give it.
+            state: as `state_dict`, `safe_load` or `safe_open` give it.
             strict: every name must be there and no other.
 
         Returns:
@@ -137,6 +137,7 @@ class Module:
         Raises DataError listing missing names, unexpected names and shapes that differ; nothing is loaded then.
         """
         mine = dict(self._tensors())
+        state = dict(state)  # each tensor of a file is asked for once
         missing = [n for n in mine if n not in state]
         unexpected = [n for n in state if n not in mine]
         wrong = [
@@ -221,5 +222,8 @@ class Module:
 
 
 def _load(t: Tensor, value: Any) -> None:
+    if isinstance(value, Tensor) and value.device == t.device:
+        t.assign(value.detach())
+        return
     array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
     t.assign(Tensor(array, device=t.device).cast(t.dtype))

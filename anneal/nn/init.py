@@ -7,6 +7,8 @@ starts from the same weights on every device.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -14,15 +16,36 @@ from anneal.tensor import Tensor, default_device
 from anneal.tensor._base import wrap_array
 from anneal.tensor.random import host_normal, host_uniform
 
-__all__ = ["constant", "fan", "kaiming_uniform", "normal", "uniform", "xavier_normal", "xavier_uniform"]
+__all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
 
 Shape = tuple[int, ...]
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+_skipping = False  # set by `skipped` alone
 
 
-def _parameter(array: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Tensor:
+@contextmanager
+def skipped() -> Iterator[None]:
+    """In this block parameters start as zeros that take neither time nor memory: for a model about to be loaded.
+
+    >>> with skipped():
+    ...     normal((2,))
+    Tensor([0., 0.], dtype=float32, requires_grad=True)
+    """
+    global _skipping
+    before, _skipping = _skipping, True
+    try:
+        yield
+    finally:
+        _skipping = before
+
+
+def _parameter(shape: Shape, values: Callable[[], Array]) -> Tensor:
+    if _skipping:
+        return Tensor.zeros(shape, requires_grad=True)
     # The array is fresh, so it needs no copy.
     device = default_device()
-    t = Tensor._fresh(wrap_array(array, device), device, requires_grad=True)
+    t = Tensor._fresh(wrap_array(values(), device), device, requires_grad=True)
     t._own()
     return t
 
@@ -33,17 +56,17 @@ def constant(shape: Shape, value: float) -> Tensor:
     >>> constant((2,), 1.0)
     Tensor([1., 1.], dtype=float32, requires_grad=True)
     """
-    return _parameter(np.full(shape, value, np.float32))
+    return _parameter(shape, lambda: np.full(shape, value, np.float32))
 
 
 def normal(shape: Shape, std: float = 1.0) -> Tensor:
     """Normal numbers of mean 0."""
-    return _parameter(host_normal(shape, std))
+    return _parameter(shape, lambda: host_normal(shape, std))
 
 
 def uniform(shape: Shape, bound: float = 1.0) -> Tensor:
     """Uniform numbers in [-bound, bound)."""
-    return _parameter(host_uniform(shape, bound))
+    return _parameter(shape, lambda: host_uniform(shape, bound))
 
 
 def fan(shape: Shape) -> tuple[int, int]:

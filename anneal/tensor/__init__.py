@@ -15,7 +15,7 @@ from anneal.tensor._base import (
 from anneal.tensor._creation import meshgrid
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
-from anneal.tensor.execution import realize
+from anneal.tensor.execution import realize, upload
 from anneal.tensor.gradient import grad, value_and_grad, vjp
 from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
@@ -38,6 +38,7 @@ __all__ = [
     "no_grad",
     "realize",
     "set_default_device",
+    "upload",
     "value_and_grad",
     "vjp",
 ]

@@ -31,6 +31,7 @@ __all__ = [
     "realize_uops",
     "storage_of",
     "tracing",
+    "upload",
     "values",
 ]
 
@@ -233,6 +234,15 @@ def realize(tensors: Sequence[Tensor]) -> None:
                 watch.append(weakref.ref(t))
     if by_device:
         _tidy()
+
+
+def upload(tensors: Sequence[Tensor]) -> None:
+    """Realize `tensors`, and put values that wait on the host, an array's or a file's, into the device's memory now."""
+    realize(tensors)
+    for t in tensors:
+        s = storage_of(t.uop)
+        if s is not None and s.size:
+            s.ensure()
 
 
 def values(tensors: Sequence[Tensor]) -> list[Array]:

@@ -12,12 +12,24 @@ import numpy as np
 
 from anneal.errors import DataError
 from anneal.tensor._base import TensorBase
+from anneal.tensor._safetensors import SafeTensors
 from anneal.tensor.execution import realize
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["load_npy", "load_npz", "safe_load", "safe_metadata", "safe_save", "save_npy", "save_npz"]
+__all__ = [
+    "SafeTensors",
+    "load_npy",
+    "load_npz",
+    "safe_load",
+    "safe_metadata",
+    "safe_open",
+    "safe_save",
+    "save_npy",
+    "save_npz",
+    "save_text",
+]
 
 StrPath = str | os.PathLike[str]
 Array = np.ndarray[Any, Any]
@@ -26,15 +38,15 @@ Array = np.ndarray[Any, Any]
 # -- writing and reading whole files -------------------------------------------------------------------------------------
 
 
-def _write(path: StrPath, what: str, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write beside `path` and move into place, so that a reader never sees half a file."""
+def _write(path: StrPath, what: str, write: Callable[[str], Any]) -> None:
+    """Let `write` make a file beside `path` and move it into place, so that a reader never sees half a file."""
     target = Path(path)
     temporary = ""
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as f:
-            temporary = f.name
-            write(f)
-            f.flush()
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        os.close(handle)
+        write(temporary)
+        with open(temporary, "rb+") as f:
             os.fsync(f.fileno())
         _share(temporary, target)
         os.replace(temporary, target)
@@ -44,6 +56,12 @@ def _write(path: StrPath, what: str, write: Callable[[IO[bytes]], Any]) -> None:
     except BaseException:
         _forget(temporary)
         raise
+
+
+def _to_file(place: str, write: Callable[[IO[bytes]], Any]) -> None:
+    # by hand: NumPy appends its suffix to a name that lacks it
+    with open(place, "wb") as f:
+        write(f)
 
 
 def _share(temporary: str, target: Path) -> None:
@@ -91,6 +109,11 @@ def _tensor(array: Array, device: str | None) -> Tensor:
     return Tensor(array, device=device)
 
 
+def save_text(text: str, path: StrPath) -> None:
+    """Save text as UTF-8. Raises DataError if the file cannot be written."""
+    _write(path, "save_text", lambda place: _to_file(place, lambda f: f.write(text.encode())))
+
+
 # -- safetensors ------------------------------------------------------------------------------------------------------
 
 
@@ -99,69 +122,37 @@ def safe_save(tensors: Mapping[str, Any], path: StrPath, metadata: Mapping[str, 
 
     Raises DataError if the file cannot be written or something is no array of numbers.
     """
-    from safetensors.numpy import save
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
 
-    blob = save(_arrays("safe_save", tensors), metadata=dict(metadata) if metadata else None)
-    _write(path, "safe_save", lambda f: f.write(blob))
+    arrays, notes = _arrays("safe_save", tensors), dict(metadata) if metadata else None
+    try:
+        _write(path, "safe_save", lambda place: save_file(arrays, place, notes))
+    except SafetensorError as e:
+        raise DataError(f"safe_save: cannot write {path}: {e}") from e
+
+
+def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
+    """The tensors of a safetensors file by name, mapped into memory: a tensor's bytes are read when it is used.
+
+    The file must stay as it is while its tensors are in use; one that is replaced whole, as `safe_save` does, may go.
+    Raises as `SafeTensors`.
+    """
+    return SafeTensors(_check_readable(path, "safe_open"), device)
 
 
 def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file by name. bfloat16 becomes float32, which holds it exactly.
+    """Every tensor of a safetensors file by name, read now. bfloat16 becomes float32, which holds it exactly.
 
-    Raises DataError if the file is missing, no safetensors file, cut short, or has a dtype that anneal has not.
+    Raises DataError as `safe_open`.
     """
-    from safetensors import SafetensorError, deserialize
-
-    p = _check_readable(path, "safe_load")
-    try:
-        entries = deserialize(p.read_bytes())  # type: ignore[no-untyped-call]
-    except SafetensorError as e:
-        raise DataError(f"safe_load: {p} is corrupt or no safetensors file: {e}") from e
-    except OSError as e:
-        raise DataError(f"safe_load: cannot read {p}: {e.strerror or e}") from e
-    out = {}
-    for name, entry in entries:
-        shape, data = tuple(entry["shape"]), entry["data"]
-        if entry["dtype"] == "BF16":
-            array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-        else:
-            kind = _SAFE_DTYPES.get(entry["dtype"])
-            if kind is None:
-                known = ", ".join([*_SAFE_DTYPES, "BF16"])
-                raise DataError(
-                    f"safe_load: {p}: {name} has dtype {entry['dtype']}, which anneal has not; known: {known}"
-                )
-            array = np.frombuffer(data, kind)
-        out[name] = _tensor(array.reshape(shape), device)
-    return out
+    file = SafeTensors(_check_readable(path, "safe_load"), device)
+    return {name: _tensor(t.numpy(), device) for name, t in file.items()}
 
 
 def safe_metadata(path: StrPath) -> dict[str, str]:
-    """The metadata of a safetensors file; empty if it has none. Raises DataError as `safe_load`."""
-    from safetensors import SafetensorError, safe_open
-
-    p = _check_readable(path, "safe_metadata")
-    try:
-        with safe_open(str(p), framework="numpy") as f:
-            return dict(f.metadata() or {})
-    except SafetensorError as e:
-        raise DataError(f"safe_metadata: {p} is corrupt or no safetensors file: {e}") from e
-
-
-_SAFE_DTYPES = {
-    "BOOL": "?",
-    "U8": "<u1",
-    "I8": "<i1",
-    "U16": "<u2",
-    "I16": "<i2",
-    "U32": "<u4",
-    "I32": "<i4",
-    "U64": "<u8",
-    "I64": "<i8",
-    "F16": "<f2",
-    "F32": "<f4",
-    "F64": "<f8",
-}
+    """The metadata of a safetensors file; empty if it has none. Raises DataError as `safe_open`."""
+    return SafeTensors(_check_readable(path, "safe_metadata"), "cpu").metadata
 
 
 # -- NumPy's formats ----------------------------------------------------------------------------------------------------
@@ -170,7 +161,7 @@ _SAFE_DTYPES = {
 def save_npy(tensor: Any, path: StrPath) -> None:
     """Save one tensor as .npy. Raises DataError if the file cannot be written."""
     array = _arrays("save_npy", {"the tensor": tensor})["the tensor"]
-    _write(path, "save_npy", lambda f: np.save(f, array, allow_pickle=False))
+    _write(path, "save_npy", lambda place: _to_file(place, lambda f: np.save(f, array, allow_pickle=False)))
 
 
 def load_npy(path: StrPath, device: str | None = None) -> Tensor:
@@ -181,7 +172,7 @@ def load_npy(path: StrPath, device: str | None = None) -> Tensor:
 def save_npz(tensors: Mapping[str, Any], path: StrPath) -> None:
     """Save tensors by name as .npz. Raises DataError if the file cannot be written."""
     arrays = _arrays("save_npz", tensors)
-    _write(path, "save_npz", lambda f: np.savez(f, **arrays))  # type: ignore[arg-type]
+    _write(path, "save_npz", lambda place: _to_file(place, lambda f: np.savez(f, **arrays)))  # type: ignore[arg-type]
 
 
 def load_npz(path: StrPath, device: str | None = None) -> dict[str, Tensor]:

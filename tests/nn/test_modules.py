@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +50,38 @@ def test_names_are_torchs() -> None:
     assert "Linear(3, 4, bias=True)" in repr(net)
 
 
-def test_state_goes_from_one_to_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("load", [io.safe_load, io.safe_open])
+def test_state_goes_from_one_to_another(load: Callable[[Path], Mapping[str, Tensor]], tmp_path: Path) -> None:
     a, b = Net(), Net()
     x = Tensor(np.ones((2, 3), np.float32))
     assert reference(a(x)).tolist() != reference(b(x)).tolist()
     io.safe_save(a.state_dict(), tmp_path / "a.safetensors")
     weight = b.first.weight
-    assert b.load_state_dict(io.safe_load(tmp_path / "a.safetensors")) == ([], [])
+    assert b.load_state_dict(load(tmp_path / "a.safetensors")) == ([], [])
     assert b.first.weight is weight
     assert weight.requires_grad
     np.testing.assert_array_equal(reference(a(x)), reference(b(x)))
+
+
+def test_a_loaded_state_is_a_copy() -> None:
+    a, b = Net(), Net()
+    b.load_state_dict(a.state_dict())
+    before = reference(a.scale).tolist()
+    a.scale.assign(a.scale + 1).realize()
+    assert b.scale.tolist() == before
+    b.scale.assign(b.scale * 0).realize()
+    assert a.scale.tolist() == [x + 1 for x in before]
+
+
+def test_skipped_parameters_take_no_memory_until_they_are_loaded() -> None:
+    a = nn.Linear(3, 2)
+    with nn.init.skipped():
+        b = nn.Linear(3, 2)
+    assert b.weight.requires_grad
+    assert not b.weight.is_realized
+    b.load_state_dict(a.state_dict())
+    np.testing.assert_array_equal(b.weight.numpy(), a.weight.numpy())
+    assert reference(nn.Linear(3, 2).weight).any()
 
 
 def test_a_state_that_does_not_fit_is_described_and_not_loaded() -> None:

@@ -105,6 +105,15 @@ def test_a_file_cut_short(tmp_path: Path) -> None:
             load(path)
 
 
+def test_text_is_saved_whole(tmp_path: Path) -> None:
+    for text in ("first, and longer", "é\n"):
+        io.save_text(text, tmp_path / "note")
+        assert (tmp_path / "note").read_bytes() == text.encode()
+    with pytest.raises(DataError, match="cannot write"):
+        io.save_text("", tmp_path / "no" / "note")
+    assert os.listdir(tmp_path) == ["note"]
+
+
 def test_pickles_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "p.npy"
     np.save(path, np.array([{"a": 1}], object), allow_pickle=True)

@@ -257,9 +257,9 @@ class NativeQueue(Queue):
         with _errors("copy"):
             _COPY(encoder, source._internal, 0, destination._internal, offset, nbytes)
 
-    def _write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
+    def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         with _errors("write"):
-            _WRITE(self._queue, buffer._internal, 0, ffi.from_buffer(data), data.nbytes)
+            _WRITE(self._queue, buffer._internal, offset, ffi.from_buffer(data), data.nbytes)
 
     def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
         status, handle = self._status, staging._internal

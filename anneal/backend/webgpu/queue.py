@@ -28,6 +28,8 @@ _SPARE_BYTES = 64 << 20
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
 _SUBMISSIONS_AHEAD = 32
 _BYTES_AHEAD = 256 << 20
+# What is uploaded at once: each piece is first copied whole into memory that the GPU reads.
+_PIECE = 16 << 20
 
 
 class Queue:
@@ -95,12 +97,18 @@ class Queue:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
         if id(buffer) in self._touched:
             self.submit()  # data goes in before the copies that wait, whatever was asked for first
-        self._write(buffer, data)
         self._written = True
-        self._bytes_ahead += data.nbytes
-        if self._bytes_ahead > _BYTES_AHEAD:
-            self._bytes_ahead = 0
-            self.wait()
+        if data.nbytes > _PIECE:
+            data = data.reshape(-1).view(np.uint8)
+            pieces = [(start, data[start : start + _PIECE]) for start in range(0, data.size, _PIECE)]
+        else:
+            pieces = [(0, data)]
+        for start, piece in pieces:
+            self._write(buffer, start, piece)
+            self._bytes_ahead += piece.nbytes
+            if self._bytes_ahead > _BYTES_AHEAD:
+                self._bytes_ahead = 0
+                self.wait()
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
@@ -145,8 +153,8 @@ class Queue:
     def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
         encoder.copy_buffer_to_buffer(source, 0, destination, offset, nbytes)
 
-    def _write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
-        self.gpu.queue.write_buffer(buffer, 0, data)
+    def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
+        self.gpu.queue.write_buffer(buffer, offset, data)
 
     def _map(self, staging: Any, starts: list[int], sizes: list[int]) -> list[Bytes]:
         staging.map_sync(wgpu.MapMode.READ, 0, starts[-1])

@@ -291,3 +291,11 @@ def test_the_host_does_not_run_far_ahead(device: WebGpuDevice, public: bool, mon
         other.upload(y, np.full(8, n, np.float32))
     assert waits.count("wait") >= 2
     np.testing.assert_array_equal(other.download(y, 8, dtypes.float32), np.full(8, 299))
+    # what is large goes in pieces, and the host waits between them
+    monkeypatch.setattr(queue, "_PIECE", 64)
+    waits.clear()
+    wide = np.arange(4003, dtype=np.float32)
+    z = other.alloc(wide.size, dtypes.float32)
+    other.upload(z, wide)
+    assert waits.count("wait") >= 3
+    np.testing.assert_array_equal(other.download(z, wide.size, dtypes.float32), wide)
