@@ -33,23 +33,34 @@ class Tensor(Creation):
     no_grad = no_grad
 
     # The layers and losses that take the tensor first, as methods.
+    avg_pool1d = functional.avg_pool1d
     avg_pool2d = functional.avg_pool2d
+    avg_pool3d = functional.avg_pool3d
     batch_norm = functional.batch_norm
     binary_cross_entropy = functional.binary_cross_entropy
     binary_cross_entropy_with_logits = functional.binary_cross_entropy_with_logits
     conv1d = functional.conv1d
     conv2d = functional.conv2d
+    conv3d = functional.conv3d
+    conv_transpose1d = functional.conv_transpose1d
+    conv_transpose2d = functional.conv_transpose2d
+    conv_transpose3d = functional.conv_transpose3d
     cross_entropy = functional.cross_entropy
     dropout = functional.dropout
     group_norm = functional.group_norm
     huber_loss = functional.huber_loss
+    interpolate = functional.interpolate
     kl_div = functional.kl_div
     l1_loss = functional.l1_loss
     layer_norm = functional.layer_norm
     linear = functional.linear
+    max_pool1d = functional.max_pool1d
     max_pool2d = functional.max_pool2d
+    max_pool3d = functional.max_pool3d
     mse_loss = functional.mse_loss
     nll_loss = functional.nll_loss
+    pixel_shuffle = functional.pixel_shuffle
+    pixel_unshuffle = functional.pixel_unshuffle
     rms_norm = functional.rms_norm
     scaled_dot_product_attention = functional.scaled_dot_product_attention
     smooth_l1_loss = functional.smooth_l1_loss

@@ -13,56 +13,68 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import broadcast, common_dtype, no_grad
-from anneal.tensor._movement import expand, pad, permute, reduce_axis, reshape, shrink
+from anneal.tensor._movement import expand, permute, reduce_axis, reshape
+from anneal.tensor._resize import interpolate, pixel_shuffle, pixel_unshuffle
+from anneal.tensor._windows import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    need_float,
+    result,
+    same_device,
+)
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
 __all__ = [
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "conv1d",
     "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cross_entropy",
     "dropout",
     "embedding",
     "group_norm",
     "huber_loss",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
     "linear",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "mse_loss",
     "nll_loss",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "rms_norm",
     "scaled_dot_product_attention",
     "smooth_l1_loss",
     "take_running_updates",
 ]
 
-Pair = int | Sequence[int]
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
-
-
-def _need_float(name: str, what: str, x: Tensor) -> None:
-    if not x.uop.dtype.is_float:
-        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.uop.dtype.name}; use .float()")
-
-
-def _same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
-    for o in others:
-        if o is not None and o.device != x.device:
-            x._mixed(name, o)
-
-
-def _result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:
-    """The tensor of `u`, made from `x` and those of `others` that are there."""
-    return x._new(u, *[o for o in others if o is not None])
 
 
 def _node(x: Tensor | None) -> UOp | None:
@@ -81,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
     Tensor([[11.5, 17. ]], dtype=float32)
     """
-    _same_device("linear", x, weight, bias)
+    same_device("linear", x, weight, bias)
     xs, ws = x.uop.shape, weight.uop.shape
     if len(ws) != 2 or not xs or xs[-1] != ws[1]:
         raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
@@ -92,7 +104,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None:
         u, c = common_dtype(u, bias.uop)
         u = u + broadcast(c, u.shape)
-    return _result(u, x, weight, bias)
+    return result(u, x, weight, bias)
 
 
 def _rows_times_rows(x: UOp, w: UOp) -> UOp:
@@ -115,7 +127,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
             [1., 2.],
             [3., 4.]], dtype=float32)
     """
-    _same_device("embedding", weight, index)
+    same_device("embedding", weight, index)
     i, w = index.uop, weight.uop
     if not i.dtype.is_int:
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
@@ -127,259 +139,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
         rows = alu(Op.WHERE, (skip, UOp(Op.DETACH, rows.dtype, (rows,)), rows))
-    return _result(rows, weight)
-
-
-# -- windows ----------------------------------------------------------------------------------------------------------
-
-
-def _pair(name: str, what: str, value: Pair, least: int = 1) -> tuple[int, int]:
-    p = (value, value) if isinstance(value, int) else tuple(value)
-    if len(p) == 1:
-        p = (p[0], p[0])
-    if len(p) != 2 or not all(isinstance(v, int) and v >= least for v in p):
-        raise ShapeError(f"{name}: {what} is an int or two ints of at least {least}, not {value!r}")
-    return p[0], p[1]
-
-
-def _windows(
-    name: str, x: UOp, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], ceil: bool = False
-) -> UOp:
-    """(..., h, w) to (..., kh, oh, kw, ow): what each position of the kernel sees, as a view."""
-    lead = x.shape[:-2]
-    sizes = x.shape[-2:]
-    out = []
-    for axis, (n, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation, strict=True)):
-        reach = d * (k - 1) + 1
-        if n < reach:
-            raise ShapeError(
-                f"{name}: a kernel of {kernel} with dilation {dilation} does not fit the (padded) input of {sizes} "
-                f"along axis {axis - 2}; add padding or use a smaller kernel"
-            )
-        out.append((n - reach) // s + 1)
-    whole = tuple([(0, n) for n in lead])
-    if all(k == s and d == 1 for k, s, d in zip(kernel, stride, dilation, strict=True)):
-        # Windows that do not overlap are rows and columns of blocks.
-        (oh, ow), (kh, kw) = out, kernel
-        x = shrink(x, (*whole, (0, oh * kh), (0, ow * kw)))
-        x = reshape(x, (*lead, oh, kh, ow, kw))
-        m = len(lead)
-        return permute(x, (*range(m), m + 1, m, m + 3, m + 2))
-    # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further on.
-    lengths = []
-    for i, (s, d) in enumerate(zip(stride, dilation, strict=True)):
-        lengths.append(max(sizes[i] + d, out[i] * s))
-        # A longer row than n + d needs a longer input; what is added is never looked at.
-        if lengths[i] > sizes[i] + d:
-            extra = lengths[i] - sizes[i] - d
-            x = pad(x, (*[(0, 0)] * len(lead), *[(0, extra if j == i else 0) for j in range(2)]))
-    sizes = x.shape[-2:]
-    copies = [-(-k * n // m) for k, n, m in zip(kernel, lengths, sizes, strict=True)]
-    x = expand(reshape(x, (*lead, 1, sizes[0], 1, sizes[1])), (*lead, copies[0], sizes[0], copies[1], sizes[1]))
-    x = reshape(x, (*lead, copies[0] * sizes[0], copies[1] * sizes[1]))
-    x = shrink(x, (*whole, (0, kernel[0] * lengths[0]), (0, kernel[1] * lengths[1])))
-    x = reshape(x, (*lead, kernel[0], lengths[0], kernel[1], lengths[1]))
-    spans = [o * s for o, s in zip(out, stride, strict=True)]
-    x = shrink(x, (*whole, (0, kernel[0]), (0, spans[0]), (0, kernel[1]), (0, spans[1])))
-    if stride != (1, 1):
-        x = reshape(x, (*lead, kernel[0], out[0], stride[0], kernel[1], out[1], stride[1]))
-        x = shrink(x, (*whole, (0, kernel[0]), (0, out[0]), (0, 1), (0, kernel[1]), (0, out[1]), (0, 1)))
-        x = reshape(x, (*lead, kernel[0], out[0], kernel[1], out[1]))
-    return x
-
-
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair | str = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-) -> Tensor:
-    """2-D convolution (cross-correlation, as everywhere in deep learning).
-
-    Args:
-        x: (batch, in, h, w) or (in, h, w).
-        weight: (out, in/groups, kh, kw).
-        bias: (out,) or None.
-        padding: zeros on each side, or "same" (stride 1) or "valid".
-
-    Returns:
-        (batch, out, oh, ow) with `oh = (h + 2*padding - dilation*(kh-1) - 1)//stride + 1`, without batch if x has none.
-
-    Raises ShapeError for sizes that do not fit.
-
-    >>> from anneal.tensor import Tensor
-    >>> conv2d(Tensor.arange(9).float().reshape(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
-    Tensor([[[[ 8., 12.],
-              [20., 24.]]]], dtype=float32)
-    """
-    _same_device("conv2d", x, weight, bias)
-    xs, ws = x.uop.shape, weight.uop.shape
-    if len(xs) == 3:
-        return conv2d(x.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
-    if len(xs) != 4 or len(ws) != 4:
-        raise ShapeError(f"conv2d: x is (batch, in, h, w) and weight (out, in/groups, kh, kw), not {xs} and {ws}")
-    n, channels, _, _ = xs
-    outs, inner, kh, kw = ws
-    if groups < 1 or channels % groups or outs % groups or inner != channels // groups:
-        raise ShapeError(
-            f"conv2d: x of shape {xs} has {channels} channels in {groups} groups, so the weight must have shape "
-            f"(multiple of {groups}, {channels}/{groups}, kh, kw), not {ws}"
-        )
-    if bias is not None and bias.uop.shape != (outs,):
-        raise ShapeError(f"conv2d: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
-    st, di = _pair("conv2d", "stride", stride), _pair("conv2d", "dilation", dilation)
-    a, b = common_dtype(x.uop, weight.uop)
-    a = pad(a, ((0, 0), (0, 0), *_conv_padding(padding, (kh, kw), st, di)))
-    u = _windows("conv2d", a, (kh, kw), st, di)
-    oh, ow = u.shape[3], u.shape[5]
-    g, co = groups, outs // groups
-    # (n, g, 1, oh, ow, ci, kh, kw) times (1, g, co, 1, 1, ci, kh, kw), summed over the last three
-    u = permute(u, (0, 3, 5, 1, 2, 4)) if g == 1 else u
-    if g == 1:
-        full: tuple[int, ...] = (n, co, oh, ow, inner, kh, kw)
-        left = reshape(u, (n, 1, oh, ow, inner, kh, kw))
-        right = reshape(b, (1, co, 1, 1, inner, kh, kw))
-    else:
-        full = (n, g, co, oh, ow, inner, kh, kw)
-        u = permute(reshape(u, (n, g, inner, kh, oh, kw, ow)), (0, 1, 4, 6, 2, 3, 5))
-        left = reshape(u, (n, g, 1, oh, ow, inner, kh, kw))
-        right = reshape(b, (1, g, co, 1, 1, inner, kh, kw))
-    m = len(full)
-    out = reduce_axis(expand(left, full) * expand(right, full), Op.ADD, (m - 3, m - 2, m - 1))
-    out = reshape(out, (n, outs, oh, ow))
-    if bias is not None:
-        out, c = common_dtype(out, bias.uop)
-        out = out + broadcast(reshape(c, (1, outs, 1, 1)), out.shape)
-    return _result(out, x, weight, bias)
-
-
-def _conv_padding(
-    padding: Pair | str, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    if not isinstance(padding, str):
-        p, q = _pair("conv2d", "padding", padding, 0)
-        return (p, p), (q, q)
-    if padding == "valid":
-        return (0, 0), (0, 0)
-    if padding != "same":
-        raise ShapeError(f'conv2d: padding is an int, two ints, "same" or "valid", not {padding!r}')
-    if stride != (1, 1):
-        raise ShapeError(f'conv2d: padding="same" needs stride 1, not {stride}')
-    sides = [(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)]
-    return sides[0], sides[1]
-
-
-def conv1d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int = 1,
-    padding: int | str = 0,
-    dilation: int = 1,
-    groups: int = 1,
-) -> Tensor:
-    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
-    if x.ndim not in (2, 3) or weight.ndim != 3:
-        raise ShapeError(
-            f"conv1d: x is (batch, in, n) and weight (out, in/groups, k), not {x.shape} and {weight.shape}"
-        )
-    side: Pair | str = padding if isinstance(padding, str) else (0, padding)
-    out = conv2d(x.unsqueeze(-2), weight.unsqueeze(-2), bias, (1, stride), side, (1, dilation), groups)
-    return out.squeeze(-2)
-
-
-def _pool_args(
-    name: str, x: Tensor, kernel: Pair, stride: Pair | None, padding: Pair, ceil_mode: bool, dilation: Pair = 1
-) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int], tuple[tuple[int, int], ...]]:
-    """Kernel, stride, padding, dilation as pairs, and the padding with what ceil_mode adds at the end."""
-    if x.ndim not in (3, 4):
-        raise ShapeError(f"{name}: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
-    k, d, p = _pair(name, "kernel_size", kernel), _pair(name, "dilation", dilation), _pair(name, "padding", padding, 0)
-    s = k if stride is None else _pair(name, "stride", stride)
-    if any(2 * b > a for a, b in zip(k, p, strict=True)):
-        raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
-    sides = []
-    for n, a, st, b, e in zip(x.shape[-2:], k, s, p, d, strict=True):
-        extra = 0
-        room = n + 2 * b - e * (a - 1) - 1
-        # A last window may hang over the end, but not start in the padding.
-        if ceil_mode and room >= 0 and room % st and (room // st + 1) * st < n + b:
-            extra = st - room % st
-        sides.append((b, b + extra))
-    return k, s, p, d, tuple(sides)
-
-
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Pair,
-    stride: Pair | None = None,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """The largest value of each window of the last two axes; stride defaults to the kernel. Padding never wins.
-
-    Equal largest values in a window share the gradient evenly.
-
-    >>> from anneal.tensor import Tensor
-    >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
-    Tensor([[[ 5,  7],
-             [13, 15]]], dtype=int32)
-    """
-    k, s, _, d, sides = _pool_args("max_pool2d", x, kernel_size, stride, padding, ceil_mode, dilation)
-    u = x._kept()
-    if sides != ((0, 0), (0, 0)):
-        pairs = (*[(0, 0)] * (x.ndim - 2), *sides)
-        inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
-        u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
-    return x._new(_reduce_windows(_windows("max_pool2d", u, k, s, d), Op.MAX))
-
-
-def _reduce_windows(u: UOp, op: Op) -> UOp:
-    """(..., kh, oh, kw, ow) to (..., oh, ow)."""
-    n = len(u.shape)
-    return reshape(reduce_axis(u, op, (n - 4, n - 2)), (*u.shape[: n - 4], u.shape[n - 3], u.shape[n - 1]))
-
-
-def avg_pool2d(
-    x: Tensor,
-    kernel_size: Pair,
-    stride: Pair | None = None,
-    padding: Pair = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window of the last two axes; stride defaults to the kernel.
-
-    With count_include_pad the zeros of the padding count; `divisor_override` replaces the count.
-
-    >>> from anneal.tensor import Tensor
-    >>> avg_pool2d(Tensor.arange(16).float().reshape(1, 4, 4), 2)
-    Tensor([[[ 2.5,  4.5],
-             [10.5, 12.5]]], dtype=float32)
-    """
-    _need_float("avg_pool2d", "x", x)
-    k, s, p, d, sides = _pool_args("avg_pool2d", x, kernel_size, stride, padding, ceil_mode)
-    lead = x.ndim - 2
-    pairs = (*[(0, 0)] * lead, *sides)
-    u = x.uop
-    total = _reduce_windows(_windows("avg_pool2d", pad(u, pairs), k, s, d), Op.ADD)
-    hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
-    if divisor_override is not None or not (hangs or (any(p) and not count_include_pad)):
-        count = divisor_override if divisor_override is not None else k[0] * k[1]
-        return x._new(total * (1.0 / count))
-    # What ceil_mode adds beyond the padding never counts.
-    counted = (
-        u.shape[-2:] if not count_include_pad else tuple([n + 2 * b for n, b in zip(u.shape[-2:], p, strict=True)])
-    )
-    border = sides if not count_include_pad else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
-    ones = pad(broadcast(const(u.dtype, 1), counted), border)
-    counts = _reduce_windows(_windows("avg_pool2d", ones, k, s, d), Op.ADD)
-    return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
+    return result(rows, weight)
 
 
 # -- normalisation ----------------------------------------------------------------------------------------------------
@@ -426,11 +186,11 @@ def layer_norm(
     >>> layer_norm(Tensor([[1.0, 2.0, 3.0]]), 3).numpy().round(4)
     array([[-1.2247,  0.    ,  1.2247]], dtype=float32)
     """
-    _need_float("layer_norm", "x", x)
-    _same_device("layer_norm", x, weight, bias)
+    need_float("layer_norm", "x", x)
+    same_device("layer_norm", x, weight, bias)
     axes = _trailing("layer_norm", x, normalized_shape, weight, bias)
     u, _, _ = _centre_and_scale(x.uop, axes, eps)
-    return _result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
+    return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
 
 
 def rms_norm(
@@ -442,13 +202,13 @@ def rms_norm(
     >>> rms_norm(Tensor([3.0, 4.0]), 2).numpy().round(4)
     array([0.8485, 1.1314], dtype=float32)
     """
-    _need_float("rms_norm", "x", x)
-    _same_device("rms_norm", x, weight)
+    need_float("rms_norm", "x", x)
+    same_device("rms_norm", x, weight)
     axes = _trailing("rms_norm", x, normalized_shape, weight)
     u = x.uop
     share = 1.0 / math.prod([u.shape[a] for a in axes])
     square = reduce_axis(u * u, Op.ADD, axes) * share + (_EPSILON[u.dtype] if eps is None else eps)
-    return _result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
+    return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
 _EPSILON: dict[DType, float] = {dtypes.float16: 2.0**-10, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}
@@ -458,8 +218,8 @@ def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias (channels,)."""
-    _need_float("group_norm", "x", x)
-    _same_device("group_norm", x, weight, bias)
+    need_float("group_norm", "x", x)
+    same_device("group_norm", x, weight, bias)
     s = x.shape
     if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
@@ -467,7 +227,7 @@ def group_norm(
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
     view = (1, s[1]) + (1,) * (len(s) - 2)
     w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
-    return _result(_affine(reshape(u, s), w, b), x, weight, bias)
+    return result(_affine(reshape(u, s), w, b), x, weight, bias)
 
 
 # Running statistics that were assigned and not computed yet; an optimiser's step computes them along with the rest.
@@ -498,8 +258,8 @@ def batch_norm(
 
     Raises ShapeError for shapes that do not fit, or a single value per channel in training.
     """
-    _need_float("batch_norm", "x", x)
-    _same_device("batch_norm", x, running_mean, running_var, weight, bias)
+    need_float("batch_norm", "x", x)
+    same_device("batch_norm", x, running_mean, running_var, weight, bias)
     s = x.shape
     if len(s) < 2:
         raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
@@ -513,7 +273,7 @@ def batch_norm(
             raise ShapeError("batch_norm: without running statistics it must be training=True")
         mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
         u = (x.uop - broadcast(mean, s)) * broadcast(alu(Op.RSQRT, (var + eps,)), s)
-        return _result(_affine(u, w, b), x, weight, bias)
+        return result(_affine(u, w, b), x, weight, bias)
     count = x.numel() // s[1]
     if count < 2:
         raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
@@ -525,7 +285,7 @@ def batch_norm(
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - momentum) + new * momentum,))
                 running.assign(running._new_plain(moved))
                 _RUNNING[id(running)] = weakref.ref(running)
-    return _result(_affine(u, w, b), x, weight, bias)
+    return result(_affine(u, w, b), x, weight, bias)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -543,7 +303,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
     if not training or p == 0:
         return x
-    _need_float("dropout", "x", x)
+    need_float("dropout", "x", x)
     u = x.uop
     if p == 1:
         return x._new(u * 0.0)
@@ -579,8 +339,8 @@ def scaled_dot_product_attention(
     Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
     """
     name = "scaled_dot_product_attention"
-    _need_float(name, "query", query)
-    _same_device(name, query, key, value, attn_mask)
+    need_float(name, "query", query)
+    same_device(name, query, key, value, attn_mask)
     if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
         if query.shape[-3] % key.shape[-3]:
             raise ShapeError(f"{name}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
@@ -626,7 +386,7 @@ def scaled_dot_product_attention(
     if early:
         weights = weights / expand(total, scores.shape)
     if dropout_p:
-        weights = dropout(_result(weights, query, key, attn_mask), dropout_p).uop
+        weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
     d = v.shape[-1]
     full = (*lead, rows, d, columns)
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
@@ -634,7 +394,7 @@ def scaled_dot_product_attention(
     out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
     if not early:
         out = out / expand(total, out.shape)
-    return _result(out, query, key, value, attn_mask)
+    return result(out, query, key, value, attn_mask)
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------
@@ -651,8 +411,8 @@ def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
 
 
 def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
-    _need_float(name, "the input", x)
-    _same_device(name, x, target)
+    need_float(name, "the input", x)
+    same_device(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: input and target must have one shape, not {x.shape} and {target.shape}")
 
@@ -714,7 +474,7 @@ def _class_loss(
     name: str, x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any
 ) -> Tensor:
     flat = reshape(losses, (*losses.shape[:axis], *losses.shape[axis + 1 :]))
-    out = _result(flat, x, *others)
+    out = result(flat, x, *others)
     if reduction == "mean" and share is not None:
         return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
     return _reduce_loss(name, out, reduction)
@@ -744,8 +504,8 @@ def cross_entropy(
     0.417
     """
     name = "cross_entropy"
-    _need_float(name, "the input", input)
-    _same_device(name, input, target, weight)
+    need_float(name, "the input", input)
+    same_device(name, input, target, weight)
     if not 0 <= label_smoothing <= 1:
         raise ShapeError(f"{name}: label_smoothing is between 0 and 1, not {label_smoothing}")
     axis = _class_axis(name, input)
@@ -790,8 +550,8 @@ def nll_loss(
 ) -> Tensor:
     """Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
     name = "nll_loss"
-    _need_float(name, "the input", input)
-    _same_device(name, input, target, weight)
+    need_float(name, "the input", input)
+    same_device(name, input, target, weight)
     axis = _class_axis(name, input)
     _target_shape(name, input, target, axis)
     hits = _hits(target.uop, input.uop.shape, axis)
