@@ -8,7 +8,8 @@
     Views        movement: reshape, permute, pad, cat, ...                       _views.py
     Reduce       sums, extremes, statistics, softmax, running sums               _reduce.py
     Indexing     x[...], gather, scatter, where a value is chosen by a value     _indexing.py
-    Sorting      argsort, topk, counting                                         _sorting.py
+    Sorting      argsort, topk, medians                                          _sorting.py
+    Placing      scatter_reduce, index_put, masked writes                        _placing.py
     Linalg       matmul, einsum, outer                                           _linalg.py
     Creation     zeros, arange, eye, rand, ...                                   _creation.py
     Tensor       the door: backward, repr, and the layers functions as methods   _tensor.py

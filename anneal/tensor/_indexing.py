@@ -99,9 +99,9 @@ class Indexing(Reduce):
         part = self._new(basic.read(self.uop))
         if not picks:
             return part
-        rows, position, shape, front = _lay_out(part.uop, picks)
+        rows, position, shape, front = lay_out(part.uop, picks)
         got = take_rows(rows, position)
-        return self._new(move.permute(move.reshape(got, (*shape, *rows.shape[1:])), _inverse(front)))
+        return self._new(move.permute(move.reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.requires_grad and self.is_leaf and grad_enabled():
@@ -114,8 +114,8 @@ class Indexing(Reduce):
         part = basic.read(old.uop)
         dtype = self.uop.dtype
         if picks:
-            rows, position, shape, front = _lay_out(part, picks)
-            chosen = tuple([(*shape, *rows.shape[1:])[i] for i in _inverse(front)])
+            rows, position, shape, front = lay_out(part, picks)
+            chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
         else:
             chosen = part.shape
         new = given.uop.cast(dtype)
@@ -130,8 +130,8 @@ class Indexing(Reduce):
             new = broadcast(new, chosen)
         if picks:
             new = move.reshape(move.permute(new, front), (math.prod(shape), *rows.shape[1:]))
-            new = _put_rows(rows, move.reshape(position, (math.prod(shape),)), new)
-            new = _lay_back(new, part.shape, picks)
+            new = put_rows(rows, move.reshape(position, (math.prod(shape),)), new)
+            new = lay_back(new, part.shape, picks)
         if part is not old.uop:
             inside = basic.write(broadcast(const(_BOOL, True), part.shape), self.shape)
             placed = basic.write(new, self.shape)
@@ -310,7 +310,7 @@ class Indexing(Reduce):
         at = axis_of("index_select", dim, self.ndim)
         order = [at, *[a for a in range(self.ndim) if a != at]]
         got = take_rows(move.permute(self.uop, order), move.reshape(i, (math.prod(i.shape),)))
-        return self._new(move.permute(got, _inverse(order)))
+        return self._new(move.permute(got, inverse(order)))
 
     def rows(self, index: Any) -> Self:
         """self[index] along the first axis, for an index counted from 0: an embedding's look-up.
@@ -367,7 +367,7 @@ class Indexing(Reduce):
             raise DTypeError(f'scatter: reduce is None or "add", not {reduce!r}')
         rows, i, value, given = self._scattered("scatter", dim, index, src)
         width = math.prod(value.shape[1:])
-        new = _put_rows(move.reshape(self.uop, (rows, width)), i, value)
+        new = put_rows(move.reshape(self.uop, (rows, width)), i, value)
         return self._new(move.reshape(new, self.shape), given)
 
     def _scattered(self, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Self]:
@@ -426,7 +426,7 @@ class Indexing(Reduce):
         rest = value.shape[1:]
         value = move.reshape(value, (i.shape[0], math.prod(rest)))
         total = UOp(Op.SCATTER_ADD, self.uop.dtype, (i, value), (s[at],))
-        total = move.permute(move.reshape(total, (s[at], *rest)), _inverse(order))
+        total = move.permute(move.reshape(total, (s[at], *rest)), inverse(order))
         return self._new(alu(Op.ADD, (self.uop, total)), given)
 
     # -- masks ----------------------------------------------------------------------------------------------------
@@ -521,11 +521,11 @@ def _meet(op: Op, a: UOp | None, b: UOp) -> UOp:
     return alu(op, (broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b))
 
 
-def _inverse(order: Sequence[int]) -> list[int]:
+def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def _lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
     """Reading at integer tensors as a look-up of rows.
 
     Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
@@ -560,14 +560,14 @@ def _lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...],
     return rows, position, shape, front
 
 
-def _lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
-    """`_lay_out`'s rows as the array of `shape` they came from."""
+def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
+    """`lay_out`'s rows as the array of `shape` they came from."""
     axes = sorted(picks)
     order = [*axes, *[i for i in range(len(shape)) if i not in picks]]
-    return move.permute(move.reshape(rows, tuple([shape[i] for i in order])), _inverse(order))
+    return move.permute(move.reshape(rows, tuple([shape[i] for i in order])), inverse(order))
 
 
-def _put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
+def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
     """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
 
     Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out

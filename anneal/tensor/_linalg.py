@@ -8,8 +8,8 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._placing import Placing
 from anneal.tensor._reduce import reduce_node
-from anneal.tensor._sorting import Sorting
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Linalg"]
@@ -21,7 +21,7 @@ def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
     return u if space[axis] == 1 else move.reduce_axis(u, Op.ADD, (axis,))
 
 
-class Linalg(Sorting):
+class Linalg(Placing):
     """Matrix products."""
 
     __slots__ = ()

@@ -32,7 +32,7 @@ _BETWEEN: dict[str, Callable[[float, int], float]] = {
 }
 
 
-def _keys(u: UOp, descending: bool) -> UOp:
+def keys(u: UOp, descending: bool) -> UOp:
     """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0."""
     if u.dtype.is_float:
         wide = u.dtype.bits == 64
@@ -66,16 +66,16 @@ class Sorting(Indexing):
         Tensor([1, 2, 0], dtype=int32)
         """
         at = axis_of("argsort", one_of("argsort", axis, dim, -1), self.ndim)
-        keys = _keys(self._kept(), descending)
-        if len(keys.shape) < 2 and keys.dtype is _INT32:
-            return self._new_plain(UOp(Op.ARGSORT, _INT32, (keys,)) if keys.shape else const(_INT32, 0))
-        order = [i for i in range(len(keys.shape)) if i != at] + [at]
-        keys = move.permute(keys, order)
-        shape = keys.shape
+        ranked = keys(self._kept(), descending)
+        if len(ranked.shape) < 2 and ranked.dtype is _INT32:
+            return self._new_plain(UOp(Op.ARGSORT, _INT32, (ranked,)) if ranked.shape else const(_INT32, 0))
+        order = [i for i in range(len(ranked.shape)) if i != at] + [at]
+        ranked = move.permute(ranked, order)
+        shape = ranked.shape
         n = shape[-1]
         square = (*shape, n)
-        mine = broadcast(move.reshape(keys, (*shape, 1)), square)
-        other = broadcast(move.reshape(keys, (*shape[:-1], 1, n)), square)
+        mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
+        other = broadcast(move.reshape(ranked, (*shape[:-1], 1, n)), square)
         i = broadcast(iota(n, 0, 2), square)
         j = broadcast(iota(n, 1, 2), square)
         tie = alu(Op.AND, (alu(Op.EQ, (other, mine)), alu(Op.LT, (j, i))))

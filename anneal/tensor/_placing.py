@@ -1,0 +1,207 @@
+"""Writing by position, beyond x[...] = v: scatters that reduce, index_put and its kin; and what has no static shape.
+
+Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn, Self
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.tensor import _movement as move
+from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes
+from anneal.tensor._indexing import inverse, lay_back, lay_out, put_rows, take_rows
+from anneal.tensor._reduce import reduce_node
+from anneal.tensor._sorting import Sorting, keys
+from anneal.tensor._views import iota
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = ["Placing"]
+
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+_WAYS = ("sum", "prod", "mean", "amax", "amin")
+
+
+class Placing(Sorting):
+    """Scatters, index_put and masked writes."""
+
+    __slots__ = ()
+
+    def take_along_axis(self, index: Any, axis: int | None = None) -> Self:
+        """`take_along_dim`, by NumPy's name."""
+        return self.take_along_dim(index, axis)
+
+    def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
+        """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
+
+        `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is written
+        does not count. Of equal extremes in src the last has the gradient; "prod" takes work for each pair of a place
+        and an element.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0]).scatter_reduce(0, Tensor([0, 0, 1]), Tensor([5.0, 7.0, -1.0]), "amax")
+        Tensor([7., 2.], dtype=float32)
+        """
+        if reduce not in _WAYS:
+            raise DTypeError(f"scatter_reduce: reduce is one of {', '.join(_WAYS)}, not {reduce!r}")
+        rows, index_node, value, given = self._scattered("scatter_reduce", dim, index, src)
+        u, i, value = self._elements(rows, index_node, value)
+        v, n, dtype = u.shape[0], i.shape[0], u.dtype
+        if dtype is _BOOL:
+            raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
+        count = _sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
+        hit = alu(Op.LT, (const(_INT32, 0), count))
+        if reduce in ("sum", "mean"):
+            base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 0), u))
+            out = alu(Op.ADD, (base, _sum_into(i, value, v)))
+            if reduce == "mean":
+                terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
+                out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
+        elif reduce == "prod":
+            here = alu(Op.EQ, (broadcast(move.reshape(i, (1, n)), (v, n)), broadcast(iota(v, 0, 2), (v, n))))
+            terms = alu(Op.WHERE, (here, broadcast(move.reshape(value, (1, n)), (v, n)), const(dtype, 1)))
+            product = reduce_node(terms, Op.MUL, (1,), False)
+            base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 1), u))
+            out = alu(Op.MUL, (base, product))
+        else:
+            # The least is the largest of what is turned round; written in rising order, the largest stays.
+            turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
+            a, b = (u, value) if turn is None else (alu(turn, (u,)), alu(turn, (value,)))
+            order = self._new_plain(keys(b, False)).argsort().uop
+            top = put_rows(a, take_rows(i, order), take_rows(b, order))
+            if include_self:
+                top = alu(Op.WHERE, (hit, alu(Op.MAX, (a, top)), a))
+            out = top if turn is None else alu(turn, (top,))
+        return self._new(move.reshape(broadcast(out, (v,)), self.shape), given)
+
+    def _elements(self, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, UOp]:
+        """A scatter of rows as one of single elements: the flat tensor, the place of each value, the values."""
+        n, width = index.shape[0], math.prod(value.shape[1:])
+        if width != 1:
+            wide = broadcast(move.reshape(index, (n, 1)), (n, width))
+            inside = alu(Op.AND, (alu(Op.NOT, (wide < 0,)), wide < rows))
+            place = wide * width + broadcast(iota(width, 1, 2), (n, width))
+            index = alu(Op.WHERE, (inside, place, const(_INT32, -1)))
+        flat = move.reshape(self.uop, (rows * width,))
+        return flat, move.reshape(index, (n * width,)), move.reshape(value, (n * width,))
+
+    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Self:
+        """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
+
+        With `accumulate` values are added, repeated places included; else the last of them stays.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(2, 2).index_put((Tensor([0, 0]), Tensor([1, 1])), Tensor([1.0, 2.0]), accumulate=True)
+        Tensor([[0., 3.],
+                [0., 0.]], dtype=float32)
+        """
+        index = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+        if not accumulate:
+            out = self.clone()
+            out[index] = values
+            return out
+        basic, picks = self._parse(index)
+        if not picks or basic.shape != self.shape:
+            raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
+        given = self._lift("index_put", values)
+        rows, position, shape, front = lay_out(self.uop, picks)
+        chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
+        if broadcast_shapes("index_put", given.shape, chosen) != chosen:
+            raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
+        n, width = math.prod(shape), math.prod(rows.shape[1:])
+        value = move.permute(broadcast(given.uop.cast(self.uop.dtype), chosen), front)
+        value = move.reshape(value, (n, width))
+        total = UOp(Op.SCATTER_ADD, value.dtype, (move.reshape(position, (n,)), value), (rows.shape[0],))
+        added = alu(Op.ADD, (rows, move.reshape(total, rows.shape)))
+        return self._new(lay_back(added, self.shape, picks), given)
+
+    def index_copy(self, dim: int, index: Any, source: Any) -> Self:
+        """This tensor with the positions `index` of an axis replaced by those of `source`; of several the last stays.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
+        Tensor([8, 2, 7], dtype=int32)
+        """
+        i = self._index_node("index_copy", index)
+        at = axis_of("index_copy", dim, self.ndim)
+        given = self._lift("index_copy", source)
+        s = self.shape
+        wanted = (*s[:at], *i.shape, *s[at + 1 :])
+        if len(i.shape) != 1 or given.shape != wanted:
+            raise ShapeError(
+                f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
+            )
+        order = [at, *[a for a in range(self.ndim) if a != at]]
+        rows = move.permute(self.uop, order)
+        value = move.permute(given.uop.cast(self.uop.dtype), order)
+        value = move.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
+        return self._new(move.permute(put_rows(rows, i, value), inverse(order)), given)
+
+    def index_fill(self, dim: int, index: Any, value: Number) -> Self:
+        """This tensor with `value` at the positions `index` of an axis.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
+        Tensor([9, 2, 9], dtype=int32)
+        """
+        i = self._index_node("index_fill", index)
+        at = axis_of("index_fill", dim, self.ndim)
+        n, m = self.shape[at] if self.ndim else 1, math.prod(i.shape)
+        count = _sum_into(move.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
+        shape = [n if a == at else 1 for a in range(self.ndim)]
+        hit = self._new_plain(move.reshape(alu(Op.LT, (const(_INT32, 0), count)), tuple(shape)))
+        return self.masked_fill(hit, value)
+
+    def masked_scatter(self, mask: Any, source: Any) -> Self:
+        """This tensor with the elements of `source`, in order, where the mask is true; 0 where they run out.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
+        Tensor([8, 2, 9], dtype=int32)
+        """
+        m = self._lift("masked_scatter", mask)
+        if m.dtype is not _BOOL:
+            raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
+        given = self._lift("masked_scatter", source)
+        if broadcast_shapes("masked_scatter", m.shape, self.shape) != self.shape:
+            raise ShapeError(f"masked_scatter: a mask of shape {m.shape} does not fit {self.shape}")
+        m = m._new_plain(broadcast(m.uop, self.shape))
+        place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(self.shape)
+        flat = move.reshape(given.uop.cast(self.uop.dtype), (given.numel(),))
+        return m._choose(self._new(take_rows(flat, place.uop), given), self)
+
+    def bucketize(self, boundaries: Any, right: bool = False) -> Self:
+        """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(self, right)`."""
+        return self._lift("bucketize", boundaries).searchsorted(self, right)
+
+    # -- what has no static shape ---------------------------------------------------------------------------------
+
+    def nonzero(self) -> NoReturn:
+        """Refused by ShapeError: the result's shape depends on values."""
+        _refuse("nonzero", "np.argwhere(x.numpy()); count_nonzero has the number")
+
+    def argwhere(self) -> NoReturn:
+        """Refused by ShapeError: the result's shape depends on values."""
+        _refuse("argwhere", "np.argwhere(x.numpy())")
+
+    def masked_select(self, mask: Any) -> NoReturn:
+        """Refused by ShapeError: the result's shape depends on values."""
+        _refuse("masked_select", "x[mask.numpy()]; where and masked_fill keep the shape")
+
+    def unique(self, *args: Any, **options: Any) -> NoReturn:
+        """Refused by ShapeError: the result's shape depends on values."""
+        _refuse("unique", "np.unique(x.numpy()); bincount counts small integers")
+
+    unique_consecutive = unique
+
+
+def _refuse(name: str, instead: str) -> NoReturn:
+    raise ShapeError(f"{name}: the shape of the result depends on values, and shapes are static here; use {instead}")
+
+
+def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
+    """`v` sums of the elements of `value` whose index is theirs."""
+    n = index.shape[0]
+    return move.reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, move.reshape(value, (n, 1))), (v,)), (v,))
