@@ -140,7 +140,7 @@ class Elementwise(TensorBase):
         if swap:
             a, b = b, a
         if a.dtype.is_float:
-            u = alu(Op.FLOOR, (elementwise(Op.DIV, (a, b), shape),))
+            u = broadcast(_divided(a, b)[0], shape)
         else:
             self._need("floor_divide", a.dtype, a.dtype.is_int, "integers or floats")
             u = elementwise(Op.IDIV, (a, b), shape)
@@ -158,7 +158,9 @@ class Elementwise(TensorBase):
     def _trunc_divide(self, other: Operand) -> Self:
         a, b, shape, o = self._meet("div", other)
         if a.dtype.is_float:
-            return self._new(alu(Op.TRUNC, (elementwise(Op.DIV, (a, b), shape),)), o)
+            below = alu(Op.XOR, (_below_zero(a), _below_zero(b)))
+            quotient, _ = _divided(_size(a), _size(b))
+            return self._new(broadcast(_where(below, alu(Op.NEG, (quotient,)), quotient), shape), o)
         self._need("div", a.dtype, a.dtype.is_int, "integers or floats")
         quotient = elementwise(Op.IDIV, (a, b), shape)
         if a.dtype.kind == "int":
@@ -170,8 +172,7 @@ class Elementwise(TensorBase):
         if swap:
             a, b = b, a
         if a.dtype.is_float:
-            whole = alu(Op.FLOOR, (alu(Op.DIV, (a, b)),))
-            u = elementwise(Op.SUB, (a, alu(Op.MUL, (whole, b))), shape)
+            u = broadcast(_divided(a, b)[1], shape)
         else:
             self._need("remainder", a.dtype, a.dtype.is_int, "integers or floats")
             u = elementwise(Op.MOD, (a, b), shape)
@@ -195,13 +196,22 @@ class Elementwise(TensorBase):
         """
         a, b, shape, o = self._meet("fmod", other)
         if a.dtype.is_float:
-            whole = alu(Op.TRUNC, (alu(Op.DIV, (a, b)),))
-            return self._new(elementwise(Op.SUB, (a, alu(Op.MUL, (whole, b))), shape), o)
+            _, rest = _divided(_size(a), _size(b))
+            return self._new(broadcast(_where(_below_zero(a), alu(Op.NEG, (rest,)), rest), shape), o)
         self._need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
         rest = elementwise(Op.MOD, (a, b), shape)
         if a.dtype.kind == "int":
             rest = elementwise(Op.SUB, (rest, alu(Op.MUL, (_off_by_one(a, b).cast(a.dtype), b))), shape)
         return self._new(rest, o)
+
+    def divmod(self, other: Operand) -> tuple[Self, Self]:
+        """`floor_divide` and `remainder`, as Python's divmod.
+
+        >>> from anneal.tensor import Tensor
+        >>> divmod(Tensor([7, -7]), 3)
+        (Tensor([ 2, -3], dtype=int32), Tensor([1, 2], dtype=int32))
+        """
+        return self._floor_divide(other, False), self._remainder(other, False)
 
     def _pow(self, other: Operand, swap: bool) -> Self:
         if isinstance(other, (bool, int)) and not swap:
@@ -287,6 +297,12 @@ class Elementwise(TensorBase):
 
     def __rmod__(self, other: Operand) -> Self:
         return self._remainder(other, True)
+
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self.divmod(other)
+
+    def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self._floor_divide(other, True), self._remainder(other, True)
 
     def __pow__(self, other: Operand) -> Self:
         return self._pow(other, False)
@@ -627,6 +643,30 @@ def _where(p: UOp, a: UOp, b: UOp) -> UOp:
 
 def _true(u: UOp) -> UOp:
     return u if u.dtype is _BOOL else alu(Op.NE, (u, const(u.dtype, 0)))
+
+
+def _below_zero(u: UOp) -> UOp:
+    return alu(Op.LT, (u, const(u.dtype, 0)))
+
+
+def _size(u: UOp) -> UOp:
+    """|u|, with slope 1 at 0: it stands for u with its sign taken away and given back."""
+    return _where(_below_zero(u), alu(Op.NEG, (u,)), u)
+
+
+def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """The quotient of floats rounded down, and what is left: between 0 and b."""
+    one = const(a.dtype, 1)
+    quotient = alu(Op.FLOOR, (alu(Op.DIV, (a, b)),))
+    size = alu(Op.ABS, (b,))
+    rest = alu(Op.SUB, (a, alu(Op.MUL, (quotient, b))))
+    rest = _where(alu(Op.EQ, (size, const(a.dtype, math.inf))), a, rest)
+    # A division that rounds may carry the quotient over a whole number: one step back, or on.
+    apart = alu(Op.XOR, (_below_zero(rest), _below_zero(b)))
+    back = alu(Op.AND, (apart, alu(Op.NE, (rest, const(a.dtype, 0)))))
+    on = alu(Op.NOT, (alu(Op.OR, (alu(Op.LT, (alu(Op.ABS, (rest,)), size)), alu(Op.NE, (rest, rest)))),))
+    whole = _where(back, alu(Op.SUB, (quotient, one)), _where(on, alu(Op.ADD, (quotient, one)), quotient))
+    return whole, _where(back, alu(Op.ADD, (rest, b)), _where(on, alu(Op.SUB, (rest, b)), rest))
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:

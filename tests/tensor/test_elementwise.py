@@ -105,6 +105,55 @@ def test_truncated_division() -> None:
     check_values(Tensor([7.0, -7.0]).div(2, rounding_mode="trunc"), [3.0, -3.0])
 
 
+def test_whole_quotients_of_floats_are_whole() -> None:
+    """A device may round a quotient to either side of a whole number: what is left decides."""
+    i = np.arange(1, 130, dtype=np.float32)
+    product, by = i[:, None] * i, np.broadcast_to(i, (129, 129)).copy()
+    whole = np.broadcast_to(i[:, None], (129, 129))
+    for sign in (1, -1):
+        x, y = Tensor(product * sign), Tensor(by)
+        check_values(x // y, whole * sign, rtol=0, atol=0)
+        check_values(x % y, np.zeros_like(by), rtol=0, atol=0)
+        check_values(x.fmod(y), np.zeros_like(by), rtol=0, atol=0)
+        check_values(x.div(y, rounding_mode="trunc"), whole * sign, rtol=0, atol=0)
+
+
+def test_remainders_of_floats_lie_below_the_divisor() -> None:
+    a = (rng.normal(size=4000) * 100).astype(np.float32)
+    b = rng.normal(size=4000).astype(np.float32)
+    for got, exact, sign in (
+        (Tensor(a) % Tensor(b), np.mod(a.astype(np.float64), b), b),
+        (Tensor(a).fmod(Tensor(b)), np.fmod(a.astype(np.float64), b), a),
+    ):
+        rest = got.numpy().astype(np.float64)
+        assert (np.abs(rest) < np.abs(b)).all()
+        assert ((rest == 0) | (np.sign(rest) == np.sign(sign))).all()
+        # 0 and the divisor itself are neighbours: rounding may take one for the other
+        off = np.abs(rest - exact)
+        off = np.minimum(off, np.abs(np.abs(b) - off))
+        assert (off <= 2e-7 * np.abs(a) + 1e-9).all()
+    check_values(Tensor([-1e-20, 1e-20]) % Tensor([1.0, -1.0]), [0.0, 0.0])
+
+
+def test_remainders_by_infinity_and_zero() -> None:
+    a, b = (
+        np.array(x, np.float32) for x in ([1, -1, 1, -1, 0, 2, math.nan], [math.inf] * 2 + [-math.inf] * 3 + [0, 1])
+    )
+    with np.errstate(all="ignore"):
+        check_values(Tensor(a) % Tensor(b), np.mod(a, b))
+        check_values(Tensor(a).fmod(Tensor(b)), np.fmod(a, b))
+        check_values(Tensor(a) // Tensor(b), np.floor_divide(a, b))
+
+
+def test_divmod() -> None:
+    a = np.arange(-12, 12, dtype=np.int32).reshape(-1, 1)
+    b = np.array([-7, -3, 2, 5], np.int32)
+    for got, expected in zip(divmod(Tensor(a), Tensor(b)), np.divmod(a, b), strict=True):
+        check_values(got, expected, dtype="int32")
+    for got, expected in zip(divmod(7.5, Tensor([2.0, -2.0])), np.divmod(7.5, [2.0, -2.0]), strict=True):
+        check_values(got, expected, dtype="float32")
+
+
 def test_true_division_of_integers_is_float32() -> None:
     check_values(Tensor([7, -7]) / 2, [3.5, -3.5], dtype="float32")
     check_values(1 / Tensor([4]), [0.25], dtype="float32")

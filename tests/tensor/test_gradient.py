@@ -47,6 +47,8 @@ CASES = [
     Case("div", lambda a, b: a / b, lambda n, _: n.divide, TWO, "positive"),
     Case("divided by a number", lambda a: a / 3.0, lambda *_: lambda x: x / 3.0, ONE),
     Case("number divided", lambda a: 2.0 / a, lambda *_: lambda x: 2.0 / x, ONE, "positive"),
+    Case("remainder", lambda a, b: a % b, lambda n, _: n.remainder, TWO),
+    Case("fmod", lambda a, b: a.fmod(b), lambda n, _: n.fmod, TWO),
     Case("pow", lambda a, b: a**b, lambda n, _: n.power, TWO, "positive"),
     Case("cube", lambda a: a**3, lambda *_: lambda x: x**3, ONE),
     Case("power of a half", lambda a: a**0.5, lambda *_: lambda x: x**0.5, ONE, "positive"),
