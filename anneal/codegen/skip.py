@@ -26,10 +26,13 @@ def skip_unused(sink: UOp) -> UOp:
             loops.setdefault(u.src[1], []).append(u)
     if not loops or not any(u.op is Op.WHERE for u in order):
         return sink
+    comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
+    if not comparisons:
+        return sink
     wishes = _wishes(order)
     table: dict[UOp, UOp] = {}
     for r, reduces in loops.items():
-        unused = [_nowhere(wishes[u]) for u in reduces]
+        unused = [_nowhere([w for w in comparisons if w in wishes[u]]) for u in reduces]
         if any(x is None for x in unused):
             continue
         never: UOp | None = None
@@ -72,12 +75,10 @@ def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Wish]]:
     return out
 
 
-def _nowhere(wishes: frozenset[Wish]) -> UOp | None:
-    """When one of the wishes fails for every element of a workgroup; None if that cannot be told."""
+def _nowhere(wishes: list[Wish]) -> UOp | None:
+    """When one of the wishes, comparisons, fails for every element of a workgroup; None if that cannot be told."""
     never: UOp | None = None
-    for condition, value in sorted(wishes, key=lambda w: w[0].key):
-        if condition.op is not Op.LT or condition.src[0].dtype is not _I32:
-            continue
+    for condition, value in wishes:
         # `a < b` fails everywhere if a - b is never below 0, and holds everywhere if it always is.
         at_most = not value
         found = _extreme(condition.src[0] - condition.src[1], at_most)
