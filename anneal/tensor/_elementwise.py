@@ -262,6 +262,19 @@ class Elementwise(TensorBase):
         apart = self._lift("lerp", end) - self
         return self + apart.mul(weight)
 
+    def addcmul(self, a: Operand, b: Operand, value: Number = 1) -> Self:
+        """self + value * a * b."""
+        return self + self._lift("addcmul", a).mul(b).mul(value)
+
+    def addcdiv(self, a: Operand, b: Operand, value: Number = 1) -> Self:
+        """self + value * a / b."""
+        return self + self._lift("addcdiv", a).div(b).mul(value)
+
+    subtract = sub
+    multiply = mul
+    divide = div
+    true_divide = div
+
     def __add__(self, other: Operand) -> Self:
         return self._binary("add", Op.ADD, other)
 
@@ -364,6 +377,12 @@ class Elementwise(TensorBase):
     def ge(self, other: Operand) -> Self:
         """self >= other, as bool; false for nan."""
         return self._at_most("ge", other, True)
+
+    not_equal = ne
+    less = lt
+    greater = gt
+    less_equal = le
+    greater_equal = ge
 
     def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
         return self.eq(other) if _comparable(other) else NotImplemented
@@ -512,6 +531,8 @@ class Elementwise(TensorBase):
     def abs(self) -> Self:
         """The distance from 0; the lowest signed integer stays itself."""
         return self._unary(Op.ABS) if self.uop.dtype.kind in ("float", "int") else self
+
+    absolute = abs
 
     def sign(self) -> Self:
         """-1, 0 or 1; nan stays nan."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes, common_dtype, elementwise
 from anneal.tensor._placing import Placing
 from anneal.tensor._reduce import reduce_node
 from anneal.uop import Op, UOp, dtypes
@@ -75,6 +76,106 @@ class Linalg(Placing):
         if self.ndim != 2:
             raise ShapeError(f"trace: takes a matrix, not shape {self.shape}")
         return self.diagonal().sum()
+
+    def vecdot(self, other: Any, dim: int = -1) -> Self:
+        """The inner products of vectors along an axis; the other axes broadcast.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
+        Tensor([21, 43], dtype=int32)
+        """
+        return (self * self._lift("vecdot", other)).sum(dim)
+
+    def tensordot(self, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Self:
+        """Products summed over axes: the last `dims` of self with the first of other, or two lists of axes in pairs.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.ones(2, 3, 4).tensordot(Tensor.ones(4, 3, 5), ([1, 2], [1, 0])).shape
+        (2, 5)
+        """
+        o = self._lift("tensordot", other)
+        n, m = self.ndim, o.ndim
+        if isinstance(dims, int):
+            if not 0 <= dims <= min(n, m):
+                raise ShapeError(f"tensordot: {dims} axes of shapes {self.shape} and {o.shape}")
+            mine, theirs = list(range(n - dims, n)), list(range(dims))
+        else:
+            if len(dims) != 2 or len(dims[0]) != len(dims[1]):
+                raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {dims}")
+            mine = [axis_of("tensordot", a, n) for a in dims[0]]
+            theirs = [axis_of("tensordot", a, m) for a in dims[1]]
+            if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
+                raise ShapeError(f"tensordot: an axis is named twice in {dims}")
+        summed = [self.shape[a] for a in mine]
+        if summed != [o.shape[a] for a in theirs]:
+            raise ShapeError(
+                f"tensordot: axes {mine} of shape {self.shape} and {theirs} of {o.shape} are not of equal sizes"
+            )
+        rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
+        k = math.prod(summed)
+        height, width = [self.shape[i] for i in rows], [o.shape[i] for i in columns]
+        a = move.reshape(move.permute(self.uop, [*rows, *mine]), (math.prod(height), k))
+        b = move.reshape(move.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
+        return self._new(move.reshape(_matmul(a, b), (*height, *width)), o)
+
+    def kron(self, other: Any) -> Self:
+        """The Kronecker product: a copy of `other` for each element of self, times it.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2]]).kron(Tensor([[1], [10]]))
+        Tensor([[ 1,  2],
+                [10, 20]], dtype=int32)
+        """
+        o = self._lift("kron", other)
+        n = max(self.ndim, o.ndim)
+        a, b = (1,) * (n - self.ndim) + self.shape, (1,) * (n - o.ndim) + o.shape
+        left = self.reshape([x for size in a for x in (size, 1)])
+        right = o.reshape([x for size in b for x in (1, size)])
+        return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
+
+    def cross(self, other: Any, dim: int = -1) -> Self:
+        """The vector product of vectors of three numbers along an axis; the other axes broadcast.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 0, 0]).cross(Tensor([0, 1, 0]))
+        Tensor([0, 0, 1], dtype=int32)
+        """
+        o = self._lift("cross", other)
+        shape = broadcast_shapes("cross", self.shape, o.shape)
+        at = axis_of("cross", dim, len(shape))
+        if not shape or shape[at] != 3:
+            raise ShapeError(f"cross: axis {dim} of shapes {self.shape} and {o.shape} must have 3 elements")
+        a, b = self.expand(shape), o.expand(shape)
+        return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
+
+    def addmm(self, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Self:
+        """beta * self + alpha * (a @ b)."""
+        product = self._lift("addmm", a).matmul(b)
+        product = product if alpha == 1 else product * alpha
+        return product if beta == 0 else (self if beta == 1 else self * beta) + product
+
+    def matrix_norm(self, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Self:
+        """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf (-inf).
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor([[1.0, -2.0], [2.0, 4.0]])
+        >>> x.matrix_norm().item(), x.matrix_norm(1).item(), x.matrix_norm(float("inf")).item()
+        (5.0, 6.0, 6.0)
+        """
+        if self.ndim < 2 or len(dim) != 2:
+            raise ShapeError(f"matrix_norm: takes two axes of shape {self.shape}, not {tuple(dim)}")
+        row, column = (axis_of("matrix_norm", a, self.ndim) for a in dim)
+        if row == column:
+            raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
+        if ord == "fro":
+            return self.norm(2, (row, column), keepdim)
+        if ord not in (1, -1, math.inf, -math.inf):
+            raise ShapeError(
+                f'matrix_norm: ord is "fro", 1, -1, inf or -inf, not {ord!r}: there are no singular values'
+            )
+        sizes = self.abs().sum(row if abs(float(ord)) == 1 else column, True)
+        out = sizes.max((row, column), True) if float(ord) > 0 else sizes.min((row, column), True)
+        return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
 
     @staticmethod
     def einsum(formula: str, *operands: Any) -> Any:

@@ -207,6 +207,8 @@ class Reduce(Views):
     def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
+        The gradient of the 2-norm of zeros is 0.
+
         >>> from anneal.tensor import Tensor
         >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
         (5.0, 4.0)
@@ -214,7 +216,12 @@ class Reduce(Views):
         axis = one_of("norm", axis, dim)
         x = self._new(self._real())
         if p in ("fro", 2):
-            return (x * x).sum(axis, keepdim).sqrt()
+            total = (x * x).sum(axis, keepdim)
+            length = total.sqrt()
+            zero = length.eq(0.0)
+            slope = zero._choose(0.0, 0.5 / zero._choose(1.0, length))
+            parts = (length.uop, total.uop, slope.uop)
+            return self._new(UOp(Op.COMPOSITE, length.uop.dtype, parts, ("slope", ())))
         if isinstance(p, str):
             raise ShapeError(f'norm: p is a number or "fro", not {p!r}; matrix_norm has those of matrices')
         if p == 1:

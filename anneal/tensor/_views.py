@@ -664,6 +664,55 @@ class Views(Functions):
         off = abs(diagonal)
         return self._new(move.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
 
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
+        """A matrix for each row of the last axis, with the row as its diagonal and 0 elsewhere.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).diag_embed().shape
+        (2, 2, 2)
+        """
+        s = self.shape
+        if not s:
+            raise ShapeError("diag_embed: needs one axis or more, not shape ()")
+        a, b = axis_of("diag_embed", dim1, len(s) + 1), axis_of("diag_embed", dim2, len(s) + 1)
+        if a == b:
+            raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
+        n, rest = s[-1], s[:-1]
+        plain = [(0, 0)] * len(rest)
+        u = move.pad(move.reshape(self.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
+        u = move.shrink(move.reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+        off = abs(offset)
+        border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
+        u = move.pad(move.reshape(u, (*rest, n, n)), (*plain, *border))
+        order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
+        return self._new(move.permute(u, sorted(range(len(order)), key=order.__getitem__)))
+
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
+        """Turned by `k` quarter turns from the first of two axes towards the second.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).rot90()
+        Tensor([[2, 4],
+                [1, 3]], dtype=int32)
+        """
+        if len(dims) != 2:
+            raise ShapeError(f"rot90: takes two axes, not {tuple(dims)}")
+        a, b = axes_of("rot90", dims, self.ndim)
+        if axis_of("rot90", dims[0], self.ndim) != a:
+            a, b = b, a
+        k %= 4
+        if k == 2:
+            return self.flip(a, b)
+        return self if not k else self.flip(b).transpose(a, b) if k == 1 else self.transpose(a, b).flip(b)
+
+    def fliplr(self) -> Self:
+        """The second axis reversed."""
+        return self.flip(1)
+
+    def flipud(self) -> Self:
+        """The first axis reversed."""
+        return self.flip(0)
+
 
 def every(u: UOp, axis: int, step: int) -> UOp:
     """Every `step`-th element of one axis, from the first."""

@@ -50,9 +50,11 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_similarity",
     "cross_entropy",
     "dropout",
     "embedding",
+    "glu",
     "group_norm",
     "huber_loss",
     "interpolate",
@@ -65,6 +67,7 @@ __all__ = [
     "max_pool3d",
     "mse_loss",
     "nll_loss",
+    "normalize",
     "pixel_shuffle",
     "pixel_unshuffle",
     "rms_norm",
@@ -309,6 +312,42 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         return x._new(u * 0.0)
     keep = random_bits(*u.shape, device=x.device).uop < round((1 - p) * 2**32)
     return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its p-norm along an axis, or by eps where that is larger.
+
+    >>> from anneal.tensor import Tensor
+    >>> normalize(Tensor([[3.0, 4.0]]))
+    Tensor([[0.6, 0.8]], dtype=float32)
+    """
+    return x / x.norm(p, dim, True).clamp(min=eps)
+
+
+def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along an axis; norms below eps count as eps.
+
+    >>> from anneal.tensor import Tensor
+    >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
+    Tensor([0.7071], dtype=float32)
+    """
+    x, y = a / a.norm(2.0, dim, True).clamp(min=eps), b / b.norm(2.0, dim, True).clamp(min=eps)
+    return (x * y).sum(dim)
+
+
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half of an axis times the sigmoid of the second.
+
+    >>> from anneal.tensor import Tensor
+    >>> glu(Tensor([2.0, 0.0]))
+    Tensor([1.], dtype=float32)
+    """
+    need_float("glu", "x", x)
+    n = x.shape[dim] if -x.ndim <= dim < x.ndim else 1
+    if n % 2:
+        raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
+    a, b = x.chunk(2, dim)
+    return a * b.sigmoid()
 
 
 # -- attention --------------------------------------------------------------------------------------------------------

@@ -119,6 +119,17 @@ def test_a_pool_of_ints_and_without_batch() -> None:
     assert evaluate([F.max_pool2d(Tensor(x), 3, 1, 1).uop])[0].dtype == np.int32
 
 
+def test_vectors_of_unit_length() -> None:
+    x, y = normal(4, 3), normal(4, 3)
+    check(lambda a: F.normalize(a), lambda a: TF.normalize(a), x)
+    check(lambda a: F.normalize(a, 3.0, 0), lambda a: TF.normalize(a, 3.0, 0), x)
+    check(lambda a: F.normalize(a), lambda a: TF.normalize(a), np.zeros((2, 3)))
+    check(lambda a, b: F.cosine_similarity(a, b), lambda a, b: TF.cosine_similarity(a, b), x, y)
+    check(lambda a: F.glu(a, 0), lambda a: TF.glu(a, 0), x)
+    with pytest.raises(ShapeError, match="glu: axis -1 of shape .* even size"):
+        F.glu(Tensor(x))
+
+
 def test_normalisation() -> None:
     x, w, b = normal(4, 3, 5), normal(3, 5), normal(3, 5)
     check(lambda a, c, d: F.layer_norm(a, (3, 5), c, d), lambda a, c, d: TF.layer_norm(a, (3, 5), c, d), x, w, b)

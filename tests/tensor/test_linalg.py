@@ -12,7 +12,7 @@ from anneal.backend import get_device
 from anneal.errors import DeviceError, ShapeError
 from anneal.tensor import Tensor
 from anneal.uop import toposort
-from tests.helpers import check_kernels, check_values
+from tests.helpers import check_grad, check_kernels, check_values
 
 both_devices = pytest.mark.usefixtures("device")
 rng = np.random.default_rng(2)
@@ -107,7 +107,55 @@ def test_a_matmul_is_few_nodes_and_one_kernel() -> None:
     check_kernels((y + 1.0).relu(), 1)
 
 
+@both_devices
+@pytest.mark.parametrize("dims", [0, 1, 2, ([1, 2], [1, 0]), ([0], [2])], ids=str)
+def test_tensordot(dims: Any) -> None:
+    a, b = some(2, 4, 3), some(4, 3, 2)
+    if dims in (1, 2):
+        a = some(2, *b.shape[:dims])
+    elif dims == ([1, 2], [1, 0]):
+        b = some(3, 4, 2)
+    check_values(Tensor(a).tensordot(Tensor(b), dims), np.tensordot(a, b, dims), rtol=1e-4, atol=1e-5)
+
+
+@both_devices
+def test_inner_outer_and_vector_products() -> None:
+    a, b = some(2, 1, 3), some(4, 3)
+    check_values(Tensor(a).vecdot(Tensor(b)), (a * b).sum(-1), rtol=1e-5, atol=1e-6)
+    check_values(Tensor(a).vecdot(Tensor(b[:1]), 0), (a * b[:1]).sum(0), rtol=1e-5, atol=1e-6)
+    check_values(Tensor(a).cross(Tensor(b)), np.cross(a, b), rtol=1e-4, atol=1e-5)
+    check_values(Tensor(a[0]).kron(Tensor(b)), np.kron(a[0], b), rtol=1e-5)
+
+
+@both_devices
+@pytest.mark.parametrize("ord", ["fro", 1, -1, np.inf, -np.inf])
+def test_matrix_norms(ord: Any) -> None:
+    a = some(2, 3, 4)
+    check_values(Tensor(a).matrix_norm(ord), np.linalg.norm(a, ord, (-2, -1)), rtol=1e-5)
+    turned = np.linalg.norm(a, ord, (2, 0), keepdims=True)
+    check_values(Tensor(a).matrix_norm(ord, (2, 0), True), turned, rtol=1e-5)
+
+
+def test_gradients_of_products_and_norms() -> None:
+    a, b = some(2, 3), some(3, 3)
+    check_grad(lambda x, y: (x.tensordot(y, 1) ** 2).sum() + (x.kron(y) ** 2).sum() + (x.cross(y[:2]) ** 2).sum(), a, b)
+    check_grad(lambda x: x.matrix_norm() + x.matrix_norm(1) * x.matrix_norm(-np.inf), a)
+    check_grad(lambda x: (x.diag_embed(1) * x.diag_embed(1).exp()).rot90(1, (0, 2))[0], a)
+    zero = Tensor([0.0, 0.0], requires_grad=True)
+    zero.norm().backward()
+    assert zero.grad is not None
+    assert zero.grad.tolist() == [0.0, 0.0]
+
+
 MISTAKES: dict[str, tuple[Any, str]] = {
+    "tensordot": (lambda: Tensor.zeros(2, 3).tensordot(Tensor.zeros(2, 3), 1), "tensordot: axes .* not of equal sizes"),
+    "tensordot axes": (lambda: Tensor.zeros(2).tensordot(Tensor.zeros(2), ([0], [])), "two lists of as many axes"),
+    "tensordot count": (lambda: Tensor.zeros(2).tensordot(Tensor.zeros(2), 2), "tensordot: 2 axes of shapes"),
+    "cross": (lambda: Tensor.zeros(2).cross(Tensor.zeros(2)), "cross: axis -1 .* must have 3"),
+    "matrix_norm": (lambda: Tensor.zeros(2, 2).matrix_norm("nuc"), "there are no singular values"),
+    "matrix_norm axes": (lambda: Tensor.zeros(2, 2).matrix_norm(dim=(0, 0)), "named twice"),
+    "diag_embed": (lambda: Tensor.zeros(2, 2).diag_embed(0, 1, 1), "diag_embed: dim1 and dim2 are both axis 1"),
+    "rot90": (lambda: Tensor.zeros(2, 2).rot90(1, (0,)), "rot90: takes two axes"),
     "matmul": (
         lambda: Tensor.zeros(2, 3) @ Tensor.zeros(2, 3),
         r"matmul: shapes \(2, 3\) and \(2, 3\): .* is 3 .* is 2",

@@ -81,6 +81,20 @@ CALLS: dict[str, Any] = {
         else x.prelu(Tensor([0.1, 0.2, 0.3, 0.4]))
     ),
     "atan2": lambda x, i: x.atan2(x.cos()),
+    "addcmul": lambda x, i: x.addcmul(x, x * 2, value=0.5),
+    "addcdiv": lambda x, i: x.addcdiv(x, x.exp(), value=2),
+    "addmm": lambda x, i: x[0, :, :4].addmm(x[1], x[2].mT, beta=2, alpha=0.5),
+    "diag_embed": lambda x, i: x.diag_embed(),
+    "diag_embed off": lambda x, i: x.diag_embed(1, 0, 2),
+    "diag_embed below": lambda x, i: x.diag_embed(offset=-2, dim1=1),
+    "rot90": lambda x, i: x.rot90(1, (0, 2)),
+    "rot90 back": lambda x, i: x.rot90(-1, (2, 1)),
+    "rot90 twice": lambda x, i: x.rot90(2, (0, 1)),
+    "fliplr": lambda x, i: x.fliplr().flipud(),
+    "kron": lambda x, i: x[0, :2].kron(x[:2, 0]),
+    "kron of other ranks": lambda x, i: x[0, 0].kron(x[0, :2]),
+    "cross": lambda x, i: x[..., :3].cross(x[..., 3:], dim=-1),
+    "cross of another axis": lambda x, i: x.cross(x.exp(), dim=0),
     "isfinite": lambda x, i: (1 / (x * 0)).isfinite(),
 }
 
