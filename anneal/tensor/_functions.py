@@ -131,6 +131,46 @@ class Functions(Elementwise):
         """The error function."""
         return self._real_unary(Op.ERF)
 
+    def erfc(self) -> Self:
+        """1 - erf(self), which keeps its digits where erf is near 1.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 1.0]).erfc().round(4)
+        Tensor([1.    , 0.1573], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            tail = _upper_tail(x.abs().minimum(40.0))
+            return (x < 0.0)._choose(2.0 - tail, tail), (x * x).neg().exp() * (-2 / math.sqrt(math.pi))
+
+        return self._by_slope(both)
+
+    def erfinv(self) -> Self:
+        """The inverse of erf: infinite at -1 and 1, nan beyond.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([0.0, 0.5]).erfinv().round(4)
+        Tensor([0.    , 0.4769], dtype=float32)
+        """
+
+        def both(x: Self) -> tuple[Self, Self]:
+            end = x.abs().eq(1.0)
+            inner = end._choose(0.0, x)
+            w = -((1.0 - inner) * (1.0 + inner)).log()
+            far = w >= 5.0
+            near = _polynomial(far._choose(0.0, w) - 2.5, _ERFINV)
+            y = inner * far._choose(_polynomial(far._choose(w, 5.0).sqrt() - 3.0, _ERFINV_FAR), near)
+            if x.uop.dtype.bits == 64:
+                for _ in range(2):  # Newton's steps, from the side that keeps its digits
+                    size, flat = y.abs(), (y * y).exp() * (math.sqrt(math.pi) / 2)
+                    lower, upper = size.erf() - inner.abs(), (1.0 - inner.abs()) - _upper_tail(size)
+                    step = (size < 0.5)._choose(lower, upper) * flat
+                    y = (y < 0.0)._choose(y + step, y - step)
+            slope = (y * y).exp() * (math.sqrt(math.pi) / 2)
+            return end._choose(x * math.inf, y), end._choose(math.inf, slope)
+
+        return self._by_slope(both)
+
     def logaddexp(self, other: Operand) -> Self:
         """log(exp(self) + exp(other)), without overflow.
 
@@ -534,6 +574,60 @@ _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64
 
 _EXPM1 = tuple([1 / math.factorial(n) for n in range(9, 0, -1)])  # (exp(x) - 1) / x by powers of x
 
+# erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).
+_ERFC = (
+    -1.3026537197817094,
+    6.4196979235649026e-1,
+    1.9476473204185836e-2,
+    -9.561514786808631e-3,
+    -9.46595344482036e-4,
+    3.66839497852761e-4,
+    4.2523324806907e-5,
+    -2.0278578112534e-5,
+    -1.624290004647e-6,
+    1.303655835580e-6,
+    1.5626441722e-8,
+    -8.5238095915e-8,
+    6.529054439e-9,
+    5.059343495e-9,
+    -9.91364156e-10,
+    -2.27365122e-10,
+    9.6467911e-11,
+    2.394038e-12,
+    -6.886027e-12,
+    8.94487e-13,
+    3.13092e-13,
+    -1.12708e-13,
+    3.81e-16,
+    7.106e-15,
+    -1.523e-15,
+    -9.4e-17,
+    1.21e-16,
+    -2.8e-17,
+)
+# erfinv(x) = x P(w - 2.5), or x P(sqrt(w) - 3) from w = 5, with w = -log(1 - x * x), to a float32 (Giles, 2010).
+_ERFINV = (
+    2.81022636e-08,
+    3.43273939e-07,
+    -3.5233877e-06,
+    -4.39150654e-06,
+    0.00021858087,
+    -0.00125372503,
+    -0.00417768164,
+    0.246640727,
+    1.50140941,
+)
+_ERFINV_FAR = (
+    -0.000200214257,
+    0.000100950558,
+    0.00134934322,
+    -0.00367342844,
+    0.00573950773,
+    -0.0076224613,
+    0.00943887047,
+    1.00167406,
+    2.83297682,
+)
 # atan(x) = x + x z P(z) / Q(z) with z = x * x, for |x| <= 0.66 (Moshier's Cephes).
 _ATAN_P = (
     -8.750608600031904122785e-1,
@@ -564,6 +658,21 @@ def _arc(x: Functions) -> Any:
     angle = t + t * (z * bend)
     angle = outer._choose(angle + math.pi / 4, angle)
     return _negative(x)._choose(-angle, angle)
+
+
+def _upper_tail(x: Functions) -> Any:
+    """erfc(x) for 0 <= x <= 40."""
+    t = 2.0 / (x + 2.0)
+    u = t * 4.0 - 2.0
+    series = _ERFC if x.uop.dtype.bits == 64 else _ERFC[:12]
+    a: Any = t * 0.0
+    b: Any = a
+    for c in series[:0:-1]:  # Clenshaw's recurrence
+        a, b = u * a - b + c, a
+    # the square in two parts, of which the first is exact: a rounded one would cost digits of the result
+    high = (x * 16.0).trunc() * (1 / 16)
+    rest = (u * a + series[0]) * 0.5 - b - (x - high) * (x + high)
+    return t * (high * high).neg().exp() * rest.exp()
 
 
 def _polynomial(x: Functions, coefficients: tuple[float, ...]) -> Any:

@@ -14,7 +14,7 @@ from anneal.errors import ShapeError
 from anneal.tensor._base import broadcast
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._views import iota
-from anneal.tensor._windows import need_float
+from anneal.tensor._windows import need_float, pooled
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
-_MODES = {"nearest": 0, "nearest-exact": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+_MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 def interpolate(
@@ -37,7 +37,7 @@ def interpolate(
     """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
 
     Args:
-        mode: "nearest", "nearest-exact", "linear" (one axis), "bilinear" or "bicubic" (two), "trilinear" (three).
+        mode: "nearest", "nearest-exact", "area" (the mean of what an element covers), "linear" (one axis), "bilinear" or "bicubic" (two), "trilinear" (three).
         align_corners: the first and last elements of both lie on each other, else the outer edges do.
 
     Raises ShapeError for sizes and modes that do not fit.
@@ -58,10 +58,10 @@ def interpolate(
     values = [given] * axes if isinstance(given, (int, float)) else list(given or ())
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
-    if mode.startswith("nearest"):
+    if not _MODES[mode]:
         if align_corners:
             raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
-    else:
+    if not mode.startswith("nearest"):
         need_float("interpolate", "x", x)
     for i, v in enumerate(values):
         n = x.shape[2 + i]
@@ -71,7 +71,9 @@ def interpolate(
             m, step = int(v), Fraction(n, int(v))
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
-        if n != m or step != 1:
+        if mode == "area":
+            x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
+        elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, align_corners)
     return x
 

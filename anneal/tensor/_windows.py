@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import broadcast, common_dtype
 from anneal.tensor._movement import expand, flip, pad, permute, reduce_axis, reshape, shrink
+from anneal.tensor._reduce import reduce_node
+from anneal.tensor._views import iota
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -31,6 +39,7 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "unfold",
 ]
 
 Sizes = int | Sequence[int]
@@ -558,3 +567,112 @@ def avg_pool3d(
 ) -> Tensor:
     """The mean of each window of the last three axes; see `avg_pool2d`."""
     return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+# -- pools by their output --------------------------------------------------------------------------------------------
+
+Outputs = int | Sequence[int | None]
+
+
+def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
+    """One window for each output, from floor(i n / m) up to ceil((i + 1) n / m), axis by axis."""
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x is (batch, channels, {_AXES[axes]}) or (channels, {_AXES[axes]}), not {x.shape}")
+    given = (size,) * axes if isinstance(size, int) else tuple(size)
+    if len(given) != axes or not all(m is None or (isinstance(m, int) and m > 0) for m in given):
+        raise ShapeError(f"{name}: output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
+    u = x._kept() if op is Op.MAX else x.uop
+    for i, m in enumerate(given):
+        axis = x.ndim - axes + i
+        if m is None or m == u.shape[axis]:
+            continue
+        if not u.shape[axis]:
+            raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+        u = pooled(u, axis, m, op)
+    return x._new(u)
+
+
+def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
+    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis."""
+    s = u.shape
+    n = s[axis]
+    lead, tail = s[:axis], s[axis + 1 :]
+    if n % m == 0:
+        blocks = reshape(u, (*lead, m, n // m, *tail))
+        out = reduce_node(blocks, op, (axis + 1,), False)
+        return out * (m / n) if op is Op.ADD else out
+    row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
+    first = alu(Op.IDIV, (row * n, const(dtypes.int32, m)))
+    last = alu(Op.IDIV, (row * n + (n + m - 1), const(dtypes.int32, m)))
+    beyond = alu(
+        Op.OR, (alu(Op.LT, (column, broadcast(first, (m, n)))), alu(Op.NOT, (column < broadcast(last, (m, n)),)))
+    )
+    full = (*lead, m, n, *tail)
+    shape = (*[1] * len(lead), m, n, *[1] * len(tail))
+    wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
+    nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
+    chosen = alu(Op.WHERE, (expand(reshape(beyond, shape), full), nothing, wide))
+    out = reduce_node(chosen, op, (axis + 1,), False)
+    if op is Op.MAX:
+        return out
+    count = reshape((last - first).cast(u.dtype), (*[1] * len(lead), m, *[1] * len(tail)))
+    return out / expand(count, out.shape)
+
+
+def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`."""
+    need_float("adaptive_avg_pool1d", "x", x)
+    return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
+
+
+def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
+    Tensor([[[2., 3.]]], dtype=float32)
+    """
+    need_float("adaptive_avg_pool2d", "x", x)
+    return _adaptive("adaptive_avg_pool2d", 2, x, output_size, Op.ADD)
+
+
+def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`."""
+    need_float("adaptive_avg_pool3d", "x", x)
+    return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
+
+
+def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last axis."""
+    return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
+
+
+def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last two axes; None keeps an axis."""
+    return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
+
+
+def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last three axes; None keeps an axis."""
+    return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
+
+
+def unfold(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
+    """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
+
+    >>> from anneal.tensor import Tensor
+    >>> unfold(Tensor.arange(6).reshape(1, 1, 2, 3), 2)
+    Tensor([[[0, 1],
+             [1, 2],
+             [3, 4],
+             [4, 5]]], dtype=int32)
+    """
+    if x.ndim == 3:
+        return unfold(x.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
+    if x.ndim != 4:
+        raise ShapeError(f"unfold: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
+    k, d = _sizes("unfold", "kernel_size", kernel_size, 2), _sizes("unfold", "dilation", dilation, 2)
+    p, s = _sizes("unfold", "padding", padding, 2, 0), _sizes("unfold", "stride", stride, 2)
+    u = _windows("unfold", pad(x.uop, ((0, 0), (0, 0), *[(v, v) for v in p])), k, s, d)
+    n, c, kh, oh, kw, ow = u.shape
+    return x._new(reshape(permute(u, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, oh * ow)))

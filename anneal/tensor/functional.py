@@ -16,6 +16,12 @@ from anneal.tensor._base import broadcast, common_dtype, no_grad
 from anneal.tensor._movement import expand, permute, reduce_axis, reshape
 from anneal.tensor._resize import interpolate, pixel_shuffle, pixel_unshuffle
 from anneal.tensor._windows import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -31,6 +37,7 @@ from anneal.tensor._windows import (
     need_float,
     result,
     same_device,
+    unfold,
 )
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
@@ -38,6 +45,12 @@ if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
 __all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -74,6 +87,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "smooth_l1_loss",
     "take_running_updates",
+    "unfold",
 ]
 
 _INT32 = dtypes.int32

@@ -76,6 +76,31 @@ def test_pools_of_other_axes(axes: int, options: dict[str, Any]) -> None:
         check(functools.partial(ours, **options), functools.partial(theirs, **options), x)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_adaptive_pools(axes: int, kind: str) -> None:
+    x = normal(2, 2, *(7, 6, 5)[-axes:])
+    name = f"adaptive_{kind}_pool{axes}d"
+    for size in (1, 3, (2, 4, 5)[-axes:]):
+        check(
+            functools.partial(getattr(F, name), output_size=size),
+            functools.partial(getattr(TF, name), output_size=size),
+            x,
+        )
+    check(lambda a: getattr(F, name)(a, 2), lambda a: getattr(TF, name)(a, 2), x[0])
+
+
+def test_an_axis_that_a_pool_keeps() -> None:
+    x = normal(1, 2, 6, 5)
+    check(lambda a: F.adaptive_avg_pool2d(a, (None, 2)), lambda a: TF.adaptive_avg_pool2d(a, (None, 2)), x)
+
+
+@pytest.mark.parametrize("options", [{}, {"dilation": 2, "padding": 1}, {"stride": (2, 1), "padding": (0, 2)}], ids=str)
+def test_windows_as_columns(options: dict[str, Any]) -> None:
+    check(lambda a: F.unfold(a, (2, 3), **options), lambda a: TF.unfold(a, (2, 3), **options), normal(2, 3, 5, 6))
+    check(lambda a: F.unfold(a, 2, **options), lambda a: TF.unfold(a, 2, **options), normal(3, 5, 6))
+
+
 RESIZED: list[tuple[Shape, dict[str, Any]]] = [
     ((2, 3, 5), {"size": 10}),
     ((2, 3, 5), {"size": 7}),
@@ -83,6 +108,8 @@ RESIZED: list[tuple[Shape, dict[str, Any]]] = [
     ((1, 2, 4, 6), {"scale_factor": 2}),
     ((1, 2, 4, 6), {"scale_factor": (1.5, 0.5)}),
     ((1, 2, 3, 4, 2), {"size": (5, 2, 4)}),
+    ((1, 2, 7, 6), {"size": (3, 4), "mode": "area"}),
+    ((1, 2, 6), {"size": 9, "mode": "area"}),
     ((2, 3, 5), {"size": 8, "mode": "linear"}),
     ((2, 3, 5), {"size": 3, "mode": "linear", "align_corners": True}),
     ((1, 2, 4, 5), {"size": (7, 3), "mode": "bilinear"}),
@@ -107,6 +134,9 @@ def test_on_each_device() -> None:
     a, b = torch.tensor(x).double(), torch.tensor(w).double()
     options: dict[str, Any] = {"stride": 2, "padding": 1, "output_padding": 1}
     check_values(F.conv_transpose2d(Tensor(x), Tensor(w), **options), TF.conv_transpose2d(a, b, **options), rtol=1e-4)
+    check_values(F.adaptive_avg_pool2d(Tensor(x), 3), TF.adaptive_avg_pool2d(a, 3), rtol=1e-4, atol=1e-6)
+    check_values(F.adaptive_max_pool2d(Tensor(x), (3, 2)), TF.adaptive_max_pool2d(a, (3, 2)))
+    check_values(F.unfold(Tensor(x), 2, padding=1), TF.unfold(a, 2, padding=1))
     for resize in ({"size": (7, 9), "mode": "bilinear"}, {"scale_factor": 2}, {"size": (3, 8), "mode": "bicubic"}):
         check_values(F.interpolate(Tensor(x), **resize), TF.interpolate(a, **resize), rtol=1e-4, atol=1e-5)
     y, v = (
@@ -144,12 +174,14 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         lambda: F.conv_transpose1d(Tensor.zeros(1, 1, 2), Tensor.zeros(1, 1, 2), padding=3),
         "leaves nothing",
     ),
-    "mode": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, mode="area"), "mode is one of nearest"),
+    "mode": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, mode="cubic"), "mode is one of nearest"),
     "axes": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, mode="bilinear"), "'bilinear' resizes 2 axes"),
     "both": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, 2), "size or scale_factor"),
     "sizes": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), (4, 4)), "one positive number or 1"),
     "empty": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), scale_factor=0.25), "from 2 to 0 elements"),
     "corners": (lambda: F.interpolate(Tensor.zeros(1, 1, 2), 4, align_corners=True), "align_corners says nothing"),
+    "adaptive": (lambda: F.adaptive_avg_pool2d(Tensor.zeros(1, 4, 4), (2, 0)), "output_size is a positive int or 2"),
+    "unfold": (lambda: F.unfold(Tensor.zeros(4, 4), 2), "unfold: x is"),
     "shuffle": (lambda: F.pixel_shuffle(Tensor.zeros(3, 2, 2), 2), "pixel_shuffle: x is"),
 }
 

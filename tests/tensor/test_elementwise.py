@@ -207,6 +207,7 @@ UNARY: dict[str, tuple[Any, float, float]] = {
     "rad2deg": (np.rad2deg, -6, 6),
     "signbit": (np.signbit, -1, 1),
     "erf": (np.vectorize(math.erf), -3, 3),
+    "erfc": (np.vectorize(math.erfc), -3, 9),
     "abs": (np.abs, -3, 3),
     "sign": (np.sign, -3, 3),
     "neg": (np.negative, -3, 3),
@@ -276,6 +277,17 @@ def test_digits_near_one(name: str) -> None:
     x = (1 - away if name == "acos" else 1 + away).astype(np.float32)
     expected = np.arccos(x.astype(np.float64)) if name == "acos" else np.arccosh(x.astype(np.float64))
     check_values(getattr(Tensor(x), name)(), expected, rtol=1.5e-6, atol=0)
+
+
+def test_tails_of_the_error_function(device: str) -> None:
+    x = np.concatenate([np.linspace(-6, 9, 301), [math.inf, -math.inf, math.nan, 50.0]])
+    z = np.vectorize(math.erf)(np.concatenate([np.linspace(-3, 3, 101), [1e-20, 0.0]]))
+    for dtype, rtol in [("float32", 3e-6), ("float64", 1e-13)][: 2 if device == "cpu" else 1]:
+        a, b = x.astype(dtype), z.astype(dtype)
+        check_values(Tensor(a).erfc(), np.vectorize(math.erfc)(a.astype(np.float64)), rtol=rtol)
+        there = np.vectorize(math.erf)(Tensor(b).erfinv().numpy().astype(np.float64))
+        np.testing.assert_allclose(there, b, rtol=rtol, atol=0)
+        check_values(Tensor(np.array([1, -1, 1.5], dtype)).erfinv(), [math.inf, -math.inf, math.nan])
 
 
 EDGES = np.array([0.0, -0.0, 1, -1, 2, -3, math.inf, -math.inf, math.nan, 1e-20, -1e20], np.float32)

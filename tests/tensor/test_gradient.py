@@ -79,6 +79,8 @@ CASES = [
     unary("sinh", lambda n, _: n.sinh),
     unary("cosh", lambda n, _: n.cosh),
     unary("tanh", lambda n, _: n.tanh),
+    unary("erfc", lambda _, j: j.scipy.special.erfc),
+    unary("erfinv", lambda _, j: j.scipy.special.erfinv, "inside"),
     unary("asin", lambda n, _: n.arcsin, "inside"),
     unary("acos", lambda n, _: n.arccos, "inside"),
     unary("atan", lambda n, _: n.arctan),
