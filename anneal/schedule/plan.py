@@ -300,14 +300,17 @@ def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
 
 
 def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already."""
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already.
+
+    Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
+    """
     a = arena()
     track, phase, a.track = a.track, a.phase, False
     try:
         program, storages = parametrise(sink)
         found = _plans.get((program, policy))
         if found is not None:
-            return found, storages, True
+            return found, storages[: found.inputs], True
         plan = recall(program, policy)
         if plan is None:
             begun = time.perf_counter()
@@ -317,7 +320,7 @@ def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
         if len(_plans) >= _MAX_PLANS:
             del _plans[next(iter(_plans))]
         _plans[program, policy] = plan
-        return plan, storages, False
+        return plan, storages[: plan.inputs], False
     finally:
         a.track, a.phase = track, phase
 

@@ -23,6 +23,7 @@ from anneal.tensor._base import (
     elementwise,
     weak_const,
 )
+from anneal.tensor._movement import reduce_axis, reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 __all__ = ["Elementwise"]
@@ -415,6 +416,30 @@ class Elementwise(TensorBase):
         near = (self == o) | (((self - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
         return near | (self.isnan() & o.isnan()) if equal_nan else near
 
+    def allclose(self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+        """Whether `isclose` holds for all pairs, as Python's bool: it is computed now.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])
+        True
+        """
+        near = self.isclose(other, rtol, atol, equal_nan)
+        return bool(near.numpy().all())
+
+    def isin(self, values: Operand) -> Self:
+        """Whether each element is one of `values`, which are compared one by one.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
+        Tensor([ True, False,  True], dtype=bool)
+        """
+        v = self._lift("isin", values)
+        n = math.prod(v.shape)
+        mine = self._new(reshape(self.uop, (*self.shape, 1)))
+        hit = mine.eq(v._new(reshape(v.uop, (n,)))).uop
+        hit = broadcast(hit, (*self.shape, n))
+        return self._new_plain(reshape(reduce_axis(hit, Op.MAX, (self.ndim,)) if n != 1 else hit, self.shape))
+
     # -- logic and bits -------------------------------------------------------------------------------------------
 
     def _bits(self, name: str, op: Op, other: Operand, swap: bool = False) -> Self:
@@ -578,6 +603,14 @@ class Elementwise(TensorBase):
         if not self.uop.dtype.is_float:
             return self._new_plain(broadcast(const(_BOOL, False), self.shape))
         return self.abs().eq(math.inf)
+
+    def isposinf(self) -> Self:
+        """Whether each element is infinity."""
+        return self.isinf() & (self > 0)
+
+    def isneginf(self) -> Self:
+        """Whether each element is minus infinity."""
+        return self.isinf() & (self < 0)
 
     def isfinite(self) -> Self:
         """Whether each element is neither infinite nor nan."""

@@ -255,6 +255,23 @@ class Reduce(Views):
         nan = x.isnan()
         return nan._choose(0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
+    def nanvar(
+        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+    ) -> Self:
+        """The variance of what is not nan; the divisor is their count less `correction`, nan where that is not above 0."""
+        axis = one_of("nanvar", axis, dim)
+        x = self._new(self._real())
+        nan = x.isnan()
+        apart = nan._choose(0.0, x - x.nanmean(axis, True))
+        left = (~nan).sum(axis, keepdim) - correction
+        return (left > 0)._choose((apart * apart).sum(axis, keepdim) / left, math.nan)
+
+    def nanstd(
+        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+    ) -> Self:
+        """The square root of `nanvar`."""
+        return self.nanvar(axis, correction, keepdim, dim=dim).sqrt()
+
     def nanmax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest of what is not nan; nan where everything is."""
         return self._nan_extreme("nanmax", Op.MAX, axis, keepdim, dim)
@@ -348,6 +365,10 @@ class Reduce(Views):
             return x * 0.0 + 1.0
         e = (x - self._top(x, at)).exp()
         return e / e.sum(at, True)
+
+    def softmin(self, axis: int | None = None, *, dim: int | None = None) -> Self:
+        """`softmax` of what is negated."""
+        return self.neg().softmax(axis, dim=dim)
 
     def log_softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """The logarithm of softmax, without loss.

@@ -147,6 +147,19 @@ class Sorting(Indexing):
         )
         return self._back(middle, axis, keepdim)
 
+    def nanmedian(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """The middle one of what is not nan, the lower of two; nan where everything is.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([3.0, float("nan"), 1.0]).nanmedian().item()
+        1.0
+        """
+        axis = one_of("nanmedian", axis, dim)
+        rows = self._as_rows("nanmedian", axis)
+        # nan is sorted last
+        middle = ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
+        return self._back(rows.gather(-1, rows.argsort().gather(-1, middle)).squeeze(-1), axis, keepdim)
+
     def quantile(
         self,
         q: float | Sequence[float],

@@ -57,6 +57,7 @@ __all__ = [
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "cdist",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -347,6 +348,18 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     """
     x, y = a / a.norm(2.0, dim, True).clamp(min=eps), b / b.norm(2.0, dim, True).clamp(min=eps)
     return (x * y).sum(dim)
+
+
+def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
+
+    >>> from anneal.tensor import Tensor
+    >>> cdist(Tensor([[0.0, 0.0]]), Tensor([[3.0, 4.0], [0.0, 1.0]]))
+    Tensor([[5., 1.]], dtype=float32)
+    """
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
+        raise ShapeError(f"cdist: takes (..., m, d) and (..., n, d), not {a.shape} and {b.shape}")
+    return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:

@@ -125,6 +125,10 @@ def test_vectors_of_unit_length() -> None:
     check(lambda a: F.normalize(a, 3.0, 0), lambda a: TF.normalize(a, 3.0, 0), x)
     check(lambda a: F.normalize(a), lambda a: TF.normalize(a), np.zeros((2, 3)))
     check(lambda a, b: F.cosine_similarity(a, b), lambda a, b: TF.cosine_similarity(a, b), x, y)
+    check(lambda a, b: F.cdist(a, b), lambda a, b: torch.cdist(a, b), x, normal(5, 3))
+    check(lambda a, b: F.cdist(a, b, 1.0), lambda a, b: torch.cdist(a, b, 1.0), normal(2, 4, 3), normal(2, 5, 3))
+    with pytest.raises(ShapeError, match="cdist: takes"):
+        F.cdist(Tensor(x), Tensor(x[:, :2]))
     check(lambda a: F.glu(a, 0), lambda a: TF.glu(a, 0), x)
     with pytest.raises(ShapeError, match="glu: axis -1 of shape .* even size"):
         F.glu(Tensor(x))

@@ -377,6 +377,18 @@ def test_infinities_are_seen() -> None:
     check_values(x.nan_to_num(posinf=5.0, neginf=-5.0), [5.0, -5.0, 0.0, 0.0])
 
 
+def test_closeness_and_membership() -> None:
+    x = Tensor([1.0, 2.0, math.nan])
+    assert x.allclose(x + 1e-7, equal_nan=True)
+    assert not x.allclose(x)
+    assert not Tensor([1.0]).allclose([1.1])
+    check_values(Tensor([[1, 2], [3, 4]]).isin([4, 1, 9]), [[True, False], [False, True]])
+    check_values(Tensor([1, 2]).isin(2), [False, True])
+    check_values(Tensor([1, 2]).isin(np.zeros(0, np.int32)), [False, False])
+    check_values(Tensor([math.inf, -math.inf, 1.0]).isposinf(), [True, False, False])
+    check_values(Tensor([math.inf, -math.inf, 1.0]).isneginf(), [False, True, False])
+
+
 # -- bools and bits ---------------------------------------------------------------------------------------------------
 
 

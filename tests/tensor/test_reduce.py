@@ -97,6 +97,12 @@ def test_reductions_over_nothing() -> None:
     check_values(x.mean(1), [math.nan, math.nan])
 
 
+def test_memory_that_only_a_reduction_over_nothing_reads() -> None:
+    x, nothing = Tensor([1, 2]), Tensor(np.zeros(0, np.int32))
+    check_values((x.unsqueeze(1) + nothing).sum(1), [0, 0])
+    check_values(x + (x.unsqueeze(1) == nothing).any(1), [1, 2])
+
+
 def test_extremes_pass_nan_on() -> None:
     check_values(Tensor([1.0, math.nan, 3.0]).max(), math.nan)
     check_values(Tensor([1.0, math.nan, 3.0]).min(), math.nan)
@@ -125,6 +131,17 @@ def test_nan_is_left_out(name: str, axis: Any) -> None:
         wide = getattr(np, name)(x.astype(np.float64), axis=axis, keepdims=True)
         check_values(getattr(Tensor(x), name)(dim=axis, keepdim=True), wide, rtol=1e-5, atol=1e-6)
     check_values(getattr(Tensor([2, 4]), name)(), {"nansum": 6, "nanmean": 3.0, "nanmax": 4, "nanmin": 2}[name])
+
+
+@pytest.mark.parametrize("axis", [None, 0, (1, 2)], ids=str)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_spread_of_what_is_not_nan(axis: Any) -> None:
+    x = np.where(np.isinf(HOLES), 0, HOLES)
+    w = x.astype(np.float64)
+    for correction in (0, 1):
+        expected = np.nanvar(w, axis, ddof=correction)
+        check_values(Tensor(x).nanvar(axis, correction), expected, rtol=1e-4, atol=1e-6)
+        check_values(Tensor(x).nanstd(axis, correction), np.sqrt(expected), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, -1, -2.5, math.inf, -math.inf, "fro"])

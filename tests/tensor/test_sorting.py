@@ -112,6 +112,15 @@ def test_medians_of_integers_and_of_nan() -> None:
     check_values(Tensor(5).median(), 5)
 
 
+@both_devices
+def test_medians_without_nan() -> None:
+    n = math.nan
+    x = Tensor([[3.0, n, 1.0, 2.0], [n, n, n, n], [4.0, 3.0, 2.0, 1.0], [n, 5.0, n, n]])
+    check_values(x.nanmedian(1), [2.0, n, 2.0, 5.0])
+    check_values(x.nanmedian(), 2.0)
+    check_values(Tensor([4, 2, 9]).nanmedian(0, keepdim=True), [4], dtype="int32")
+
+
 def test_wide_floats_sort() -> None:
     x = np.array([3.0, -0.0, 1e300, -1e-300, 0.0, -np.inf, 1 + 1e-15, 1.0, np.nan])
     check_values(Tensor(x).argsort(), np.argsort(x, kind="stable"))

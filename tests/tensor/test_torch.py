@@ -81,6 +81,7 @@ CALLS: dict[str, Any] = {
         else x.prelu(Tensor([0.1, 0.2, 0.3, 0.4]))
     ),
     "atan2": lambda x, i: x.atan2(x.cos()),
+    "softmin": lambda x, i: torch.nn.functional.softmin(x, 1) if isinstance(x, torch.Tensor) else x.softmin(1),
     "addcmul": lambda x, i: x.addcmul(x, x * 2, value=0.5),
     "addcdiv": lambda x, i: x.addcdiv(x, x.exp(), value=2),
     "addmm": lambda x, i: x[0, :, :4].addmm(x[1], x[2].mT, beta=2, alpha=0.5),
