@@ -14,7 +14,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import broadcast
 from anneal.tensor._elementwise import Elementwise
 from anneal.tensor._movement import reshape
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 __all__ = ["Functions"]
 
@@ -246,7 +246,7 @@ class Functions(Elementwise):
         >>> Tensor([1.0, 1.0]).atan2(Tensor([1.0, -1.0])).round(4)
         Tensor([0.7854, 2.3562], dtype=float32)
         """
-        y, x = self._as_reals("atan2", other)
+        y, x, dtype = self._as_reals("atan2", other)
         height, width = y.abs(), x.abs()
         steep = height > width
         # the smaller over the larger; equal sizes (infinities among them) are 1 or -1, and (0, 0) has no slope
@@ -255,7 +255,7 @@ class Functions(Elementwise):
         corner = width.isinf()._choose((_negative(y) ^ _negative(x))._choose(-1.0, 1.0), y.detach())
         angle = same._choose(corner, same._choose(0.0, above) / below).atan()
         quarter, half = _signed(math.pi / 2, y), _signed(math.pi, y)
-        return steep._choose(quarter - angle, _negative(x)._choose(angle + half, angle))
+        return steep._choose(quarter - angle, _negative(x)._choose(angle + half, angle)).cast(dtype)
 
     def asinh(self) -> Self:
         """The inverse of sinh.
@@ -344,18 +344,19 @@ class Functions(Elementwise):
         >>> Tensor([3.0, 3e30]).hypot(Tensor([4.0, 4e30]))
         Tensor([5.e+00, 5.e+30], dtype=float32)
         """
-        x, y = self._as_reals("hypot", other)
+        x, y, dtype = self._as_reals("hypot", other)
         # Scaled by the larger of the two, which stands for a constant: the result does not depend on it.
         scale = x.detach().abs().maximum(y.detach().abs())
         scale = (scale.eq(0.0) | ~scale.isfinite())._choose(1.0, scale)
         a, b = x / scale, y / scale
-        return (x.isinf() | y.isinf())._choose(math.inf, (a * a + b * b).sqrt() * scale)
+        return (x.isinf() | y.isinf())._choose(math.inf, (a * a + b * b).sqrt() * scale).cast(dtype)
 
-    def _as_reals(self, name: str, other: Operand) -> tuple[Self, Self]:
-        """Both operands as floats of one dtype, 32 bits or wider, and of one shape."""
+    def _as_reals(self, name: str, other: Operand) -> tuple[Self, Self, DType]:
+        """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
         a, b, shape, o = self._meet(name, other)
-        dtype = a.dtype if a.dtype.is_float and a.dtype.bits >= 32 else _FLOAT32
-        return self._new(broadcast(a.cast(dtype), shape)), o._new(broadcast(b.cast(dtype), shape))  # type: ignore[return-value]
+        dtype = a.dtype if a.dtype.is_float else _FLOAT32
+        wide = dtype if dtype.bits >= 32 else _FLOAT32
+        return self._new(broadcast(a.cast(wide), shape)), o._new(broadcast(b.cast(wide), shape)), dtype  # type: ignore[return-value]
 
     def signbit(self) -> Self:
         """Whether the sign is negative; true for -0.0.
@@ -374,9 +375,9 @@ class Functions(Elementwise):
         >>> Tensor([1.0, -2.0]).copysign(-1.0)
         Tensor([-1., -2.], dtype=float32)
         """
-        x, y = self._as_reals("copysign", other)
+        x, y, dtype = self._as_reals("copysign", other)
         apart: Self = _negative(x) ^ _negative(y)
-        return apart._choose(-x, x)
+        return apart._choose(-x, x).cast(dtype)
 
     def xlogy(self, other: Operand) -> Self:
         """self * log(other), 0 where self is 0.
@@ -385,9 +386,9 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
         Tensor([0., 0.], dtype=float32)
         """
-        x, y = self._as_reals("xlogy", other)
+        x, y, dtype = self._as_reals("xlogy", other)
         nothing = x.eq(0.0) & ~y.isnan()
-        return nothing._choose(0.0, x * nothing._choose(1.0, y).log())
+        return nothing._choose(0.0, x * nothing._choose(1.0, y).log()).cast(dtype)
 
     def logit(self, eps: float | None = None) -> Self:
         """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.

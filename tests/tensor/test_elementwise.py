@@ -318,6 +318,16 @@ def test_xlogy_and_logit_at_their_ends() -> None:
     check_values(Tensor([0.0, 1.0]).logit(0.25), np.log([1 / 3, 3.0]))
 
 
+def test_half_precision_stays_half() -> None:
+    x = np.linspace(-0.75, 0.75, 7).astype(np.float16)
+    t, w = Tensor(x, device="cpu"), x.astype(np.float64)
+    for name in ("arcsin", "arctan", "arcsinh", "arctanh", "cbrt"):
+        check_values(getattr(t, name)(), getattr(np, name)(w), dtype="float16", rtol=1e-3)
+    for name in ("arctan2", "hypot", "copysign"):
+        f, g = getattr(t, name), getattr(np, name)
+        check_values(f(Tensor(x[::-1].copy(), device="cpu")), g(w, w[::-1]), dtype="float16", rtol=1e-3)
+
+
 def test_functions_of_real_numbers_take_integers() -> None:
     check_values(Tensor([0, 1]).exp(), np.exp([0.0, 1.0]), dtype="float32")
     check_values(Tensor([True, False]).sqrt(), [1.0, 0.0], dtype="float32")
