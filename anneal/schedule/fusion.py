@@ -229,12 +229,22 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         home[u] = next(iter(homes)) if len(homes) == 1 else None
     # forward again, with prices that know what is materialised below: keep what is dear to compute in each of them
     for u in order:
-        if u in real or not u.src:
+        if u.op in LEAVES or not u.src:
             continue
         op, src = u.op, u.src
         own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else COST.get(op, op is Op.PAD)
+        read = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
+        while len(read) >= policy.part_buffers:
+            # what was materialised since the first pass counts beside what it was made of
+            widest = max(src, key=lambda s: 0 if s in real else len(leaves[s]))
+            if widest in real or len(leaves[widest]) <= 1:
+                break
+            materialise(widest)
+            read = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
+        if u in real:
+            continue
         cost[u] = min(own + sum(cost[s] for s in dict.fromkeys(src) if s not in real), 1 << 20)
-        leaves[u] = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
+        leaves[u] = read
         if home[u] is None and (op in ALU or op in _NEVER_TWICE):
             then = u
             while len(consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
