@@ -12,7 +12,7 @@ from anneal.errors import ShapeError
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from tests.helpers import check_values
-from tests.nn.test_functional import check, normal
+from tests.nn.beside_torch import check, normal
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
