@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 # In the environment, so that xdist's workers, which start with the folder below, know the user's too.
 USER_CACHE = os.environ.setdefault("TESTS_USER_CACHE", os.environ.get("ANNEAL_CACHE_DIR", ""))
@@ -31,10 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(params=["cpu", "webgpu"])
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each device in turn, as the default one; skips webgpu where there is no adapter, unless one is required."""
-    name: str = request.param
+@contextmanager
+def opened(name: str) -> Iterator[None]:
+    """Within the block a software adapter will do; skips where there is none, unless one is required."""
     must = settings.current().require_webgpu
     with settings.override(require_webgpu=True):
         try:
@@ -43,6 +43,21 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
             if must:
                 raise
             pytest.skip(f"no WebGPU adapter: {e}")
+        yield
+
+
+@pytest.fixture
+def webgpu() -> Iterator[str]:
+    """The name of the device; skips where there is no adapter, unless ANNEAL_REQUIRE_WEBGPU=1 asks for one."""
+    with opened("webgpu"):
+        yield "webgpu"
+
+
+@pytest.fixture(params=["cpu", "webgpu"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each device in turn, as the default one; skips webgpu where there is no adapter, unless one is required."""
+    name: str = request.param
+    with opened(name):
         set_default_device(name)
         try:
             yield name

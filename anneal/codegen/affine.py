@@ -7,11 +7,23 @@ share the sum between registers that differ in the constant alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["Substitution", "collapse", "form", "normalise", "rebuild", "unform"]
+__all__ = [
+    "Substitution",
+    "collapse",
+    "conjunction",
+    "extent",
+    "form",
+    "normalise",
+    "rebuild",
+    "replaced",
+    "unform",
+]
 
 _I32 = dtypes.int32
 _LINEAR = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL))
@@ -175,6 +187,24 @@ class Substitution:
 
 
 _VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
+
+
+def replaced(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:
+    """The whole graph with the nodes in `table` replaced, also below reduces; indices are normalised on the way."""
+    new: dict[UOp, UOp] = dict(table)
+    for u in toposort((sink,), until=lambda u: u in new):
+        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
+    return new[sink]
+
+
+def extent(r: UOp) -> int:
+    """How many values a range takes, if no data decide it."""
+    return int(r.src[0].arg)
+
+
+def conjunction(conditions: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The gate that asks for all of `conditions`, as the last source of an access: none for none."""
+    return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
 
 def rebuild(u: UOp, src: tuple[UOp, ...], serial: int = 0) -> UOp:

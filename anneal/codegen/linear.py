@@ -7,13 +7,11 @@ do not need each other share a loop, and reduces that threads share meet at the 
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.affine import Substitution
+from anneal.codegen.affine import Substitution, conjunction
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import SERIAL, identity
@@ -292,15 +290,17 @@ class _Lineariser:
         self.stack = full[: at + 1]
         block = self.stack[-1]
         stores = [(tile, s) for tile in members for s in tile.src[0].src]
-        ahead: list[tuple[int, UOp]] = []
+        ahead: list[tuple[Operand, UOp]] = []
+        values: list[Operand] = []
         first, later = self.turns(block.range)
         for tile, s in stores:
             self.emit([s.src[1], *s.src[3:]])
             if tile.arg[1] and block.range is not None:
-                ahead.append((self.fetch_first(s.src[2], first), s.src[2]))
+                values.append(self.fetch_first(s.src[2], first))
+                ahead.append((values[-1], s.src[2]))
             else:
                 self.emit([s.src[2]])
-        values: list[Operand] = [n for n, _ in ahead] or [self.operand(s.src[2]) for _, s in stores]
+                values.append(self.operand(s.src[2]))
         for (_, s), value in zip(stores, values, strict=True):
             self.add(block, "store", s, s.src[0], self.operand(s.src[1]), value, *[self.operand(x) for x in s.src[3:]])
         self.add(block, "barrier", None)
@@ -406,7 +406,7 @@ class _Lineariser:
         # long for registers) that holds for each turn; what stands outside is read before.
         by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
         for s, r in zip(stores, rest, strict=True):
-            by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *_all(r))))
+            by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
         outside = [x for _, src in by_loops[0] for x in src]
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))
@@ -445,10 +445,6 @@ def _conjuncts(gate: UOp) -> list[UOp]:
         else:
             out.append(u)
     return out
-
-
-def _all(conjuncts: list[UOp]) -> tuple[UOp, ...]:
-    return (functools.reduce(operator.and_, conjuncts),) if conjuncts else ()
 
 
 def linearise(sink: UOp, launch: Launch) -> LinearProgram:

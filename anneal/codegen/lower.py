@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import rebuild
+from anneal.codegen.affine import extent, rebuild
 from anneal.codegen.copies import write_out
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
@@ -149,8 +149,8 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     launch = Launch(workgroups, count)
     gate: UOp | None = None
     if groups:
-        stride = math.prod(_extent(r) for r in threads[: threads.index(groups[0])])
-        launch = Launch(workgroups, count, _extent(groups[0]), stride)
+        stride = math.prod(extent(r) for r in threads[: threads.index(groups[0])])
+        launch = Launch(workgroups, count, extent(groups[0]), stride)
         for g in groups[1:]:
             table[g] = table[groups[0]]
         gate = table[groups[0]].eq(0)
@@ -167,7 +167,7 @@ def _one_of_each(vectors: Sequence[UOp], table: dict[UOp, UOp], fresh: int) -> U
     """One range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
     kept: dict[int, UOp] = {}
     for v in vectors:
-        table[v] = kept.setdefault(_extent(v), v)
+        table[v] = kept.setdefault(extent(v), v)
     return kept.get(4) or UOp(Op.RANGE, _I32, (const(_I32, 4),), (fresh, "vector"))
 
 
@@ -184,18 +184,14 @@ class _Tiles:
         return fill(tile, value, self.lid, self.threads, self.count - 1, self.lanes)
 
 
-def _extent(r: UOp) -> int:
-    return int(r.src[0].arg)
-
-
 def _digits(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
     """Make `ranges`, fastest first, the digits of one hardware index; returns its extent."""
-    total = math.prod(_extent(r) for r in ranges)
+    total = math.prod(extent(r) for r in ranges)
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
     stride = 1
     for r in ranges:
-        table[r] = (whole // stride) % _extent(r)
-        stride *= _extent(r)
+        table[r] = (whole // stride) % extent(r)
+        stride *= extent(r)
     return total
 
 

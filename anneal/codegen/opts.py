@@ -20,12 +20,10 @@ extent: what runs over is clamped and never stored, and adds nothing to a reduce
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from dataclasses import dataclass
 
-from anneal.codegen.affine import rebuild
+from anneal.codegen.affine import conjunction, rebuild
 from anneal.codegen.row import join_row, row_reduces
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
@@ -345,14 +343,10 @@ def _rewrite(
             new[u] = _reduce(u, src, serial, inner, overrun)
         elif u.op is Op.STORE:
             rows = [c for r, c in overrun.items() if u.ranges >> r.arg[0] & 1]
-            new[u] = rebuild(u, (*src[:3], *_all([*gates, *rows, *src[3:]])))
+            new[u] = rebuild(u, (*src[:3], *conjunction([*gates, *rows, *src[3:]])))
         else:
             new[u] = rebuild(u, src)
     return new[sink]
-
-
-def _all(conditions: list[UOp]) -> tuple[UOp, ...]:
-    return (functools.reduce(operator.and_, conditions),) if conditions else ()
 
 
 def _reduce(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.codegen.affine import rebuild
-from anneal.uop import UOp, toposort
+from anneal.codegen.affine import replaced
+from anneal.uop import UOp
 
 __all__ = ["join_row", "row_reduces"]
 
@@ -33,7 +33,4 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
 
 def join_row(sink: UOp, row: UOp, reduces: set[UOp]) -> UOp:
     """The kernel with `row` in the place of the ranges `reduces`."""
-    new: dict[UOp, UOp] = dict.fromkeys(reduces, row)
-    for u in toposort((sink,), until=lambda u: u in new):
-        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
-    return new[sink]
+    return replaced(sink, dict.fromkeys(reduces, row))

@@ -7,7 +7,7 @@ a difference takes over the pieces of a workgroup is an expression in what is le
 
 from __future__ import annotations
 
-from anneal.codegen.affine import form, rebuild, unform
+from anneal.codegen.affine import conjunction, extent, form, replaced, unform
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["skip_unused"]
@@ -32,23 +32,14 @@ def skip_unused(sink: UOp) -> UOp:
     wishes = _wishes(order)
     table: dict[UOp, UOp] = {}
     for r, reduces in loops.items():
-        unused = [_nowhere([w for w in comparisons if w in wishes[u]]) for u in reduces]
-        if any(x is None for x in unused):
+        unused = [x for u in reduces if (x := _nowhere([w for w in comparisons if w in wishes[u]])) is not None]
+        if len(unused) < len(reduces):
             continue
-        never: UOp | None = None
-        for x in unused:
-            assert x is not None
-            never = x if never is None else never & x
-        assert never is not None
+        (never,) = conjunction(unused)
         if not never.is_const:
-            extent = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
-            table[r] = UOp(Op.RANGE, _I32, (extent,), r.arg)
-    if not table:
-        return sink
-    new: dict[UOp, UOp] = dict(table)
-    for u in toposort((sink,), until=lambda u: u in new):
-        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
-    return new[sink]
+            turns = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
+            table[r] = UOp(Op.RANGE, _I32, (turns,), r.arg)
+    return replaced(sink, table) if table else sink
 
 
 def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Wish]]:
@@ -97,7 +88,7 @@ def _extreme(u: UOp, largest: bool) -> UOp | None:
     for t, k in terms.items():
         if t.op is Op.RANGE and t.arg[1] in _WITHIN:
             if (k > 0) is largest:
-                constant += k * (int(t.src[0].arg) - 1)
+                constant += k * (extent(t) - 1)
         elif any(x.op is Op.LOAD or (x.op is Op.RANGE and x.arg[1] != "workgroup") for x in toposort((t,))):
             return None
         else:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import Substitution, form, normalise, rebuild
+from anneal.codegen.affine import Substitution, extent, form, normalise, replaced
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["fill", "stage"]
@@ -43,10 +43,6 @@ class _Layout:
         return out
 
 
-def _extent(r: UOp) -> int:
-    return int(r.src[0].arg)
-
-
 def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: int) -> UOp:
     """Stage the operands of every reduce that runs over a range of `depth`.
 
@@ -65,12 +61,7 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: int) -
                     turn = turns[0] if ahead == 2 and len(turns) == 1 else None
                     staged[part] = _tile(part, threads, depth, fresh, ahead, turn)
                     fresh += len(threads) + len(depth)
-    if not staged:
-        return sink
-    new: dict[UOp, UOp] = dict(staged)
-    for u in toposort((sink,), until=lambda u: u in new):
-        new[u] = rebuild(u, tuple([new[s] for s in u.src]))
-    return new[sink]
+    return replaced(sink, staged) if staged else sink
 
 
 def _mask(ranges: Sequence[UOp]) -> int:
@@ -115,21 +106,21 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     size = 1
     for r in wide:
         strides.append(size)
-        size *= _extent(r)
+        size *= extent(r)
     pad = 0
     if across:
         # Written across its rows, where reads run along them: gaps let neighbouring writers meet different memory banks.
-        total = math.prod(_extent(r) for r in deep)
+        total = math.prod(extent(r) for r in deep)
         four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh + len(own), "vector"))
-        if source[0] is own[deep[0]] and _extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
+        if source[0] is own[deep[0]] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
             pad = _ROWS * max(1, _BANKS // total)
         else:
             size += _ROWS
     for i, r in enumerate(deep):
         strides.append(size)
-        size *= _extent(r)
+        size *= extent(r)
         if i == 0:
-            size += _extent(r) // _ROWS * pad
+            size += extent(r) // _ROWS * pad
     layout = _Layout(tuple(strides), len(wide), pad)
     position = layout.position((*wide, *deep))
     which = -1
@@ -174,10 +165,10 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     walk = _walk(value, ranges)
     turn = next((u for u in toposort((value,)) if u.op is Op.RANGE and u.arg[0] == which), None)
     memory = UOp(Op.SHARED, tile.dtype, (), (number, (size if turn is None else 2 * size,)))
-    width = _extent(lanes)
-    if not walk or _extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
+    width = extent(lanes)
+    if not walk or extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
         width = 1
-    total = math.prod(_extent(r) for r in ranges) // width
+    total = math.prod(extent(r) for r in ranges) // width
     stores = []
     for first in range(0, total, threads):
         at = lid + first
@@ -188,12 +179,12 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
         table: dict[UOp, UOp] = {}
         step = 1
         for i, r in enumerate(walk):
-            extent = _extent(r) // width if i == 0 else _extent(r)
+            count = extent(r) // width if i == 0 else extent(r)
             digit = at // step
-            if step * extent < total:
-                digit = digit % extent
+            if step * count < total:
+                digit = digit % count
             table[r] = digit * width + lanes if i == 0 and width > 1 else digit
-            step *= extent
+            step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if turn is None else position + turn % 2 * size)
         src = (memory, position, Substitution(table, _mask(ranges))(value))
@@ -209,10 +200,10 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
 
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
-    quad = UOp(Op.RANGE, _I32, (r.src[0] // _extent(lanes),), r.arg)
+    quad = UOp(Op.RANGE, _I32, (r.src[0] // extent(lanes),), r.arg)
     for u in toposort((value,)):
         if u.op is Op.LOAD and u.src[1].ranges >> r.arg[0] & 1:
-            index = Substitution({r: quad * _extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
+            index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
             if form(index)[0].get(lanes) == 1:
                 return True
     return False

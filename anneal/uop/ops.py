@@ -52,7 +52,7 @@ class Op:
     # -- linear program
     SPECIAL: ClassVar[Op]  # a hardware index; arg: (name, extent)
     SHARED: ClassVar[Op]  # workgroup memory; arg: (number, (size,))
-    LANES: ClassVar[Op]  # (index, range): the index of a whole vector in memory, counted in vectors
+    LANES: ClassVar[Op]  # (index, range | lane): a whole vector in memory, or one lane of it; the index counts vectors
     LANE: ClassVar[Op]  # (vector, range), arg: number; one lane as a scalar
 
     # -- unary

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.cache import store
 from anneal.codegen import Opt, decode_kernel, encode_kernel, generate
-from anneal.errors import DeviceError
 from anneal.schedule import Policy, clear_cache, graph, plan, plan_for, saved
 from anneal.tensor import Tensor, jit, realize
 from anneal.uop import Op, UOp, const, decode_graph, dtypes, encode_graph
@@ -29,20 +28,6 @@ from tests.fuzz.generate import program
 from tests.fuzz.programs import build
 
 ODD = [0.0, -0.0, 1e-45, 3.4e38, float("inf"), -float("inf"), float("nan"), -float("nan"), 0.1]
-
-
-@pytest.fixture
-def webgpu() -> Iterator[str]:
-    """The name of the device; skips where there is no adapter, unless one is required."""
-    must = settings.current().require_webgpu
-    with settings.override(require_webgpu=True):
-        try:
-            get_device("webgpu")
-        except DeviceError as e:
-            if must:
-                raise
-            pytest.skip(f"no WebGPU adapter: {e}")
-        yield "webgpu"
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import settings
-from anneal.backend import get_device
 from anneal.errors import DeviceError, ShapeError
 from anneal.tensor import Tensor
 from anneal.uop import toposort
@@ -186,14 +184,9 @@ def test_mistakes_are_named_at_the_call(name: str) -> None:
         call()
 
 
-def test_devices_do_not_mix() -> None:
-    with settings.override(require_webgpu=True):
-        try:
-            get_device("webgpu")
-        except DeviceError as e:
-            pytest.skip(f"no WebGPU adapter: {e}")
+def test_devices_do_not_mix(webgpu: str) -> None:
     a, b = Tensor([1.0]), Tensor([1.0])
-    b.device = "webgpu"
+    b.device = webgpu
     for call in (lambda: a + b, lambda: a @ b, lambda: Tensor.cat([a, b]), lambda: a[b.int()], lambda: a.assign(b)):
         with pytest.raises(DeviceError, match=r"one tensor is on 'cpu' and the other on 'webgpu'; move one with \.to"):
             call()
