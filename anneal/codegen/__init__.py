@@ -14,8 +14,10 @@ from anneal.codegen.lower import Launch, Target
 from anneal.codegen.modules import grid
 from anneal.codegen.opts import Opt, apply_opts, axes_of
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
+from anneal.codegen.windows import Binding, bindings_of, window_bytes
 
 __all__ = [
+    "Binding",
     "Kernel",
     "KernelInfo",
     "Launch",
@@ -23,6 +25,7 @@ __all__ = [
     "Target",
     "apply_opts",
     "axes_of",
+    "bindings_of",
     "choose",
     "decode_kernel",
     "decode_opts",
@@ -34,4 +37,5 @@ __all__ = [
     "kernel_info",
     "opts_text",
     "prepare",
+    "window_bytes",
 ]

@@ -33,6 +33,7 @@ class Target:
     """What generated code may rely on; the defaults are what every WebGPU device has.
 
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
+    `binding_bytes`: the most that one storage binding shows.
     """
 
     max_threads: int = 256
@@ -40,6 +41,7 @@ class Target:
     workgroup_bytes: int = 16384
     f16: bool = False
     subgroup: int = 0
+    binding_bytes: int = 1 << 27
 
     @property
     def dtypes(self) -> frozenset[DType]:

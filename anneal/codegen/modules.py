@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from anneal.codegen.functions import called
 from anneal.codegen.lower import Launch, Target
+from anneal.codegen.windows import declarations, windowed
 from anneal.errors import CompilerError
 
 __all__ = ["Shared", "Text", "grid", "joint_bytes", "joint_module", "module"]
@@ -48,7 +49,7 @@ class Shared(NamedTuple):
 class Text(NamedTuple):
     """A program's statements as text, and what they need around them."""
 
-    bindings: dict[int, tuple[str, bool]]  # by slot: element type, whether it is written
+    bindings: dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
     shared: tuple[Shared, ...]
     f16: bool
     uses: frozenset[str]  # of "wg" and "lid"
@@ -72,7 +73,7 @@ def module(text: Text, target: Target) -> str:
         start.append(f"  if (wg >= {workgroups}i) {{ return; }}")
     if "lid" in text.uses:
         start.append("  let lid = i32(local_id);")
-    return _module(text, text.launch.threads, [*start, *text.lines])
+    return _module(text, text.launch.threads, [*start, *text.lines], target)
 
 
 def _position(workgroups: int, target: Target) -> tuple[str, bool]:
@@ -95,14 +96,14 @@ def joint_module(texts: Sequence[Text], target: Target) -> str:
     lines = [f"  let at = {where};"]
     if any("lid" in t.uses for t in texts):
         lines.append("  let lid = i32(local_id);")
-    bindings: dict[int, tuple[str, bool]] = {}
+    bindings: dict[int, tuple[str, bool, int]] = {}
     first = 0
     for t in texts:
         body = list(t.lines)
         for x in t.shared:
             body = [re.sub(rf"\b{x.name}\b", _joint_name(x), line) for line in body]
-        for slot, (element, written) in t.bindings.items():
-            bindings[slot] = (element, written or bindings.get(slot, ("", False))[1])
+        for slot, (element, written, nbytes) in t.bindings.items():
+            bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
         idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
         lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
@@ -111,7 +112,7 @@ def joint_module(texts: Sequence[Text], target: Target) -> str:
         lines += ["  " + line for line in body] + ["  }"]
         first = end
     whole = Text(bindings, _joint_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch)
-    return _module(whole, threads, lines)
+    return _module(whole, threads, lines, target)
 
 
 def _joint_name(x: Shared) -> str:
@@ -134,18 +135,17 @@ def joint_bytes(texts: Sequence[Text]) -> int:
     return sum(x.nbytes for x in _joint_memory(texts))
 
 
-def _module(text: Text, threads: int, lines: Sequence[str]) -> str:
-    body = "\n".join(lines)
+def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> str:
+    bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
+    body = "\n".join(windowed(lines, split))
     helpers = called(body)
     head = ["enable f16;"] if text.f16 or "f16(" in body else []
-    for slot, (element, written) in sorted(text.bindings.items()):
-        access = "read_write" if written else "read"
-        head.append(f"@group(0) @binding({slot}) var<storage, {access}> p{slot}: array<{element}>;")
+    head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):
         head.append("var<private> zero_bits: u32 = 0u;")
     main = f"@compute @workgroup_size({threads})\nfn main({_BUILTINS}) {{"
-    return "\n".join([*head, *helpers, main, body, "}"]) + "\n"
+    return "\n".join([*head, *helpers, *accesses, main, body, "}"]) + "\n"
 
 
 _BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"

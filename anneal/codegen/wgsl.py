@@ -16,6 +16,7 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text
+from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
 
@@ -492,7 +493,7 @@ class _Writer:
         bindings = {}
         for x in p.params:
             element = "u32" if x.node.dtype.kind == "bool" else type_of(x.node.dtype, p.wide.get(x.node, 1))
-            bindings[x.slot] = (element, x.written)
+            bindings[x.slot] = (element, x.written, param_bytes(x))
         shared = []
         for t in p.tiles:
             lanes = p.wide.get(t, 1)

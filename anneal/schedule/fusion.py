@@ -15,7 +15,8 @@ Cost decisions, in the order they are taken:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
@@ -51,11 +52,29 @@ class Policy:
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
     keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
+    binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property
     def part_buffers(self) -> int:
         """The most buffers of one part of a kernel."""
         return min(self.max_buffers, 32)
+
+    def bindings(self, values: Collection[UOp]) -> int:
+        """The storage bindings that `values` take in a kernel."""
+        if not self.binding_bytes:
+            return len(values)
+        return sum(max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values)
+
+    def fit_to(self, values: Iterable[UOp]) -> Policy:
+        """The same policy, without a limit that none of `values` reaches."""
+        if not self.binding_bytes or any(memory_bytes(u) > self.binding_bytes for u in values):
+            return self
+        return replace(self, binding_bytes=0)
+
+
+def memory_bytes(u: UOp) -> int:
+    """What `u` takes on a device, once it is materialised."""
+    return u.size * (4 if u.dtype.kind == "bool" else u.dtype.itemsize)
 
 
 def base(u: UOp) -> UOp:
@@ -132,10 +151,11 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 return False
         return False
 
-    def within_limit(src: tuple[UOp, ...]) -> frozenset[UOp]:
+    def within_limit(u: UOp) -> frozenset[UOp]:
+        src, own = u.src, policy.bindings((u,))
         gathered = none.union(*[leaves[s] for s in src])
-        while len(gathered) >= policy.part_buffers:
-            widest = max(dict.fromkeys(src), key=lambda s: len(leaves[s]))
+        while policy.bindings(gathered) + own > policy.part_buffers:
+            widest = max(dict.fromkeys(src), key=lambda s: policy.bindings(leaves[s]))
             if len(leaves[widest]) <= 1:
                 break
             materialise(widest)
@@ -186,7 +206,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 for s in src:
                     if not s.shape and (reduce_of[s] is not None or cost[s] > policy.expand_cost):
                         materialise(s)  # a scalar that every element would compute again
-            gathered = within_limit(src)
+            gathered = within_limit(u)
             r = None
             for s in src:
                 r = r or reduce_of[s]
@@ -197,7 +217,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             for s in src:
                 if reduce_of[s] is not None or cost[s] > policy.recompute_cost:
                     materialise(s)
-            gathered = within_limit(src)
+            gathered = within_limit(u)
             reduce_of[u], cost[u], leaves[u] = None, _GATHER_COST + sum(cost[s] for s in src), gathered
         elif op is Op.ARGSORT:
             materialise(src[0])
@@ -208,7 +228,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             materialise(src[2])
             if reduce_of[src[0]] is not None or cost[src[0]] > 0:
                 materialise(src[0])  # rows are read in any order: as they lie in memory
-            reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(src)
+            reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(u)
         elif op is Op.CONTIGUOUS:
             real[u] = None
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
@@ -234,9 +254,10 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         op, src = u.op, u.src
         own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else COST.get(op, op is Op.PAD)
         read = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
-        while len(read) >= policy.part_buffers:
+        mine = policy.bindings((u,))
+        while policy.bindings(read) + mine > policy.part_buffers:
             # what was materialised since the first pass counts beside what it was made of
-            widest = max(src, key=lambda s: 0 if s in real else len(leaves[s]))
+            widest = max(src, key=lambda s: 0 if s in real else policy.bindings(leaves[s]))
             if widest in real or len(leaves[widest]) <= 1:
                 break
             materialise(widest)

@@ -204,7 +204,7 @@ class _Joining:
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
         limit = self.policy.max_buffers if g.concatenates else self.policy.part_buffers
-        if len(inputs) + len(kept) + len(g.roots) > limit:
+        if self.policy.bindings([*inputs, *kept, *g.roots]) > limit:
             return False
         for root in p.roots:
             self.readers.get(root, {}).pop(g, None)
@@ -267,7 +267,8 @@ class _Joining:
             near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
             waiting = open_[key] = [h for h in open_.get(key, ()) if abs(g.level - h.level) <= near]
             for h in waiting:
-                if len({**h.inputs, **g.inputs}) + len(h.roots) + len(g.roots) > self.policy.part_buffers:
+                together = [*{**h.inputs, **g.inputs}, *h.roots, *g.roots]
+                if self.policy.bindings(together) > self.policy.part_buffers:
                     continue
                 if self.beside(g, h):
                     gone.add(g)
@@ -424,7 +425,7 @@ def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Polic
             continue
         h = open_.get(g.level)
         inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
-        if h is None or len(inputs) + len(h.roots) + len(g.roots) > policy.max_buffers:
+        if h is None or policy.bindings([*inputs, *h.roots, *g.roots]) > policy.max_buffers:
             h = open_[g.level] = Group([], level=g.level)
             inputs = g.inputs
             out.append(h)

@@ -22,7 +22,7 @@ from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
 from anneal.schedule.split import split_reduces
-from anneal.uop import DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop import MOVEMENT, DType, Op, UOp, arena, dtypes, toposort
 
 __all__ = [
     "PASSES",
@@ -125,6 +125,7 @@ def _split_reduces(s: Schedule) -> None:
 
 def _realize(s: Schedule) -> None:
     s.order = toposort((s.sink,))[:-1]
+    s.policy = s.policy.fit_to(u for u in s.order if u.op not in MOVEMENT)
     s.real = realize_map(s.order, s.sink.src, s.policy)
 
 

@@ -83,12 +83,14 @@ def policy_for(device: Device) -> Policy:
     if device.name == "cpu":
         # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
         return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
-    return gpu_policy(device.limits.max_buffers)
+    return gpu_policy(device.limits.max_buffers, device.limits.max_binding_bytes)
 
 
-def gpu_policy(max_buffers: int = 128) -> Policy:
+def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
     """The fusion policy for an adapter with that many storage buffers; more than 128 would only slow the compiler."""
-    return Policy(max_buffers=min(max_buffers, 128), row_fusion=65536, parallel=512, concurrent=True)
+    return Policy(
+        max_buffers=min(max_buffers, 128), row_fusion=65536, parallel=512, concurrent=True, binding_bytes=binding_bytes
+    )
 
 
 class Execution:

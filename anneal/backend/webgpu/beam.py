@@ -269,8 +269,8 @@ class _Scratch:
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
         """So many runs of `program` in a row."""
         bound = [(p, self.buffers[p.slot]) for p in program.kernel.params]
-        entries = [{"binding": p.slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for p, b in bound]
         use = Use([b for p, b in bound if not p.written], [b for p, b in bound if p.written])
+        entries = self.device.entries(program.kernel, self.buffers)
         group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
         dispatch = (program.pipeline, group, *program.kernel.grid)
         return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)

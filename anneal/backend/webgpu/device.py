@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.queue import Dispatch
-from anneal.codegen import Kernel, Target, generate, opts_text
+from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, opts_text, window_bytes
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp
@@ -36,6 +36,7 @@ _POOL_BYTES = 1 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 4096
 _PROGRAMS_KEPT = 4096
+Buffers = Sequence["Buffer"] | Mapping[int, "Buffer"]
 
 
 class Buffer:
@@ -69,10 +70,10 @@ class WebGpuDevice(Device):
 
     name = "webgpu"
 
-    def __init__(self, adapter: Any) -> None:
+    def __init__(self, adapter: Any, limits: Mapping[str, int] | None = None) -> None:
         self.info: AdapterInfo = describe_adapter(adapter)
         self.features = [f for f in _FEATURES if f in adapter.features]
-        wanted = dict(adapter.limits)
+        wanted = {**dict(adapter.limits), **(limits or {})}
         with translated(lambda: f"while opening {self.info.name}"):
             self.gpu = adapter.request_device_sync(required_features=self.features, required_limits=wanted)
         granted = {k.replace("_", "-"): v for k, v in dict(self.gpu.limits).items()}
@@ -85,9 +86,14 @@ class WebGpuDevice(Device):
             workgroup_bytes=granted["max-compute-workgroup-storage-size"],
             f16="shader-f16" in self.features,
             subgroup=subgroup_size(adapter),
+            binding_bytes=granted["max-storage-buffer-binding-size"],
         )
-        self.max_buffer_bytes = min(granted["max-buffer-size"], granted["max-storage-buffer-binding-size"])
-        self.limits = Limits(granted["max-storage-buffers-per-shader-stage"], self.max_buffer_bytes, self.target.dtypes)
+        self.max_buffer_bytes = granted["max-buffer-size"]
+        self.limits = Limits(
+            granted["max-storage-buffers-per-shader-stage"],
+            window_bytes(self.target.binding_bytes),
+            self.target.dtypes,
+        )
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
@@ -114,11 +120,11 @@ class WebGpuDevice(Device):
         return max(16, -(-size * item // 16) * 16)  # whole vectors
 
     def alloc(self, size: int, dtype: DType) -> Buffer:
-        """Memory for `size` elements, at least one word. Raises DeviceError if the adapter cannot bind that much."""
+        """Memory for `size` elements, at least one word. Raises DeviceError if the adapter has no buffer so large."""
         nbytes = self._nbytes(size, dtype)
         if nbytes > self.max_buffer_bytes:
             raise DeviceError(
-                f"a tensor of {size} {dtype.name} takes {nbytes} bytes, and {self.info.name} binds at most "
+                f"a tensor of {size} {dtype.name} takes {nbytes} bytes, and a buffer of {self.info.name} has at most "
                 f"{self.max_buffer_bytes}; split the tensor, or use device 'cpu'"
             )
         found = self.pool.take(nbytes)
@@ -136,8 +142,9 @@ class WebGpuDevice(Device):
         return buffer
 
     def free(self, buffer: Any) -> None:
-        """Keep the buffer for the next `alloc` of its size."""
-        self.pool.give(buffer.nbytes, buffer.nbytes, buffer)
+        """Keep the buffer for the next `alloc` of its size, unless it is another device's: a test may open several."""
+        if buffer in self._buffers:
+            self.pool.give(buffer.nbytes, buffer.nbytes, buffer)
 
     def _drop(self, buffer: Buffer) -> None:
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
@@ -227,10 +234,13 @@ class WebGpuDevice(Device):
         program = WebGpuProgram(name, kernel)
         if settings.current().debug >= 4:
             print(f"// {program.name}\n{program.source}", file=sys.stderr)
-        if len(kernel.params) > self.limits.max_buffers:
+        count = len(self._bindings(kernel))
+        if count > self.limits.max_buffers:
+            what = f"binds {len(kernel.params)} buffers"
+            if count > len(kernel.params):
+                what += f" in {count} pieces of at most {self.limits.max_binding_bytes} bytes"
             raise CompilerError(
-                f"kernel {program.name} binds {len(kernel.params)} buffers; {self.info.name} allows {self.limits.max_buffers}",
-                stage="webgpu",
+                f"kernel {program.name} {what}; {self.info.name} allows {self.limits.max_buffers}", stage="webgpu"
             )
         self._start(program)
         self._programs[self._key(key)] = program
@@ -240,14 +250,14 @@ class WebGpuDevice(Device):
 
     def _layout(self, kernel: Kernel) -> tuple[Any, Any]:
         """The bind group layout and pipeline layout for a kernel's bindings; shared by kernels that bind alike."""
-        key = tuple([(p.slot, p.written) for p in kernel.params])
+        key = tuple([(b.number, b.written) for b in self._bindings(kernel)])
         with self._layout_lock:
             found = self._layouts.get(key)
             if found is None:
                 kinds = (wgpu.BufferBindingType.read_only_storage, wgpu.BufferBindingType.storage)
                 entries = [
-                    {"binding": slot, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[written]}}
-                    for slot, written in key
+                    {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[written]}}
+                    for number, written in key
                 ]
                 group = self.gpu.create_bind_group_layout(entries=entries)
                 found = group, self.gpu.create_pipeline_layout(bind_group_layouts=[group])
@@ -293,12 +303,8 @@ class WebGpuDevice(Device):
         if found is not None:
             self._groups.move_to_end(key)
             return found[0]
-        entries = [
-            {"binding": p.slot, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}}
-            for p, b in zip(program.kernel.params, used, strict=True)
-        ]
         with translated(lambda: f"while binding kernel {program.name}"):
-            group = self.gpu.create_bind_group(layout=program.layout, entries=entries)
+            group = self.gpu.create_bind_group(layout=program.layout, entries=self.entries(program.kernel, buffers))
         # The buffers are kept with the group: an id is only an identity while its object lives.
         self._groups[key] = group, used
         for b in used:
@@ -306,6 +312,18 @@ class WebGpuDevice(Device):
         if len(self._groups) > _GROUPS_KEPT:
             self._forget(next(iter(self._groups)))
         return group
+
+    def _bindings(self, kernel: Kernel) -> tuple[Binding, ...]:
+        return bindings_of(kernel.params, self.target.binding_bytes)
+
+    def entries(self, kernel: Kernel, buffers: Buffers) -> list[dict[str, Any]]:
+        """What a bind group of `kernel` holds: its buffers, found by slot, those too large for a binding in windows."""
+        out = []
+        for b in self._bindings(kernel):
+            buffer = buffers[b.slot]
+            size = min(b.length, buffer.nbytes - b.offset)
+            out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
+        return out
 
     def prepare(self, calls: Sequence[Call]) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
@@ -346,8 +364,10 @@ class WebGpuDevice(Device):
         out = []
         for i in range(0, len(buffers), width):
             some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
+            sizes = [min(b.nbytes, self.target.binding_bytes) for b in some]
             entries = [
-                {"binding": n, "resource": {"buffer": b.gpu, "offset": 0, "size": b.nbytes}} for n, b in enumerate(some)
+                {"binding": n, "resource": {"buffer": b.gpu, "offset": 0, "size": size}}
+                for n, (b, size) in enumerate(zip(some, sizes, strict=True))
             ]
             out.append((pipeline, self.gpu.create_bind_group(layout=layout, entries=entries), 0, 0, 0))
         return out
@@ -375,17 +395,20 @@ class WebGpuDevice(Device):
         }
 
 
-def open_device(adapter: str | None = None, allow_software: bool = False) -> WebGpuDevice:
+def open_device(
+    adapter: str | None = None, allow_software: bool = False, limits: Mapping[str, int] | None = None
+) -> WebGpuDevice:
     """The device on the best adapter, or on one whose name contains `adapter`.
 
-    A software adapter is taken only if it is named or `allow_software` is set. Raises DeviceError with the likely cause
+    A software adapter is taken only if it is named or `allow_software` is set; `limits` are asked for in the place of the
+    adapter's own, by WebGPU's names. Raises DeviceError with the likely cause
     and what to type.
     """
     try:
         found = native.enumerate_adapters()
     except Exception as e:  # a missing or broken loader surfaces as any of several types
         raise DeviceError(f"WebGPU did not start ({e}); update the wgpu package, or use device 'cpu'") from e
-    device = WebGpuDevice(choose_adapter(found, adapter, allow_software))
+    device = WebGpuDevice(choose_adapter(found, adapter, allow_software), limits)
     if settings.current().debug >= 1:
         print(f"anneal: webgpu on {device.info.name} ({device.info.backend}, {device.info.driver})", file=sys.stderr)
     return device

@@ -253,9 +253,9 @@ class NativeQueue(Queue):
         with _errors("submit"):
             self._last = _SUBMIT(self._queue, len(commands), commands)
 
-    def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
+    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
         with _errors("copy"):
-            _COPY(encoder, source._internal, 0, destination._internal, offset, nbytes)
+            _COPY(encoder, source._internal, begin, destination._internal, offset, nbytes)
 
     def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         with _errors("write"):

@@ -91,7 +91,7 @@ class Queue:
         if self._copies is None:
             self._copies = self._encoder()
         self._touched |= {id(source), id(destination)}
-        self._copy(self._copies, source, destination, 0, nbytes)
+        self._copy(self._copies, source, 0, destination, 0, nbytes)
 
     def write(self, buffer: Any, data: npt.NDArray[Any]) -> None:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
@@ -112,6 +112,8 @@ class Queue:
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
+        if sum(n for _, n in pieces) > _SPARE_BYTES:
+            return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
         starts = [0]
         for _, nbytes in pieces:
             starts.append(starts[-1] + -(-nbytes // 8) * 8)
@@ -120,10 +122,24 @@ class Queue:
         if self._copies is None:
             self._copies = self._encoder()
         for start, (buffer, nbytes) in zip(starts, pieces, strict=False):
-            self._copy(self._copies, buffer, staging, start, nbytes)
+            self._copy(self._copies, buffer, 0, staging, start, nbytes)
         self.submit()
         out = self._map(staging, starts, [n for _, n in pieces])
         self._spare.give(room, room, staging)
+        return out
+
+    def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
+        """`read` of one buffer through staging memory of a piece: a copy of all of it might not fit the device."""
+        out = np.empty(nbytes, np.uint8)
+        staging = self._spare.take(_PIECE) or self.gpu.create_buffer(size=_PIECE, usage=_STAGING)
+        for start in range(0, nbytes, _PIECE):
+            count = min(_PIECE, nbytes - start)
+            if self._copies is None:
+                self._copies = self._encoder()
+            self._copy(self._copies, buffer, start, staging, 0, count)
+            self.submit()
+            out[start : start + count] = self._map(staging, [0, -(-count // 8) * 8], [count])[0]
+        self._spare.give(_PIECE, _PIECE, staging)
         return out
 
     def wait(self) -> None:
@@ -150,8 +166,8 @@ class Queue:
     def _submit(self, commands: list[Any]) -> None:
         self.gpu.queue.submit(commands)
 
-    def _copy(self, encoder: Any, source: Any, destination: Any, offset: int, nbytes: int) -> None:
-        encoder.copy_buffer_to_buffer(source, 0, destination, offset, nbytes)
+    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        encoder.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
 
     def _write(self, buffer: Any, offset: int, data: npt.NDArray[Any]) -> None:
         self.gpu.queue.write_buffer(buffer, offset, data)

@@ -81,8 +81,8 @@ def test_freed_memory_is_used_again(device: WebGpuDevice) -> None:
     device.free(first)
 
 
-def test_a_tensor_larger_than_a_binding_is_refused_before_anything_runs(device: WebGpuDevice) -> None:
-    with pytest.raises(DeviceError, match="binds at most"):
+def test_a_tensor_larger_than_a_buffer_is_refused_before_anything_runs(device: WebGpuDevice) -> None:
+    with pytest.raises(DeviceError, match="has at most"):
         device.alloc(2**40, dtypes.float32)
 
 
