@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
@@ -16,22 +14,18 @@ from anneal.tensor import functional as F
 
 __all__ = [
     "GELU",
-    "AvgPool2d",
-    "BatchNorm2d",
-    "Conv2d",
     "Dropout",
     "Embedding",
     "Flatten",
-    "LayerNorm",
+    "Identity",
     "Linear",
-    "MaxPool2d",
     "ModuleList",
-    "RMSNorm",
     "ReLU",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Tanh",
 ]
-
-Pair = int | Sequence[int]
 
 
 class Linear(Module):
@@ -76,152 +70,6 @@ class Embedding(Module):
         return f"{self.num_embeddings}, {self.embedding_dim}"
 
 
-class Conv2d(Module):
-    """2-D convolution: (batch, in_channels, h, w) to (batch, out_channels, oh, ow); see `functional.conv2d`.
-
-    >>> Conv2d(3, 8, 3, padding=1)(Tensor.ones(1, 3, 5, 5)).shape
-    (1, 8, 5, 5)
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair | str = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> None:
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ShapeError(f"Conv2d: {groups} groups do not divide {in_channels} and {out_channels} channels")
-        kernel = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        shape = (out_channels, in_channels // groups, *kernel)
-        self.weight = init.kaiming_uniform(shape)
-        self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-
-
-class MaxPool2d(Module):
-    """The largest value of each window; see `functional.max_pool2d`."""
-
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        ceil_mode: bool = False,
-    ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.dilation, self.ceil_mode = dilation, ceil_mode
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        return f"{self.kernel_size}"
-
-
-class AvgPool2d(Module):
-    """The mean of each window; see `functional.avg_pool2d`."""
-
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-
-    def extra_repr(self) -> str:
-        return f"{self.kernel_size}"
-
-
-class LayerNorm(Module):
-    """Layer normalisation over the last axes, with weight and (by default) bias."""
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-    ) -> None:
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
-        self.bias = init.constant(shape, 0.0) if elementwise_affine and bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
-
-
-class RMSNorm(Module):
-    """Root-mean-square normalisation over the last axes, with a weight."""
-
-    def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
-    ) -> None:
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
-
-
-class BatchNorm2d(Module):
-    """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-    ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = init.constant((num_features,), 1.0) if affine else None
-        self.bias = init.constant((num_features,), 0.0) if affine else None
-        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
-        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
-        self.num_batches_tracked = Tensor(0) if track_running_stats else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.ndim != 4 or x.shape[1] != self.num_features:
-            raise ShapeError(f"BatchNorm2d: x has shape (batch, {self.num_features}, h, w), not {x.shape}")
-        mean, var = self.running_mean, self.running_var
-        batch = self.training or mean is None
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, self.momentum, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
-
-
 class Dropout(Module):
     """Zeros each element with probability `p` in training, and scales the others to keep the mean."""
 
@@ -252,6 +100,34 @@ class GELU(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.gelu(self.approximate)
+
+
+class SiLU(Module):
+    """x * sigmoid(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.silu()
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+
+class Identity(Module):
+    """x itself: what stands where a layer may be left out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 class Flatten(Module):

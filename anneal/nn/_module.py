@@ -23,7 +23,7 @@ class Module:
 
     A tensor attribute with `requires_grad` is a parameter, any other a buffer (saved, not trained); lists, tuples and
     dicts of modules are walked too. Attributes whose name starts with an underscore are private: neither saved nor
-    found. Names are torch's: `"h.0.ln_1.weight"`.
+    found, though a module's own private tensors move with it. Names are torch's: `"h.0.ln_1.weight"`.
 
     >>> class Twice(Module):
     ...     def __init__(self):
@@ -89,11 +89,11 @@ class Module:
         for _, m in self.named_modules():
             yield m
 
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor with its name; a shared one under each of its names."""
+    def _tensors(self, private: bool = False) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor with its name, with `private` also those that are not saved; a shared one under each name."""
         for prefix, module in self.named_modules():
             for name, value in vars(module).items():
-                if isinstance(value, Tensor) and not name.startswith("_"):
+                if isinstance(value, Tensor) and (private or not name.startswith("_")):
                     yield f"{prefix}.{name}" if prefix else name, value
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
@@ -194,7 +194,7 @@ class Module:
 
     def to(self, device: str) -> Self:
         """Move every tensor to `device`, in place: the tensors stay the same objects."""
-        for _, t in self._tensors():
+        for _, t in self._tensors(private=True):
             if t.device != device:
                 moved = t.detach().to(device)
                 t.device = moved.device
@@ -226,4 +226,5 @@ def _load(t: Tensor, value: Any) -> None:
         t.assign(value.detach())
         return
     array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-    t.assign(Tensor(array, device=t.device).cast(t.dtype))
+    # Cast on the host: the device may not have the dtype that a file has, such as int64.
+    t.assign(Tensor(array, dtype=t.dtype, device=t.device))

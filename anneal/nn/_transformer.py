@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._layers import Dropout, Embedding, LayerNorm, Linear
+from anneal.nn._layers import Dropout, Embedding, Linear
 from anneal.nn._module import Module
+from anneal.nn._norms import LayerNorm
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 

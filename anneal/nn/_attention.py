@@ -1,0 +1,156 @@
+"""Attention and its neighbours beyond GPT-2's: over all positions, with shared keys, with rotary positions; SwiGLU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.nn._layers import Linear
+from anneal.nn._module import Module
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = ["GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"]
+
+
+class SelfAttention(Module):
+    """Every position attends to all: (batch, positions, dim) to the same. The layers are `qkv` and `proj`.
+
+    Args:
+        is_causal: a position attends to itself and those before it only. dropout: of the weights, in training.
+
+    >>> SelfAttention(8, 2)(Tensor.ones(1, 5, 8)).shape
+    (1, 5, 8)
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, bias: bool = True, dropout: float = 0.0, is_causal: bool = False
+    ) -> None:
+        if num_heads < 1 or dim % num_heads:
+            raise ShapeError(f"SelfAttention: {num_heads} heads do not divide a width of {dim}")
+        self.num_heads, self.dropout, self.is_causal = num_heads, dropout, is_causal
+        self.qkv = Linear(dim, 3 * dim, bias)
+        self.proj = Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, t, c = x.shape
+        heads = self.qkv(x).reshape(b, t, 3, self.num_heads, c // self.num_heads).permute(2, 0, 3, 1, 4)
+        p = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=self.is_causal)
+        out: Tensor = self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return out
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}" + (", is_causal=True" if self.is_causal else "")
+
+
+class RotaryEmbedding(Module):
+    """Rotary positions (Su et al., 2021): neighbouring pairs of features turn by an angle proportional to the position.
+
+    The product of a query and a key, both turned, depends on their distance alone.
+
+    Args:
+        dim: features of a head, even. max_positions: how many positions the table holds. theta: the slowest wavelength.
+
+    >>> rotary = RotaryEmbedding(2, 4)
+    >>> rotary(Tensor([[1.0, 0.0], [1.0, 0.0]])).numpy().round(3).tolist()  # cos and sin of 0 and of 1
+    [[1.0, 0.0], [0.5400000214576721, 0.8410000205039978]]
+    """
+
+    def __init__(self, dim: int, max_positions: int, theta: float = 10000.0) -> None:
+        if dim % 2:
+            raise ShapeError(f"RotaryEmbedding: features turn in pairs, and {dim} is odd")
+        self.dim, self.max_positions, self.theta = dim, max_positions, theta
+        # From the host: a device's cos and sin are not good for angles of thousands.
+        angles = np.outer(np.arange(max_positions), theta ** (-np.arange(0, dim, 2) / dim))
+        cos, sin = np.cos(angles), np.sin(angles)
+        self._cos = Tensor(np.stack([cos, cos], -1).astype(np.float32))
+        self._sin = Tensor(np.stack([-sin, sin], -1).astype(np.float32))
+
+    def forward(self, x: Tensor, start: Any = 0) -> Tensor:
+        """x (..., time, dim), whose first row stands at position `start`."""
+        *_, time, dim = x.shape
+        if dim != self.dim:
+            raise ShapeError(f"RotaryEmbedding: x has shape (..., time, {self.dim}), not {x.shape}")
+        if isinstance(start, int) and isinstance(time, int) and not 0 <= start <= self.max_positions - time:
+            raise ShapeError(f"RotaryEmbedding: positions {start} to {start + time - 1} of {self.max_positions}")
+        cos, sin = self._cos[start : start + time], self._sin[start : start + time]
+        pairs = x.reshape(*x.shape[:-1], dim // 2, 2)
+        return (pairs * cos + pairs.flip(-1) * sin).reshape(*x.shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, {self.max_positions}, theta={self.theta}"
+
+
+class GroupedQueryAttention(Module):
+    """Causal attention whose query heads share `n_kv_heads` heads of keys and values (Ainslie et al., 2023).
+
+    The layers are Llama's: `wq`, `wk`, `wv`, `wo`, without bias.
+
+    Args:
+        rotary: turns queries and keys; None leaves the positions to others.
+
+    >>> attention = GroupedQueryAttention(8, 4, 2, rotary=RotaryEmbedding(2, 16))
+    >>> attention(Tensor.ones(1, 5, 8)).shape, attention.wk.weight.shape
+    ((1, 5, 8), (4, 8))
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int | None = None,
+        *,
+        rotary: RotaryEmbedding | None = None,
+        is_causal: bool = True,
+    ) -> None:
+        n_kv_heads = n_kv_heads or n_heads
+        if dim % n_heads or n_heads % n_kv_heads:
+            raise ShapeError(
+                f"GroupedQueryAttention: {n_heads} heads must divide a width of {dim}, and be shared evenly by "
+                f"{n_kv_heads} heads of keys"
+            )
+        self.n_heads, self.n_kv_heads, self.is_causal = n_heads, n_kv_heads, is_causal
+        head = dim // n_heads
+        self.wq = Linear(dim, dim, bias=False)
+        self.wk = Linear(dim, n_kv_heads * head, bias=False)
+        self.wv = Linear(dim, n_kv_heads * head, bias=False)
+        self.wo = Linear(dim, dim, bias=False)
+        self.rotary = rotary
+
+    def project(self, x: Tensor, start: Any = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (batch, heads, time, head), turned to their positions from `start` on."""
+        b, t, c = x.shape
+        head = c // self.n_heads
+        q, k, v = [f(x).reshape(b, t, -1, head).transpose(1, 2) for f in (self.wq, self.wk, self.wv)]
+        if self.rotary is not None:
+            q, k = self.rotary(q, start), self.rotary(k, start)
+        return q, k, v
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal, enable_gqa=True)
+        out: Tensor = self.wo(y.transpose(1, 2).reshape(*x.shape))
+        return out
+
+    def extra_repr(self) -> str:
+        return f"n_heads={self.n_heads}, n_kv_heads={self.n_kv_heads}"
+
+
+class SwiGLU(Module):
+    """A gated MLP (Shazeer, 2020): `w2(silu(w1(x)) * w3(x))`, dim to hidden_dim and back, without bias by default.
+
+    >>> SwiGLU(8, 16)(Tensor.ones(2, 8)).shape
+    (2, 8)
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, bias: bool = False) -> None:
+        self.w1 = Linear(dim, hidden_dim, bias)
+        self.w2 = Linear(hidden_dim, dim, bias)
+        self.w3 = Linear(dim, hidden_dim, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.w2(self.w1(x).silu() * self.w3(x))
+        return out

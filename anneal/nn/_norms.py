@@ -1,0 +1,134 @@
+"""Normalisation layers, with torch's names, arguments, parameter names and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.nn import init
+from anneal.nn._module import Module
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
+
+
+class LayerNorm(Module):
+    """Layer normalisation over the last axes, with weight and (by default) bias."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
+        self.bias = init.constant(shape, 0.0) if elementwise_affine and bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """Root-mean-square normalisation over the last axes, with a weight."""
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+    ) -> None:
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps = shape, eps
+        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class GroupNorm(Module):
+    """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
+
+    >>> GroupNorm(2, 4)(Tensor.ones(1, 4, 3, 3)).shape
+    (1, 4, 3, 3)
+    """
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = init.constant((num_channels,), 1.0) if affine else None
+        self.bias = init.constant((num_channels,), 0.0) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim < 2 or x.shape[1] != self.num_channels:
+            raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class _BatchNorm(Module):
+    """Batch normalisation per channel (axis 1), with running statistics for evaluation."""
+
+    axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight = init.constant((num_features,), 1.0) if affine else None
+        self.bias = init.constant((num_features,), 0.0) if affine else None
+        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
+        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
+        self.num_batches_tracked = Tensor(0) if track_running_stats else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim - 2 not in [a.count(",") for a in self.axes] or x.shape[1] != self.num_features:
+            shapes = " or ".join([f"(batch, {self.num_features}{a})" for a in self.axes])
+            raise ShapeError(f"{type(self).__name__}: x has shape {shapes}, not {x.shape}")
+        mean, var = self.running_mean, self.running_var
+        batch = self.training or mean is None
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, self.momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation over (batch, channels) or (batch, channels, length), with running statistics for evaluation.
+
+    >>> BatchNorm1d(3)(Tensor.ones(4, 3)).shape
+    (4, 3)
+    """
+
+    axes = ("", ", length")
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation."""
+
+    axes = (", h, w",)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation over (batch, channels, d, h, w), with running statistics for evaluation."""
+
+    axes = (", d, h, w",)

@@ -1,0 +1,180 @@
+"""Recurrent layers, with torch's names, arguments, parameter names and layouts.
+
+The sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from anneal.errors import ShapeError
+from anneal.nn import init
+from anneal.nn._module import Module
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+
+class _Recurrent(Module):
+    gates: ClassVar[int]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        if num_layers < 1:
+            raise ShapeError(f"{type(self).__name__}: num_layers is at least 1, not {num_layers}")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
+        for layer in range(num_layers):
+            for suffix in self._suffixes(layer):
+                width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
+                setattr(self, f"weight_ih{suffix}", init.uniform((rows, width), bound))
+                setattr(self, f"weight_hh{suffix}", init.uniform((rows, hidden_size), bound))
+                if bias:
+                    setattr(self, f"bias_ih{suffix}", init.uniform((rows,), bound))
+                    setattr(self, f"bias_hh{suffix}", init.uniform((rows,), bound))
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: 1 + self.bidirectional]
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
+        raise NotImplementedError
+
+    def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of a state."""
+        name, single = type(self).__name__, x.ndim == 2
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            lead = "batch, time" if self.batch_first else "time, batch"
+            raise ShapeError(
+                f"{name}: x has shape ({lead}, {self.input_size}) or (time, {self.input_size}), not {x.shape}"
+            )
+        if single:
+            x = x.unsqueeze(1)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        time, batch = x.shape[:2]
+        rows = self.num_layers * (1 + self.bidirectional)
+        shape = (rows, batch, self.hidden_size)
+        if initial is None:
+            initial = [Tensor.zeros(*shape, dtype=x.dtype, device=x.device)] * states
+        elif single:
+            initial = [s.unsqueeze(1) for s in initial]
+        for s in initial:
+            if s.shape != shape:
+                raise ShapeError(f"{name}: for x of this size a state has shape {shape}, not {s.shape}")
+        last: list[list[Tensor]] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            directions = []
+            for way, suffix in enumerate(self._suffixes(layer)):
+                w, b = getattr(self, f"weight_hh{suffix}"), getattr(self, f"bias_hh{suffix}", None)
+                # The inputs of all steps in one product; only what depends on the step before is left for the loop.
+                given = F.linear(x, getattr(self, f"weight_ih{suffix}"), getattr(self, f"bias_ih{suffix}", None))
+                state = [s[len(last)] for s in initial]
+                steps: list[Tensor] = []
+                for t in reversed(range(time)) if way else range(time):
+                    state = self._cell(given[t], w, b, state)
+                    steps.append(state[0])
+                directions.append(Tensor.stack(steps[::-1] if way else steps, dim=0))
+                last.append(state)
+            x = directions[0] if len(directions) == 1 else Tensor.cat(directions, dim=-1)
+        ends = [Tensor.stack([s[i] for s in last], dim=0) for i in range(states)]
+        if single:
+            return x.squeeze(1), [e.squeeze(1) for e in ends]
+        return (x.transpose(0, 1) if self.batch_first else x), ends
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
+
+
+class RNN(_Recurrent):
+    """Elman's network, `h = tanh(W_ih x + b_ih + W_hh h + b_hh)`: (time, batch, in) to the outputs and the last states.
+
+    Args:
+        nonlinearity: "tanh" or "relu". batch_first: x and the outputs are (batch, time, ...). dropout: between layers.
+        bidirectional: a second network runs from the end; the outputs stand side by side.
+
+    >>> output, last = RNN(3, 4)(Tensor.ones(5, 2, 3))
+    >>> output.shape, last.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
+
+    gates = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", **options: Any
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ShapeError(f'RNN: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
+        self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, num_layers, **options)
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h = given + F.linear(state[0], w, b)
+        return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
+
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        output, last = self._run(x, None if hx is None else [hx], 1)
+        return output, last[0]
+
+
+class GRU(_Recurrent):
+    """The gated recurrent unit: a reset gate r, an update gate z, `h = (1 - z)*tanh(in + r*hidden) + z*h`.
+
+    Arguments and results as for `RNN`.
+
+    >>> output, last = GRU(3, 4, num_layers=2, batch_first=True)(Tensor.ones(2, 5, 3))
+    >>> output.shape, last.shape
+    ((2, 5, 4), (2, 2, 4))
+    """
+
+    gates = 3
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h, n = state[0], self.hidden_size
+        mine = F.linear(h, w, b)
+        r = (given[:, :n] + mine[:, :n]).sigmoid()
+        z = (given[:, n : 2 * n] + mine[:, n : 2 * n]).sigmoid()
+        new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
+        return [new + z * (h - new)]
+
+    def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        output, last = self._run(x, None if hx is None else [hx], 1)
+        return output, last[0]
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: gates i, f, g, o; `c = f*c + i*g`, `h = o*tanh(c)`; the state is the pair (h, c).
+
+    Arguments as for `RNN`; gives the outputs and the pair of the last states.
+
+    >>> output, (h, c) = LSTM(3, 4)(Tensor.ones(5, 2, 3))
+    >>> output.shape, h.shape, c.shape
+    ((5, 2, 4), (1, 2, 4), (1, 2, 4))
+    """
+
+    gates = 4
+
+    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+        h, c = state
+        n = self.hidden_size
+        both = given + F.linear(h, w, b)
+        i, f, g, o = [both[:, k * n : (k + 1) * n] for k in range(4)]
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return [o.sigmoid() * c.tanh(), c]
+
+    def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        output, (h, c) = self._run(x, None if hx is None else list(hx), 2)
+        return output, (h, c)

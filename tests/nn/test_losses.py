@@ -1,0 +1,94 @@
+"""The losses that are not of classification, as functions and as modules, against torch: values and gradients."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.errors import ShapeError
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+from tests.nn.beside_torch import check, normal
+
+torch = pytest.importorskip("torch")
+rng = np.random.default_rng(0)
+
+
+def signs(*shape: int) -> np.ndarray[Any, Any]:
+    return rng.integers(0, 2, shape) * 2.0 - 1
+
+
+CASES: dict[str, tuple[tuple[Any, ...], list[dict[str, Any]]]] = {
+    "soft_margin_loss": ((normal(4, 3), signs(4, 3)), [{}]),
+    "hinge_embedding_loss": ((normal(4, 3), signs(4, 3)), [{}, {"margin": 0.4}]),
+    "margin_ranking_loss": ((normal(5), normal(5), signs(5)), [{}, {"margin": 0.3}]),
+    "cosine_embedding_loss": ((normal(6, 4), normal(6, 4), signs(6)), [{}, {"margin": 0.2}]),
+    "triplet_margin_loss": ((normal(5, 4), normal(5, 4), normal(5, 4)), [{}, {"margin": 2.0, "p": 3.0, "swap": True}]),
+    "multi_margin_loss": ((normal(6, 5), rng.integers(0, 5, 6)), [{}, {"p": 2, "margin": 0.5}]),
+    "multilabel_soft_margin_loss": ((normal(4, 3), rng.integers(0, 2, (4, 3)).astype(float)), [{}]),
+    "poisson_nll_loss": (
+        (np.abs(normal(4, 3)) + 0.1, rng.integers(0, 5, (4, 3)).astype(float)),
+        [{}, {"full": True}, {"log_input": False}],
+    ),
+    "gaussian_nll_loss": ((normal(4, 3), normal(4, 3), np.abs(normal(4, 3)) + 0.01), [{}, {"full": True, "eps": 0.3}]),
+}
+MODULES = {
+    "soft_margin_loss": "SoftMarginLoss",
+    "hinge_embedding_loss": "HingeEmbeddingLoss",
+    "margin_ranking_loss": "MarginRankingLoss",
+    "cosine_embedding_loss": "CosineEmbeddingLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+    "multi_margin_loss": "MultiMarginLoss",
+    "multilabel_soft_margin_loss": "MultiLabelSoftMarginLoss",
+    "poisson_nll_loss": "PoissonNLLLoss",
+    "gaussian_nll_loss": "GaussianNLLLoss",
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_loss_is_torchs(name: str, reduction: str) -> None:
+    arrays, variants = CASES[name]
+    fixed: tuple[Any, ...] = ()
+    if name in ("soft_margin_loss", "multilabel_soft_margin_loss"):  # torch gives their targets no gradient
+        arrays, fixed = arrays[:1], arrays[1:]
+    mine, others = [Tensor(a) for a in fixed], [torch.tensor(a) for a in fixed]
+    for options in variants:
+        options = {**options, "reduction": reduction}
+        for ours, theirs in (
+            (partial(getattr(F, name), **options), partial(getattr(torch.nn.functional, name), **options)),
+            (getattr(nn, MODULES[name])(**options), getattr(torch.nn, MODULES[name])(**options)),
+        ):
+            check(lambda *a, f=ours: f(*a, *mine), lambda *a, f=theirs: f(*a, *others), *arrays)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "name", ["MSELoss", "L1Loss", "HuberLoss", "SmoothL1Loss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss"]
+)
+def test_a_module_is_its_function(name: str) -> None:
+    x, y = rng.uniform(0.1, 0.9, (2, 4, 3))
+    reduction = "batchmean" if name == "KLDivLoss" else "mean"
+    check(getattr(nn, name)(reduction=reduction), getattr(torch.nn, name)(reduction=reduction), x, y)
+
+
+def test_losses_of_classes() -> None:
+    x, target, w = normal(6, 5), np.array([0, 1, 2, 3, 4, 2]), rng.uniform(0.1, 1, 5)
+    for name in ("CrossEntropyLoss", "NLLLoss"):
+        ours, theirs = [getattr(m, name) for m in (nn, torch.nn)]
+        check(ours(), theirs(), x, target)
+        check(ours(Tensor(w), ignore_index=2), theirs(torch.tensor(w), ignore_index=2), x, target)
+    check(nn.CrossEntropyLoss(label_smoothing=0.1), torch.nn.CrossEntropyLoss(label_smoothing=0.1), x, target)
+
+
+def test_errors_name_the_shapes() -> None:
+    x = Tensor.zeros(4, 3)
+    with pytest.raises(ShapeError, match=r"cosine_embedding_loss: .* the target has shape \(4,\), not \(4, 3\)"):
+        F.cosine_embedding_loss(x, x, x)
+    with pytest.raises(ShapeError, match=r"multi_margin_loss: .* p is 1 or 2, not \(4, 3\) and 3"):
+        F.multi_margin_loss(x, Tensor([0, 1, 2, 0]), p=3)
+    with pytest.raises(ShapeError, match="margin_ranking_loss: input and target must have one shape"):
+        F.margin_ranking_loss(x, x, Tensor.zeros(4))
