@@ -13,7 +13,7 @@ from typing import Any, Self
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import TensorBase, axes_of, axis_of, broadcast, one_of
-from anneal.tensor._indexing import Indexing
+from anneal.tensor._indexing import Indexing, take_rows
 from anneal.tensor._reduce import Axes, reduce_node
 from anneal.tensor._views import iota
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -21,6 +21,8 @@ from anneal.uop import Op, UOp, alu, const, dtypes
 __all__ = ["Sorting"]
 
 _INT32 = dtypes.int32
+# The k largest of a row are looked for by blocks where there are that many times more elements.
+_BLOCKED = 32
 
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
 _BETWEEN: dict[str, Callable[[float, int], float]] = {
@@ -49,6 +51,28 @@ def keys(u: UOp, descending: bool) -> UOp:
     elif u.dtype.bits < 64:
         u = u.cast(_INT32)
     return alu(Op.NOT, (u,)) if descending else u
+
+
+def _first_by_blocks(ranked: UOp, k: int) -> UOp:
+    """The positions of the `k` smallest of a row of int32, in order, of equal ones the first.
+
+    They lie in the k blocks whose smallest come first: only those blocks are sorted, and before them the smallest ones.
+    """
+    n = ranked.shape[0]
+    width = math.isqrt(n // k)  # as many blocks as elements in k blocks
+    count = -(-n // width)
+    filled = move.pad(ranked, ((0, count * width - n),))
+    known = alu(Op.LT, (iota(count * width, 0, 1), const(_INT32, n)))
+    filled = alu(Op.WHERE, (known, filled, const(_INT32, _INT32.max)))
+    blocks = move.reshape(filled, (count, width))
+    first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
+    chosen = move.shrink(first, ((0, k),))
+    chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
+    order = UOp(Op.ARGSORT, _INT32, (move.reshape(take_rows(blocks, chosen), (k * width,)),))
+    inside = broadcast(iota(width, 0, 1), (k, width))
+    starts = alu(Op.MUL, (chosen, const(_INT32, width)))
+    places = alu(Op.ADD, (broadcast(move.reshape(starts, (k, 1)), (k, width)), inside))
+    return take_rows(move.reshape(places, (k * width,)), move.shrink(order, ((0, k),)))
 
 
 class Sorting(Indexing):
@@ -110,8 +134,11 @@ class Sorting(Indexing):
         n = self.shape[at] if self.ndim else 1
         if not 0 <= k <= n:
             raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {self.shape}, not {k}")
-        order = self.argsort(at, largest)
-        order = order.narrow(at, 0, k) if self.ndim else order
+        if self.ndim == 1 and self.dtype.bits < 64 and 0 < k <= n // _BLOCKED:
+            order = self._new_plain(_first_by_blocks(keys(self._kept(), largest), k))
+        else:
+            order = self.argsort(at, largest)
+            order = order.narrow(at, 0, k) if self.ndim else order
         return self.gather(at, order), order
 
     def _as_rows(self, name: str, axis: Any) -> Self:

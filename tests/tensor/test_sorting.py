@@ -59,6 +59,20 @@ def test_topk() -> None:
 
 
 @both_devices
+@pytest.mark.parametrize("n, k", [(64, 2), (97, 3), (500, 1), (2000, 40)])
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_first_of_a_long_row_are_those_of_the_sorted_row(n: int, k: int, largest: bool) -> None:
+    draw = np.random.default_rng(n)
+    row = draw.normal(size=n).astype(np.float32)
+    row[draw.integers(0, n, 4)] = np.nan, np.inf, -np.inf, -0.0
+    for x in (row, draw.integers(-5, 5, n).astype(np.int32)):
+        order = Tensor(x).argsort(0, largest).numpy()[:k]
+        values, places = Tensor(x).topk(k, largest=largest)
+        check_values(places, order, dtype="int32")
+        check_values(values, x[order])
+
+
+@both_devices
 def test_counting() -> None:
     check_values(Tensor([3, 1, 1, 9, -1]).bincount(5), [0, 2, 0, 1, 0])
     row, values = np.array([1, 3, 3, 7], np.int32), np.array([[0, 3], [8, 4]], np.int32)

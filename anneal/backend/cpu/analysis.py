@@ -22,6 +22,8 @@ __all__ = ["Analysis", "Dot", "share_ranges"]
 
 _F16 = np.dtype(np.float16)
 _F32 = np.dtype(np.float32)
+# Rows and columns of a matrix below which BLAS gains nothing over a loop.
+_VECTOR = 32
 
 
 @dataclass(slots=True)
@@ -223,7 +225,7 @@ class Analysis:
         a_mask = mask[first]
         second = next((f for f in inner[1:] if mask[f] & ~a_mask and a_mask & ~mask[f]), None)
         if second is None:
-            return None
+            return self._vector_dot(u, inner, post)
         b_mask = mask[second]
         a, b = [first], [second]
         # the second once only: a square brings the same factor twice
@@ -239,6 +241,27 @@ class Analysis:
             return None
         dtype = numpy_dtype(u.dtype)
         return Dot(a, b, post, a_mask, b_mask, _F32 if dtype == _F16 else dtype)
+
+    def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
+        """A matrix times a vector: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
+        since elementwise work would read it block by block together with that."""
+        matrix, *rest = inner
+        over, a_mask, b_mask = self.over(u), self.mask[matrix], 0
+        for f in rest:
+            b_mask |= self.mask[f]
+        if over & ~(a_mask & b_mask) or not a_mask & ~b_mask & ~over or matrix.op is not Op.LOAD:
+            return None
+        load = self.loads[matrix]
+        rows = math.prod(self.slots.extent[s] for s in bits(a_mask & ~b_mask & ~over))
+        columns = math.prod(self.slots.extent[s] for s in bits(over))
+        if load.form.nodes or load.gate is not None or load.box is not None or min(rows, columns) < _VECTOR:
+            return None
+        if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
+            return None
+        dtype = numpy_dtype(u.dtype)
+        if dtype == _F16:
+            return None  # a copy in float32 would cost more than the product
+        return Dot([matrix], rest, post, a_mask, b_mask, dtype)
 
     # -- slot order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:

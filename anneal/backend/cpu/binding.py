@@ -312,7 +312,9 @@ class Binder:
             assert b3 is not None
             assert c3 is not None
         a3, b3, c3 = _compact(a3, b3, c3)
-        self.share.steps.append((np.matmul, (a3, b3, c3)))
+        # np.dot lets other lanes run beside a product with a vector, which np.matmul does not
+        alone = c3.ndim == 2 and c3.shape[1] == 1 and a3.flags.forc and c3.flags.c_contiguous
+        self.share.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
         if target is not c:
             self.share.steps.append((np.copyto, (c, target)))
 

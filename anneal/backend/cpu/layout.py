@@ -25,6 +25,8 @@ BLOCK = 98_304
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth more calls.
 _LANE_NS = 20_000
+# What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
+_MATRIX_ONCE = 20
 Blocks = list[dict[int, tuple[int, int]]]
 
 
@@ -45,6 +47,8 @@ class LoopLayout:
         flops = 0
         if product is not None:
             flops = 2 * math.prod(extent[s] for g in (product.batch, product.m, product.n, product.k) for s in g)
+            if not product.n:
+                flops *= _MATRIX_ONCE
         folds = any(i.fold is not None for i in loop.instrs)
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
         self.worth = total * len(loop.instrs) // 5 + flops // 150

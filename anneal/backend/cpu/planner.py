@@ -215,7 +215,7 @@ class Planner(Analysis):
         b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
         c = self.hoisted[u]
         # BLAS writes rows: the slot that is innermost in the result belongs to n
-        if self.rank[m[-1]] > self.rank[n[-1]]:
+        if n and self.rank[m[-1]] > self.rank[n[-1]]:
             a, b, m, n = b, a, n, m
         self.phases.append(Product(a, b, c, batch, m, n, k))
 

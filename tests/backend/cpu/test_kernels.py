@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device, numpy_dtype
-from anneal.backend.cpu import binding, executor, layout, planner, segment
+from anneal.backend.cpu import analysis, binding, executor, layout, planner, segment
 from anneal.uop import DType, Op, UOp, const, dtypes
 from tests.backend.cpu.kernels import (
     BOOL,
@@ -490,6 +490,33 @@ def test_a_row_dot_needs_no_product() -> None:
     i, k = loop(0, 6), over(1, 7)
     value = reduce(Op.ADD, load(param(1, 42), i * 7 + k) * load(param(2, 42), i * 7 + k), k)
     check(kernel(store(param(0, 6), i, value)), data(6), data(42), data(42))
+
+
+@pytest.mark.parametrize("transposed, batch", [(False, 1), (True, 1), (False, 3), (True, 3)])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_a_matrix_times_a_vector_is_a_product(
+    transposed: bool, batch: int, epilogue: bool, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "_VECTOR", 4)
+    m, k = 11, 8
+    b, i, r = loop(0, batch), loop(1, m), over(2, k)
+    matrix = load(param(1, batch * m * k), b * (m * k) + (r * m + i if transposed else i * k + r))
+    vector = load(param(2, batch * k), b * k + r) * 0.5
+    value = reduce(Op.ADD, matrix * vector, r)
+    if epilogue:
+        value = (value + load(param(3, m), i)).alu(Op.TANH)
+    sink = kernel(store(param(0, batch * m), b * m + i, value))
+    assert " @ " in executor.CpuProgram(sink, "matvec", 2).source
+    check(sink, data(batch * m), data(batch * m * k), data(batch * k), data(m))
+
+
+def test_a_matrix_that_is_read_anyway_is_summed_with_the_rest() -> None:
+    i, r = loop(0, 40), over(1, 50)
+    matrix = load(param(1, 2000), i * 50 + r)
+    largest, total = reduce(Op.MAX, matrix, r), reduce(Op.ADD, matrix * load(param(2, 50), r), r)
+    sink = kernel(store(param(0, 40), i, largest + total))
+    assert " @ " not in executor.CpuProgram(sink, "rows", 2).source
+    check(sink, data(40), data(2000), data(50))
 
 
 def test_a_maximum_of_sums_is_blocked(small_blocks: None) -> None:

@@ -1,0 +1,165 @@
+"""GPT-2 goes on with a text: the prompt is read at once, then token after token, each read once.
+
+What a later token needs of the earlier ones are their keys and values in every block; those are kept. The tokens, their
+choice and the place in the text stay on the device too, so that nothing has to be waited for between two tokens: `step`
+is one captured set of kernels, the same for every place, and whoever wants to know what was said looks now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from anneal import nn
+from anneal.errors import UserError
+from anneal.tensor import Tensor, jit, no_grad, realize
+from anneal.tensor import functional as F
+from anneal.tensor.random import Generator, categorical
+
+__all__ = ["Decoder", "Sampling"]
+
+BLOCK = 64  # prompts are filled up to whole blocks, so that tiles divide them
+LOOK = 0.03  # seconds between two looks at what was said
+AHEAD = 64  # tokens at most
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen: the likeliest (`greedy`), or by chance among the `top_k` likeliest (0: among all)."""
+
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: int = 40
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise UserError(
+                f"a temperature is a number above 0, not {self.temperature}; greedy=True takes the likeliest token"
+            )
+        if self.top_k < 0:
+            raise UserError(f"top_k is a number of tokens, or 0 for all of them, not {self.top_k}")
+
+
+class Decoder:
+    """A model at work on one text. `words`: how many tokens the vocabulary has, where the model's table has more.
+
+    >>> model = nn.GPT(vocab_size=7, block_size=16, n_layer=1, n_head=2, n_embd=8)
+    >>> decoder = Decoder(model, Sampling(greedy=True))
+    >>> len(list(decoder.generate([1, 2, 3], 5)))
+    5
+    """
+
+    def __init__(self, model: nn.GPT, sampling: Sampling | None = None, words: int | None = None) -> None:
+        c = model.config
+        self.model = model.eval()
+        self.sampling = sampling or Sampling()
+        self.words = words or c.vocab_size
+        self.random = Generator(self.sampling.seed)
+        self.temperature = Tensor([self.sampling.temperature])
+        self.length = c.block_size
+        shape = (c.n_head, c.block_size, c.n_embd // c.n_head)
+        self.keys = [Tensor.zeros(*shape) for _ in model.h]
+        self.values = [Tensor.zeros(*shape) for _ in model.h]
+        self.text = Tensor.zeros(c.block_size + 1, dtype="int32")  # what was read, and after it what was said last
+        self.position = Tensor.zeros(1, dtype="int32")  # of the token to be read next
+        realize(self._state())
+        self.step = jit(self._step)
+
+    def _state(self) -> list[Tensor]:
+        return [self.text, self.position, *self.keys, *self.values]
+
+    @no_grad()
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Read a prompt, and say the first token after it.
+
+        Raises UserError for a prompt that is empty or longer than the model's context.
+        """
+        n = len(tokens)
+        if not 0 < n <= self.length:
+            raise UserError(f"a prompt has 1 to {self.length} tokens, which is this model's context; this one has {n}")
+        filled = np.zeros(min(-(-n // BLOCK) * BLOCK, self.length), np.int32)
+        filled[:n] = tokens
+        self._read(Tensor(filled), Tensor(np.array([n], np.int32)))
+
+    def _read(self, tokens: Tensor, count: Tensor) -> None:
+        """Read tokens from the start, of which `count` are the prompt; what fills it up is seen by none of them."""
+        model, size = self.model, tokens.shape[0]
+        x = model.wte(tokens) + model.wpe.weight[:size]
+        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
+            q, k, v = self._heads(block, x)
+            keys[:, :size], values[:, :size] = k, v
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = self._rest(block, x, y)
+        self.text[:size] = tokens
+        self.position.assign(count)
+        self._say(x[count - 1], count)
+        realize(self._state())
+
+    @no_grad()
+    def _step(self) -> Tensor:
+        """Read one token and say the next."""
+        model, at = self.model, self.position
+        places = Tensor.arange(self.length)
+        here, seen = (places == at).reshape(1, -1, 1), (places <= at).reshape(1, 1, -1)
+        x = model.wte(self.text[at]) + model.wpe(at)
+        for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
+            q, k, v = self._heads(block, x)
+            keys.assign(here.where(k, keys))
+            values.assign(here.where(v, values))
+            y = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+            x = self._rest(block, x, y)
+        self._say(x, at + 1)
+        self.position.assign(at + 1)
+        realize(self._state())
+        return self.position
+
+    def _heads(self, block: nn.Block, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (heads, time, width of a head), of what enters a block, (time, width)."""
+        time, width = x.shape
+        heads = self.model.config.n_head
+        q, k, v = block.attn.c_attn(block.ln_1(x)).reshape(time, 3, heads, width // heads).permute(1, 2, 0, 3)
+        return q, k, v
+
+    def _rest(self, block: nn.Block, x: Tensor, y: Tensor) -> Tensor:
+        """What leaves a block, from what entered it and what its heads saw."""
+        x = x + block.attn.c_proj(y.transpose(0, 1).reshape(*x.shape))
+        return x + block.mlp(block.ln_2(x))
+
+    def _say(self, x: Tensor, place: Tensor) -> None:
+        """Choose the token that follows, from the last block's result for one token, and write it down."""
+        logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)[: self.words]
+        token = self._choose(logits)
+        self.text.assign((Tensor.arange(self.length + 1) == place).where(token, self.text))
+
+    def _choose(self, logits: Tensor) -> Tensor:
+        s = self.sampling
+        if s.greedy:
+            return logits.argmax()
+        if 0 < s.top_k < self.words:
+            likely, tokens = logits.topk(s.top_k)
+            return tokens[categorical(likely / self.temperature, generator=self.random)]
+        return categorical(logits / self.temperature, generator=self.random)
+
+    def generate(self, tokens: Sequence[int], most: int, end: int | None = None) -> Iterator[int]:
+        """Up to `most` tokens that follow a prompt, some while after they were said.
+
+        It ends earlier after the token `end`, which is not given, and where the context ends.
+        """
+        self.prefill(tokens)
+        given, said = len(tokens), 1
+        most = min(most, self.length + 1 - given)
+        found = 0
+        while found < most:
+            begun = perf_counter()
+            while said < most and said - found < AHEAD and (said == found or perf_counter() - begun < LOOK):
+                self.step()
+                said += 1
+            for token in self.text.numpy()[given + found : given + said].tolist():
+                if token == end:
+                    return
+                found += 1
+                yield token

@@ -1,0 +1,56 @@
+"""Write a checkpoint of GPT-2 small's names, shapes and size, 548 MB, with random weights:
+
+    python -m tests.examples.gpt2.make_full FOLDER [--vocabulary FOLDER]
+
+For what needs the size and not the words: memory, speed, logits beside transformers. `--vocabulary` names a folder with GPT-2's
+vocab.json and merges.txt, which are copied beside the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH = 50257, 1024, 12, 12, 768
+
+
+def weights(seed: int = 0) -> dict[str, np.ndarray]:
+    """The tensors under the names of the published file, which has no prefix, no second name for the head, and masks."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape: int, std: float, mean: float = 0.0) -> np.ndarray:
+        return random.standard_normal(shape, np.float32) * np.float32(std) + np.float32(mean)
+
+    def norm(name: str) -> dict[str, np.ndarray]:
+        return {f"{name}.weight": normal(WIDTH, std=0.1, mean=1.0), f"{name}.bias": normal(WIDTH, std=0.1)}
+
+    def layer(name: str, inputs: int, outputs: int, std: float) -> dict[str, np.ndarray]:
+        return {f"{name}.weight": normal(inputs, outputs, std=std), f"{name}.bias": normal(outputs, std=0.05)}
+
+    # Of the published sizes, about: as initialised, all logits would be nearly the same.
+    tensors = {"wte.weight": normal(VOCABULARY, WIDTH, std=0.14), "wpe.weight": normal(CONTEXT, WIDTH, std=0.05)}
+    mask = np.tril(np.ones((1, 1, CONTEXT, CONTEXT), np.float32))
+    for i in range(LAYERS):
+        tensors |= norm(f"h.{i}.ln_1") | layer(f"h.{i}.attn.c_attn", WIDTH, 3 * WIDTH, 0.1) | {f"h.{i}.attn.bias": mask}
+        tensors |= layer(f"h.{i}.attn.c_proj", WIDTH, WIDTH, 0.05) | norm(f"h.{i}.ln_2")
+        tensors |= layer(f"h.{i}.mlp.c_fc", WIDTH, 4 * WIDTH, 0.1) | layer(f"h.{i}.mlp.c_proj", 4 * WIDTH, WIDTH, 0.05)
+    return tensors | norm("ln_f")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.examples.gpt2.make_full", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--vocabulary", type=Path)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights(), args.folder / "model.safetensors", {"format": "pt"})
+    for name in ("vocab.json", "merges.txt") if args.vocabulary else ():
+        shutil.copyfile(args.vocabulary / name, args.folder / name)
+
+
+if __name__ == "__main__":
+    main()
