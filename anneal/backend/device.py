@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -34,15 +35,15 @@ Array = npt.NDArray[Any]
 Call = tuple["Program", Sequence[Any]]
 
 _NUMPY: dict[DType, np.dtype[Any]] = {
-    d: np.dtype(d.name) for d in vars(dtypes).values() if isinstance(d, DType) and d.name != "bool"
-} | {dtypes.bool_: np.dtype(np.bool_)}
+    d: np.dtype(getattr(ml_dtypes, d.name, d.name)) for d in vars(dtypes).values() if isinstance(d, DType)
+}
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype that holds `dtype` on the host.
+    """The NumPy dtype that holds `dtype` on the host; for bfloat16 and the floats of 8 bits, that of ml_dtypes.
 
-    >>> numpy_dtype(dtypes.float16)
-    dtype('float16')
+    >>> numpy_dtype(dtypes.float16), numpy_dtype(dtypes.bfloat16)
+    (dtype('float16'), dtype(bfloat16))
     """
     return _NUMPY[dtype]
 

@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType
 from anneal.uop.node import UOp, alu
 from anneal.uop.ops import Op
-from anneal.schedule.helpers import composed, is_identity, is_view, materialised, scatter_by_sorting
+from anneal.schedule.helpers import composed, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting
 
 _CONST = Op.CONST
 _RESHAPE = Op.RESHAPE
@@ -31,10 +31,12 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 17),
     ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 18),
     ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 21),
-    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 24),
-    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 25),
-    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 28),
-    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 29),
+    ('early', 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 24),
+    ('early', 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 25),
+    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 28),
+    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 29),
+    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 32),
+    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 33),
 )
 
 def _early_detach(u: Any, ctx: Any) -> Any:
@@ -125,6 +127,20 @@ def _early_contiguous(u: Any, ctx: Any) -> Any:
 
 
 def _early_reduce_axis(u: Any, ctx: Any) -> Any:
+    if u.arg[0] is _ADD and len(u.src) == 1:
+        s0, = u.src
+        if s0.dtype.is_float and s0.dtype.is_narrow:
+            # reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
+            r = reduced_wide(u, s0)
+            if r is not None and r is not u:
+                return (r, 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
+    if u.arg[0] is _MUL and len(u.src) == 1:
+        s0, = u.src
+        if s0.dtype.is_float and s0.dtype.is_narrow:
+            # reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
+            r = reduced_wide(u, s0)
+            if r is not None and r is not u:
+                return (r, 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
     if u.arg[0] is _ADD:
         if len(u.src) == 1:
             s0, = u.src

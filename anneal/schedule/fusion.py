@@ -121,6 +121,11 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         b = chain[-1]
         if b.op in LEAVES or not b.src:
             return
+        if b not in real and _is_widening(b) and b.src[0].src:
+            materialise(b.src[0])
+            for c in chain:
+                reduce_of[c], cost[c], leaves[c] = None, 0, leaves[b.src[0]]
+            return
         if b not in real:
             at = top = len(chain) - 1
             while top and chain[top - 1].op in _REORDER and len(consumers[chain[top]]) == 1:
@@ -270,12 +275,18 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             then = u
             while len(consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
                 then = consumers[then][0]
-            if then is not u and then.op in ALU and then.size == u.size and home[then] is None:
+            same = then is not u and then.op in ALU and then.size == u.size and not _is_widening(then)
+            if same and home[then] is None:
                 continue  # only one thing is made of it: keep that, if anything
             wide = sum(1 for x in leaves[u] if x.size >= u.size)
             if op in _NEVER_TWICE or cost[u] > policy.recompute_cost or wide > policy.recompute_loads:
                 real[u] = None
     return real
+
+
+def _is_widening(u: UOp) -> bool:
+    """Whether `u` is what a reader makes of fewer bits: they are what is kept."""
+    return u.op is Op.CAST and u.dtype.itemsize > u.src[0].dtype.itemsize
 
 
 def _long_axes(u: UOp) -> list[int]:

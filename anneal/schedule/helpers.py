@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anneal.uop import Op, UOp, alu, dtypes
 
-__all__ = ["composed", "is_identity", "is_view", "materialised", "scatter_by_sorting"]
+__all__ = ["composed", "is_identity", "is_view", "materialised", "reduced_wide", "scatter_by_sorting"]
 
 _I32 = dtypes.int32
 
@@ -31,8 +31,18 @@ def materialised(u: UOp) -> UOp:
     return u if is_view(u) else UOp(Op.CONTIGUOUS, u.dtype, (u,))
 
 
+def reduced_wide(u: UOp, x: UOp) -> UOp:
+    """The sum or product of a float narrower than float32, rounded once, at its end; products that it sums are not."""
+    f32 = dtypes.float32
+    wide = alu(Op.MUL, (x.src[0].cast(f32), x.src[1].cast(f32))) if x.op is Op.MUL else x.cast(f32)
+    return UOp(Op.REDUCE_AXIS, f32, (wide,), u.arg).cast(u.dtype)
+
+
 def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     """Deterministic scatter: sort the rows by destination, then add each destination's run in row order."""
+    if u.dtype.is_narrow:
+        wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
+        return scatter_by_sorting(wide, *wide.src).cast(u.dtype)
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
     order = UOp(Op.ARGSORT, _I32, (index,))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, const, dtypes, promote
 
 __all__ = [
     "expanded",
@@ -115,8 +115,7 @@ def power_exponent(g: UOp, x: UOp, y: UOp) -> UOp:
 
 def widest(g: UOp, x: UOp, y: UOp) -> UOp:
     """The cotangent of a cast in the wider of the two float types, or wider still if it comes so."""
-    wide = x.dtype if x.dtype.bits >= y.dtype.bits else y.dtype
-    return g.cast(wide) if g.dtype.bits < wide.bits else g
+    return g.cast(promote(g.dtype, promote(x.dtype, y.dtype)))
 
 
 # -- reductions ---------------------------------------------------------------------------------------------------

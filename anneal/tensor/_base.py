@@ -242,7 +242,7 @@ def _array(data: Any, dtype: DType | None) -> Array:
         raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
     if weak and array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.float32)
-    if array.dtype.kind not in "biuf" or array.dtype.name not in _HELD:
+    if array.dtype.name not in _HELD:
         what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
         raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(_HELD)}")
     wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
@@ -363,6 +363,32 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[int, ...]:
         except (AttributeError, TypeError):
             raise ShapeError(f"{name}: sizes and axes are ints, not {a!r}; given {tuple(args)}") from None
     return tuple(out)
+
+
+def in_single(keeps: bool = False) -> Callable[[F], F]:
+    """For a function made of several ops: floats of 8 and 16 bits become float32 first, and the result is rounded once.
+
+    The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def in_float32(*args: Any, **options: Any) -> Any:
+            kinds = [a.uop.dtype for a in (*args, *options.values()) if isinstance(a, TensorBase)]
+            if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
+                return function(*args, **options)
+            floats = [k for k in kinds if k.is_float]
+            kind = args[0].uop.dtype if keeps else functools.reduce(promote, floats)
+            out = function(*[_as_single(a) for a in args], **{n: _as_single(a) for n, a in options.items()})
+            return out.cast(kind)
+
+        return in_float32  # type: ignore[return-value]
+
+    return decorate
+
+
+def _as_single(x: Any) -> Any:
+    return x.cast(_FLOAT32) if isinstance(x, TensorBase) and x.uop.dtype.is_narrow else x
 
 
 # -- the base -----------------------------------------------------------------------------------------------------

@@ -628,7 +628,7 @@ class Elementwise(TensorBase):
         u = self.uop
         if not u.dtype.is_float:
             return self
-        top = float(np.finfo(u.dtype.name).max)
+        top = u.dtype.largest
         high, low = top if posinf is None else posinf, -top if neginf is None else neginf
         u = _where(alu(Op.NE, (u, u)), const(u.dtype, nan), u)
         u = _where(alu(Op.EQ, (u, const(u.dtype, math.inf))), const(u.dtype, high), u)

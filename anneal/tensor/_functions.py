@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast
+from anneal.tensor._base import broadcast, in_single
 from anneal.tensor._elementwise import Elementwise
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -44,6 +44,7 @@ class Functions(Elementwise):
         """2 ** self."""
         return self._real_unary(Op.EXP2)
 
+    @in_single()
     def expm1(self) -> Self:
         """exp(self) - 1, exact for small values too."""
         # Near 0 the difference cancels.
@@ -66,10 +67,12 @@ class Functions(Elementwise):
         """The logarithm to base 2."""
         return self._real_unary(Op.LOG2)
 
+    @in_single()
     def log10(self) -> Self:
         """The logarithm to base 10."""
         return self._real_unary(Op.LOG2) * math.log10(2)
 
+    @in_single()
     def log1p(self) -> Self:
         """log(1 + self), exact for small values too."""
         x = self._new(self._real())
@@ -118,10 +121,12 @@ class Functions(Elementwise):
         """The hyperbolic tangent."""
         return self._real_unary(Op.TANH)
 
+    @in_single()
     def sinh(self) -> Self:
         """The hyperbolic sine."""
         return (self.expm1() - (-self).expm1()) * 0.5
 
+    @in_single()
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
         e = self.exp()
@@ -171,6 +176,7 @@ class Functions(Elementwise):
 
         return self._by_slope(both)
 
+    @in_single()
     def logaddexp(self, other: Operand) -> Self:
         """log(exp(self) + exp(other)), without overflow.
 
@@ -390,6 +396,7 @@ class Functions(Elementwise):
         nothing = x.eq(0.0) & ~y.isnan()
         return nothing._choose(0.0, x * nothing._choose(1.0, y).log()).cast(dtype)
 
+    @in_single()
     def logit(self, eps: float | None = None) -> Self:
         """log(x / (1 - x)), the inverse of sigmoid; with `eps`, x is clipped to [eps, 1 - eps] first.
 
@@ -401,6 +408,7 @@ class Functions(Elementwise):
         x = x if eps is None else x.clamp(eps, 1 - eps)
         return x.log() - (-x).log1p()
 
+    @in_single()
     def sinc(self) -> Self:
         """sin(pi x) / (pi x), 1 at 0.
 
@@ -432,11 +440,13 @@ class Functions(Elementwise):
 
     # -- activations ----------------------------------------------------------------------------------------------
 
+    @in_single()
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-x))."""
         x = self._real()
         return self._new(alu(Op.RECIP, (alu(Op.EXP, (alu(Op.NEG, (x,)),)) + 1.0,)))
 
+    @in_single()
     def logsigmoid(self) -> Self:
         """log(sigmoid(x)), without overflow."""
         return -((-self).softplus())
@@ -459,6 +469,7 @@ class Functions(Elementwise):
         x = self._new(self._real())
         return (x > 0.0)._choose(x, x * negative_slope)
 
+    @in_single()
     def elu(self, alpha: float = 1.0) -> Self:
         """x above 0, alpha * (exp(x) - 1) elsewhere."""
         x = self._new(self._real())
@@ -466,16 +477,19 @@ class Functions(Elementwise):
         # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
         return above._choose(x, above._choose(0.0, x).expm1() * alpha)
 
+    @in_single()
     def celu(self, alpha: float = 1.0) -> Self:
         """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
         x = self._new(self._real())
         above = x > 0.0
         return above._choose(x, (above._choose(0.0, x) / alpha).expm1() * alpha)
 
+    @in_single()
     def selu(self) -> Self:
         """The self-normalising exponential unit (Klambauer et al., 2017)."""
         return self.elu(1.6732632423543772) * 1.0507009873554805
 
+    @in_single()
     def silu(self) -> Self:
         """x * sigmoid(x), also called swish."""
         x = self._new(self._real())
@@ -483,6 +497,7 @@ class Functions(Elementwise):
 
     swish = silu
 
+    @in_single()
     def gelu(self, approximate: str = "none") -> Self:
         """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
 
@@ -506,6 +521,7 @@ class Functions(Elementwise):
             raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
         return self._new(UOp(Op.COMPOSITE, x.dtype, (x * h, x, slope), ("slope", ())))
 
+    @in_single()
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
         x = self._new(self._real())
@@ -513,10 +529,12 @@ class Functions(Elementwise):
         bent = scaled.minimum(threshold).exp().log1p()
         return (scaled > threshold)._choose(x, bent if beta == 1.0 else bent / beta)
 
+    @in_single()
     def softsign(self) -> Self:
         """x / (1 + |x|)."""
         return self / (self.abs() + 1)
 
+    @in_single()
     def mish(self) -> Self:
         """x * tanh(softplus(x))."""
         return self * self.softplus().tanh()
@@ -525,10 +543,12 @@ class Functions(Elementwise):
         """x clipped to [min_val, max_val]."""
         return self.clamp(min_val, max_val)
 
+    @in_single()
     def hardsigmoid(self) -> Self:
         """relu6(x + 3) / 6."""
         return (self + 3.0).relu6() / 6.0
 
+    @in_single()
     def hardswish(self) -> Self:
         """x * relu6(x + 3) / 6."""
         return self * self.hardsigmoid()
@@ -547,6 +567,7 @@ class Functions(Elementwise):
         """x where |x| > lambd, 0 elsewhere."""
         return (self.abs() <= lambd)._choose(0, self)
 
+    @in_single()
     def tanhshrink(self) -> Self:
         """x - tanh(x)."""
         return self - self.tanh()

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast
+from anneal.tensor._base import broadcast, in_single
 from anneal.tensor._movement import expand, reduce_axis, reshape
 from anneal.tensor._windows import need_float, result, same_device
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -118,6 +118,7 @@ def _class_loss(
     return _reduce_loss(name, out, reduction)
 
 
+@in_single()
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -179,6 +180,7 @@ def cross_entropy(
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 
 
+@in_single()
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -198,6 +200,7 @@ def nll_loss(
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 
 
+@in_single()
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference.
 
@@ -210,12 +213,14 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce_loss("mse_loss", d * d, reduction)
 
 
+@in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute difference."""
     _same_shape("l1_loss", input, target)
     return _reduce_loss("l1_loss", (input - target).abs(), reduction)
 
 
+@in_single()
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
     _same_shape("huber_loss", input, target)
@@ -225,6 +230,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _reduce_loss("huber_loss", (d < delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
 
 
+@in_single()
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
     if beta == 0:
@@ -236,6 +242,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return _reduce_loss("smooth_l1_loss", (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
+@in_single()
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -246,6 +253,7 @@ def binary_cross_entropy(
     return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
 
+@in_single()
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -268,6 +276,7 @@ def binary_cross_entropy_with_logits(
     return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
 
 
+@in_single()
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
 
@@ -284,12 +293,14 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return _reduce_loss("kl_div", losses, reduction)
 
 
+@in_single()
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow."""
     _same_shape("soft_margin_loss", input, target)
     return _reduce_loss("soft_margin_loss", (input * -target).softplus(), reduction)
 
 
+@in_single()
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """The input itself where the target is 1, `max(0, margin - input)` where it is -1."""
     _same_shape("hinge_embedding_loss", input, target)
@@ -297,6 +308,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     return _reduce_loss("hinge_embedding_loss", losses, reduction)
 
 
+@in_single()
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -311,6 +323,7 @@ def margin_ranking_loss(
     return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).relu(), reduction)
 
 
+@in_single()
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -327,6 +340,7 @@ def cosine_embedding_loss(
     return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).relu()), reduction)
 
 
+@in_single()
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -353,6 +367,7 @@ def triplet_margin_loss(
     return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).relu(), reduction)
 
 
+@in_single()
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -370,6 +385,7 @@ def multi_margin_loss(
     return _reduce_loss(name, losses, reduction)
 
 
+@in_single()
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -378,6 +394,7 @@ def multilabel_soft_margin_loss(
     return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
 
 
+@in_single()
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -397,6 +414,7 @@ def poisson_nll_loss(
     return _reduce_loss(name, losses, reduction)
 
 
+@in_single()
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, one_of
+from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, in_single, one_of
 from anneal.tensor._views import Views, iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
@@ -136,6 +136,7 @@ class Reduce(Views):
         s = self.uop.shape
         return math.prod([s[a] for a in axes_of(name, axis, len(s))])
 
+    @in_single()
     def mean(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
     ) -> Self:
@@ -154,6 +155,7 @@ class Reduce(Views):
         scale = 1 / n if n else math.nan
         return self._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
 
+    @in_single()
     def var(
         self,
         axis: Axes = None,
@@ -178,6 +180,7 @@ class Reduce(Views):
         total = (centred * centred).sum(axis, keepdim)
         return total * (1 / left) if left else total / 0.0
 
+    @in_single()
     def std(
         self,
         axis: Axes = None,
@@ -204,6 +207,7 @@ class Reduce(Views):
         axis = one_of("std_mean", axis, dim)
         return self.std(axis, correction, keepdim), self.mean(axis, keepdim)
 
+    @in_single()
     def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
@@ -243,6 +247,7 @@ class Reduce(Views):
         """
         return self.isnan()._choose(0, self).sum(axis, keepdim, dim=dim)
 
+    @in_single()
     def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The mean of what is not nan; nan where everything is.
 
@@ -255,6 +260,7 @@ class Reduce(Views):
         nan = x.isnan()
         return nan._choose(0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
 
+    @in_single()
     def nanvar(
         self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
     ) -> Self:
@@ -266,6 +272,7 @@ class Reduce(Views):
         left = (~nan).sum(axis, keepdim) - correction
         return (left > 0)._choose((apart * apart).sum(axis, keepdim) / left, math.nan)
 
+    @in_single()
     def nanstd(
         self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
     ) -> Self:
@@ -333,6 +340,7 @@ class Reduce(Views):
         """The maximum along axes, as a constant: it shifts exponents and has no gradient of its own."""
         return x.detach().max(axis, True)
 
+    @in_single()
     def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
 
@@ -351,6 +359,7 @@ class Reduce(Views):
         axes = axes_of("reduce", axis, x.ndim)
         return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
+    @in_single()
     def softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """exp(x) divided by its sum along an axis (the last if none is named).
 
@@ -366,10 +375,12 @@ class Reduce(Views):
         e = (x - self._top(x, at)).exp()
         return e / e.sum(at, True)
 
+    @in_single()
     def softmin(self, axis: int | None = None, *, dim: int | None = None) -> Self:
         """`softmax` of what is negated."""
         return self.neg().softmax(axis, dim=dim)
 
+    @in_single()
     def log_softmax(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """The logarithm of softmax, without loss.
 
@@ -387,6 +398,7 @@ class Reduce(Views):
 
     # -- running results ------------------------------------------------------------------------------------------
 
+    @in_single()
     def cumsum(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """The sum of the elements up to and including each, along an axis.
 
@@ -396,6 +408,7 @@ class Reduce(Views):
         """
         return self._running("cumsum", Op.ADD, self._wide(dtype), one_of("cumsum", axis, dim))
 
+    @in_single()
     def cumprod(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """The product of the elements up to and including each, along an axis."""
         return self._running("cumprod", Op.MUL, self._wide(dtype), one_of("cumprod", axis, dim))

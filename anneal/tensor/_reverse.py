@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from anneal.errors import GradientError
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor.gradient_rules import GRADIENT
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, promote
 
 __all__ = ["gradient"]
 
@@ -142,6 +142,6 @@ def _sum(c: UOp, y: UOp) -> UOp:
 def _add(a: UOp, b: UOp) -> UOp:
     """`a + b` in the wider of the two dtypes."""
     if a.dtype is not b.dtype:
-        wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+        wide = promote(a.dtype, b.dtype)
         a, b = a.cast(wide), b.cast(wide)
     return alu(Op.ADD, (a, b))

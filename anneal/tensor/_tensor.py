@@ -104,6 +104,10 @@ class Tensor(Creation):
         """`.cast("float16")`."""
         return self.cast(dtypes.float16)
 
+    def bfloat16(self) -> Self:
+        """`.cast("bfloat16")`."""
+        return self.cast(dtypes.bfloat16)
+
     def double(self) -> Self:
         """`.cast("float64")`."""
         return self.cast(dtypes.float64)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast, common_dtype, no_grad
+from anneal.tensor._base import broadcast, common_dtype, in_single, no_grad
 from anneal.tensor._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -59,7 +59,7 @@ from anneal.tensor._windows import (
     same_device,
     unfold,
 )
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -220,6 +220,7 @@ def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
+@in_single(keeps=True)
 def layer_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -240,6 +241,7 @@ def layer_norm(
     return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
 
 
+@in_single(keeps=True)
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -254,13 +256,11 @@ def rms_norm(
     axes = _trailing("rms_norm", x, normalized_shape, weight)
     u = x.uop
     share = 1.0 / math.prod([u.shape[a] for a in axes])
-    square = reduce_axis(u * u, Op.ADD, axes) * share + (_EPSILON[u.dtype] if eps is None else eps)
+    square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
-_EPSILON: dict[DType, float] = {dtypes.float16: 2.0**-10, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}
-
-
+@in_single(keeps=True)
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -288,6 +288,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
+@in_single(keeps=True)
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -358,6 +359,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
 
 
+@in_single()
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
 
@@ -368,6 +370,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
+@in_single()
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; norms below eps count as eps.
 
@@ -379,6 +382,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
+@in_single()
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
 
@@ -391,6 +395,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1)
 
 
+@in_single()
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
 
@@ -409,6 +414,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 # -- attention --------------------------------------------------------------------------------------------------------
 
 
+@in_single()
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -453,7 +459,7 @@ def scaled_dot_product_attention(
     product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
     scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
     scores = scores * (1 / math.sqrt(e) if scale is None else scale)
-    low = const(scores.dtype, -1e30 if scores.dtype.bits > 16 else -6e4)
+    low = const(scores.dtype, -1e30)
     if is_causal:
         if attn_mask is not None:
             raise ShapeError(f"{name}: give attn_mask or is_causal=True, not both")
@@ -476,10 +482,7 @@ def scaled_dot_product_attention(
     weights = alu(Op.EXP, (scores - expand(top, scores.shape),))
     total = reduce_axis(weights, Op.ADD, (n + 1,))
     # The values are weighted by the exponentials and divided once at the end: one division per output instead of one per
-    # weight, and a backward that sums over the values' width instead of over the positions. Half floats could overflow.
-    early = weights.dtype.bits == 16
-    if early:
-        weights = weights / expand(total, scores.shape)
+    # weight, and a backward that sums over the values' width instead of over the positions.
     if dropout_p:
         weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
     d = v.shape[-1]
@@ -487,6 +490,5 @@ def scaled_dot_product_attention(
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
     right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
     out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
-    if not early:
-        out = out / expand(total, out.shape)
+    out = out / expand(total, out.shape)
     return result(out, query, key, value, attn_mask)

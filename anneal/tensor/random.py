@@ -130,7 +130,7 @@ def _bits(shape: tuple[int, ...], device: str, generator: Generator | None, word
 
 def _unit(bits: UOp, dtype: DType) -> UOp:
     """Words as floats in [0, 1): as many leading bits as the dtype holds exactly (at most 24)."""
-    keep = 11 if dtype.bits == 16 else 24
+    keep = min(24, dtype.digits)
     f = dtypes.float32
     return ((bits >> (32 - keep)).cast(f) * 2.0**-keep).cast(dtype)
 
@@ -175,7 +175,7 @@ def rand(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Uniform floats in [0, 1): multiples of 2**-24 (2**-11 in float16).
+    """Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
 
     >>> manual_seed(0) and rand(2, 3).shape
     (2, 3)

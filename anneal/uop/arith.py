@@ -29,8 +29,11 @@ def lossless(a: DType, b: DType) -> bool:
     if a is b or a.kind == "bool":
         return True
     if b.kind == "float":
-        digits = {16: 11, 32: 24, 64: 53}[b.bits]
-        return a.bits <= b.bits if a.kind == "float" else a.bits <= digits
+        if a.kind == "float":
+            # the smallest number of all counts too, and an infinity needs one
+            reach = a.least - a.digits >= b.least - b.digits and a.largest <= b.largest
+            return a.digits <= b.digits and reach and b.has_infinity >= a.has_infinity
+        return a.bits <= b.digits and a.max <= b.largest
     return a.is_int and b.is_int and bool(b.min <= a.min and a.max <= b.max)
 
 
@@ -48,7 +51,7 @@ def inverse(dtype: DType, value: float) -> float:
     if value == 0 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
         return 0.0
     exponent = abs(math.frexp(value)[1])
-    return 1 / value if exponent < {16: 13, 32: 125, 64: 1021}[dtype.bits] else 0.0
+    return 1 / value if exponent < -dtype.least - 1 else 0.0
 
 
 def sign(value: float) -> float:

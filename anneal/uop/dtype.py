@@ -1,26 +1,43 @@
-"""Dtypes: small singletons, ordered for promotion as the array API and NumPy 2 order them."""
+"""Dtypes: small singletons, ordered for promotion as the array API and NumPy 2 order them.
+
+Floats of 8 and 16 bits are stored, not computed with: an operation on them is done in float32 and rounded to them once,
+to the nearest and of two to the even one.
+"""
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Literal
 
 from anneal.errors import DTypeError
 
-__all__ = ["DType", "by_name", "dtypes", "is_float", "is_int", "normalise_const", "promote"]
+__all__ = ["DType", "by_name", "dtypes", "is_float", "is_int", "normalise_const", "promote", "round_float"]
 
 Kind = Literal["bool", "int", "uint", "float"]
 Number = bool | int | float
 
 
 class DType:
-    """A scalar type. `kind` is bool, int, uint or float; `bits` its width."""
+    """A scalar type. `kind` is bool, int, uint or float; `bits` its width.
 
-    __slots__ = ("bits", "is_float", "is_int", "kind", "max", "min", "name", "wgsl")
+    Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest normal
+    number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats are
+    computed with in float32.
+    """
 
-    def __init__(self, name: str, kind: Kind, bits: int) -> None:
+    __slots__ = (
+        "bits", "digits", "has_infinity", "is_float", "is_int", "is_narrow", "kind", "largest", "least", "max", "min",
+        "name",
+    )  # fmt: skip
+
+    def __init__(self, name: str, kind: Kind, bits: int, digits: int = 0, least: int = 0, largest: float = 0.0) -> None:
         self.name, self.kind, self.bits = name, kind, bits
         self.is_float = kind == "float"
+        self.digits, self.least, self.largest = digits, least, largest
+        self.is_narrow = self.is_float and bits < 32
+        # 1110 in binary is the largest significand where 1111 is nan
+        self.has_infinity = self.is_float and math.frexp(largest)[0] == 1 - 2.0**-digits
         self.is_int = kind in ("int", "uint")
         self.min: Number
         self.max: Number
@@ -31,7 +48,8 @@ class DType:
         elif kind == "int":
             self.min, self.max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         else:
-            self.min, self.max = float("-inf"), float("inf")
+            end = math.inf if self.has_infinity else largest
+            self.min, self.max = -end, end
 
     @property
     def itemsize(self) -> int:
@@ -57,9 +75,12 @@ class dtypes:
     uint32 = DType("uint32", "uint", 32)
     int64 = DType("int64", "int", 64)
     uint64 = DType("uint64", "uint", 64)
-    float16 = DType("float16", "float", 16)
-    float32 = DType("float32", "float", 32)
-    float64 = DType("float64", "float", 64)
+    float8_e4m3fn = DType("float8_e4m3fn", "float", 8, 4, -6, 448.0)
+    float8_e5m2 = DType("float8_e5m2", "float", 8, 3, -14, 57344.0)
+    bfloat16 = DType("bfloat16", "float", 16, 8, -126, (2 - 2.0**-7) * 2.0**127)
+    float16 = DType("float16", "float", 16, 11, -14, 65504.0)
+    float32 = DType("float32", "float", 32, 24, -126, (2 - 2.0**-23) * 2.0**127)
+    float64 = DType("float64", "float", 64, 53, -1022, (2 - 2.0**-52) * 2.0**1023)
 
 
 _NAMES: dict[str, DType] = {d.name: d for d in vars(dtypes).values() if isinstance(d, DType)}
@@ -94,8 +115,12 @@ _ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 def promote(a: DType, b: DType) -> DType:
     """The common dtype of two arrays.
 
-    The higher kind wins (bool < integer < float). Within floats and within one signedness the wider wins. A signed
-    and an unsigned integer meet in the smallest signed integer that holds both (int64 for uint64: no float appears).
+    The higher kind wins (bool < integer < float). Within floats and within one signedness the wider wins, and two floats
+    of one width meet in float32. A signed and an unsigned integer meet in the smallest signed integer that holds both
+    (int64 for uint64: no float appears).
+
+    >>> promote(dtypes.float8_e4m3fn, dtypes.float16), promote(dtypes.float16, dtypes.bfloat16)
+    (dtypes.float16, dtypes.float32)
     """
     if a is b:
         return a
@@ -103,10 +128,27 @@ def promote(a: DType, b: DType) -> DType:
     if ka != kb:
         return a if ka > kb else b
     if a.kind == b.kind:
-        return a if a.bits >= b.bits else b
+        if a.bits == b.bits:
+            return dtypes.float32
+        return a if a.bits > b.bits else b
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
     bits = max(signed.bits, min(64, unsigned.bits * 2))
     return _NAMES[f"int{bits}"]
+
+
+def round_float(dtype: DType, value: float) -> float:
+    """The float of `dtype` nearest to `value`, of two the even one; beyond the largest infinity, or nan without one.
+
+    >>> round_float(dtypes.bfloat16, 0.1), round_float(dtypes.float8_e4m3fn, 1000.0)
+    (0.10009765625, nan)
+    """
+    if value == 0 or not math.isfinite(value):
+        return value if dtype.has_infinity or value == 0 else math.nan
+    exponent = max(math.frexp(value)[1] - 1, dtype.least) - dtype.digits + 1
+    rounded = math.ldexp(round(math.ldexp(abs(value), -exponent)), exponent)
+    if rounded <= dtype.largest:
+        return math.copysign(rounded, value)
+    return math.copysign(math.inf, value) if dtype.has_infinity else math.nan
 
 
 def normalise_const(dtype: DType, value: Number) -> Number:
@@ -115,17 +157,15 @@ def normalise_const(dtype: DType, value: Number) -> Number:
         return bool(value)
     if dtype.kind == "float":
         value = float(value)
-        if dtype.bits == 32:
-            try:
-                return float(struct.unpack("f", struct.pack("f", value))[0])
-            except OverflowError:
-                return float("inf") if value > 0 else float("-inf")
-        if dtype.bits == 16:
-            try:
-                return float(struct.unpack("e", struct.pack("e", value))[0])
-            except OverflowError:
-                return float("inf") if value > 0 else float("-inf")
-        return value
+        if dtype.bits == 64:
+            return value
+        if dtype is dtypes.float16:
+            return round_float(dtype, value)
+        try:
+            value = float(struct.unpack("f", struct.pack("f", value))[0])
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+        return round_float(dtype, value) if dtype.is_narrow else value
     value = int(value)
     if dtype.min <= value <= dtype.max:
         return value

@@ -20,7 +20,6 @@ from anneal.uop import Op, UOp, toposort
 
 __all__ = ["Analysis", "Dot", "share_ranges"]
 
-_F16 = np.dtype(np.float16)
 _F32 = np.dtype(np.float32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
 _VECTOR = 32
@@ -239,8 +238,7 @@ class Analysis:
                 return None
         if over & ~(a_mask & b_mask) or not (a_mask & ~b_mask & ~over and b_mask & ~a_mask & ~over):
             return None
-        dtype = numpy_dtype(u.dtype)
-        return Dot(a, b, post, a_mask, b_mask, _F32 if dtype == _F16 else dtype)
+        return Dot(a, b, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
     def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
         """A matrix times a vector: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
@@ -258,10 +256,7 @@ class Analysis:
             return None
         if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
             return None
-        dtype = numpy_dtype(u.dtype)
-        if dtype == _F16:
-            return None  # a copy in float32 would cost more than the product
-        return Dot([matrix], rest, post, a_mask, b_mask, dtype)
+        return Dot([matrix], rest, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
     # -- slot order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:

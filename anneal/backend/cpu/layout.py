@@ -13,6 +13,7 @@ from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
 from anneal.backend.device import Program
+from anneal.rewrite.widen import FLOATS, widened
 from anneal.schedule.parts import parts_of
 from anneal.uop import UOp
 
@@ -199,7 +200,7 @@ class CpuProgram(Program):
 
     def __init__(self, sink: UOp, name: str, lanes: int = 1) -> None:
         self.name = name
-        self.sink = sink
+        self.sink = sink = widened(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.ragged: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []

@@ -25,8 +25,6 @@ __all__ = ["LoopBuilder"]
 FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
-_F16 = np.dtype(np.float16)
-_F32 = np.dtype(np.float32)
 _EAGER = EagerEmitter()
 
 
@@ -133,7 +131,7 @@ class LoopBuilder(Emitter[Value]):
                 return self.const(numpy_dtype(u.dtype), identity(u.arg, u.dtype))
             if u in p.hoisted:
                 return self._hoisted(u)
-            return self._scaled(u, self.reduce(u, self.widen(memo[u.src[0]])))
+            return self._scaled(u, self.reduce(u, memo[u.src[0]]))
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
     def _axis(self, s: int, array: Array) -> Array:
@@ -239,15 +237,7 @@ class LoopBuilder(Emitter[Value]):
                 if other.dtype != v.dtype:
                     other = self.emit("cast", copy_cast, (other,), v.dtype, False)
                 v = self.call(f, v.dtype, v, other)
-        return self._narrow(u, v)
-
-    def widen(self, v: Value) -> Value:
-        """float16 sums, products and extrema are kept in float32 until the reduce is done."""
-        return self.emit("cast", copy_cast, (v,), _F32, False) if v.dtype == _F16 else v
-
-    def _narrow(self, u: UOp, v: Value) -> Value:
-        out = numpy_dtype(u.dtype)
-        return v if v.dtype == out else self.emit("cast", copy_cast, (v,), out, False)
+        return v
 
     def _scaled(self, u: UOp, v: Value) -> Value:
         """Account for ranges that the body does not depend on: n equal terms."""
@@ -260,7 +250,7 @@ class LoopBuilder(Emitter[Value]):
                 v = self.call(np.multiply, v.dtype, v, self.const(v.dtype, wrapped))
             elif u.arg is Op.MUL and v.dtype != np.bool_:
                 v = self.call(np.power, v.dtype, v, self.const(v.dtype, times))
-        return self._narrow(u, v)
+        return v
 
     def reduce(self, u: UOp, body: Value, into: Value | None = None) -> Value:
         """Reduce `body` over u's ranges: to a temporary, or accumulating over blocks into `into`."""

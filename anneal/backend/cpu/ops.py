@@ -174,7 +174,6 @@ _BINARY: dict[Op, Callable[..., Any]] = {
 _EXTREMA: dict[Op, Callable[..., Any]] = {Op.MAX: np.maximum, Op.MIN: np.minimum}
 _BOOL = np.dtype(np.bool_)
 _U32 = np.dtype(np.uint32)
-_F32 = np.dtype(np.float32)
 _F64 = np.dtype(np.float64)
 
 
@@ -248,9 +247,6 @@ def _where(e: Emitter[V], out: np.dtype[Any], c: V, a: V, b: V) -> V:
 def _erf(e: Emitter[V], out: np.dtype[Any], x: V) -> V:
     if out == _F64:
         return e.emit("erf", lambda ins, o: [(_erf_wide, (ins[0], o))], (x,), out)
-    if out != _F32:
-        wide = e.emit("cast", _copy, (x,), _F32, False)
-        return e.emit("cast", _copy, (_erf(e, _F32, wide),), out, False)
     s = e.call(np.multiply, out, x, x)
     p = e.call(np.multiply, out, s, e.const(out, _ERF[0]))
     for c in _ERF[1:-1]:

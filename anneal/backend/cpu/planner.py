@@ -29,9 +29,6 @@ INLINE = 65_536
 # Multiplications in one BLAS call below which its set-up shows.
 SMALL_PRODUCT = 1 << 20
 
-_F16 = np.dtype(np.float16)
-_F32 = np.dtype(np.float32)
-
 
 def make_plan(sink: UOp) -> Plan:
     """Plan a kernel whose ranges all have constant extents."""
@@ -75,8 +72,7 @@ class Planner(Analysis):
                     self.hoisted[u] = self._full(dot.dtype, mask, self._result_order(dot, mask))
                 elif not self._inline(u):
                     n += 1
-                    wide = numpy_dtype(u.dtype)
-                    self.hoisted[u] = self._full(_F32 if wide == _F16 else wide, self.mask[u])
+                    self.hoisted[u] = self._full(numpy_dtype(u.dtype), self.mask[u])
             self.level[u] = n
 
     def _result_order(self, dot: Dot, mask: int) -> list[int]:
@@ -198,7 +194,6 @@ class Planner(Analysis):
         loop = LoopBuilder(self, mask)
         for u in group:
             body = loop.value(u.src[0])
-            body = loop.widen(body)
             loop.reduce(u, body, self.hoisted[u])
         loop.finish()
 

@@ -180,7 +180,6 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     f = _REDUCE[u.arg]
     body, ranges = u.src[0], u.src[1:]
     out = numpy_dtype(u.dtype)
-    wide = np.dtype(np.float32) if out == np.float16 else out
     empty = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]
     rank = next(iter(env.values())).ndim if env else 0
     ragged = [r for r in ranges if r.src[0].op is not Op.CONST]
@@ -197,7 +196,7 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
         if values.ndim < n + rank:
             values = values.reshape((1,) * (n + rank - values.ndim) + values.shape)
         values = np.broadcast_to(values, shape + values.shape[n:])
-        return np.asarray(f.reduce(values, tuple(range(n)), wide, initial=empty)).astype(out)
+        return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
     r = ragged[0]
     counts = np.maximum(_value(r.src[0], env, buffers), 0)
     counts = counts.reshape((1,) * (rank - counts.ndim) + counts.shape)
@@ -221,12 +220,12 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     # a value that no range reaches has fewer axes
     values = values.reshape((1,) * (rank + 1 - values.ndim) + values.shape)
     values = np.broadcast_to(values, (total, *values.shape[1:]))
-    result = np.full((flat.size, *values.shape[1:]), empty, wide)
+    result = np.full((flat.size, *values.shape[1:]), empty, out)
     filled = flat > 0
     if total:
-        result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=wide)
+        result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=out)
     rest = values.shape[1:]
     # Every axis is either one of the segments' or one of the values': interleave the two sets and merge.
     pairs = [axis for i in range(rank) for axis in (i, rank + i)]
     shape = tuple([c * v for c, v in zip(counts.shape, rest, strict=True)])
-    return result.reshape((*counts.shape, *rest)).transpose(pairs).reshape(shape).astype(out)
+    return result.reshape((*counts.shape, *rest)).transpose(pairs).reshape(shape)

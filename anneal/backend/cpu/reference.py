@@ -7,7 +7,8 @@ What it fixes, where NumPy leaves a choice (the devices follow it):
 
 - integers wrap; integer division and modulo by zero give 0; both round towards minus infinity, as Python's do;
 - a float outside the range of an integer dtype casts to the nearest end of that range, nan to 0; nan casts to True;
-- float16 sums and products accumulate in float32;
+- floats of 8 and 16 bits are computed with in float32 and rounded once, at the end of each op; a product that is summed
+  is not rounded;
 - an empty reduction gives the identity: 0, 1, or the lowest or highest value of the dtype;
 - MAX and MIN give nan if either side is nan; ROUND rounds halves to even;
 - GATHER reads 0 at an index out of range and SCATTER_ADD drops the row.
@@ -24,7 +25,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from anneal.backend.device import Storage, get_device, numpy_dtype
 from anneal.errors import CompilerError
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop import ALU, Op, UOp, dtypes, toposort
 
 __all__ = ["evaluate", "threefry2x32"]
 
@@ -51,10 +52,21 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
     for u in uops:
         users[u] += 1
     values: dict[UOp, Array] = {}
+    products: dict[UOp, Array] = {}  # of narrow floats, before they are rounded
     with np.errstate(all="ignore"):
         for u in order:
             out = override if override is not None and u.dtype.is_float else numpy_dtype(u.dtype)
-            value = _evaluate_one(u, [values[s] for s in u.src], out)
+            src = [values[s] for s in u.src]
+            if override is None and u.op is not Op.BITCAST:
+                src = [x.astype(np.float32) if s.dtype.is_narrow else x for s, x in zip(u.src, src, strict=True)]
+            if u.op is Op.REDUCE_AXIS and u.src[0] in products:
+                src = [products[u.src[0]]]
+            by_single = override is None and u.dtype.is_narrow and u.op not in (Op.BUFFER, Op.BITCAST)
+            if by_single and u.op is Op.CAST and u.dtype is dtypes.float16:
+                by_single = False  # NumPy has it: any number is rounded to it once
+            value = _evaluate_one(u, src, np.dtype(np.float32) if by_single else out)
+            if by_single and u.op is Op.MUL:
+                products[u] = value
             values[u] = value if value.dtype == out else value.astype(out)
             if values[u].shape != u.shape:
                 raise CompilerError(f"reference: {u.op.name} gave shape {values[u].shape}, not {u.shape}", node=u)
@@ -62,6 +74,7 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
                 users[s] -= 1
                 if not users[s]:
                     del values[s]
+                    products.pop(s, None)
     # a copy, so that no result aliases a buffer or another result
     return [values[u].copy(order="C") for u in uops]
 
@@ -208,9 +221,8 @@ def _reduce(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
     op, axes = u.arg
     x = src[0]
     if op is Op.ADD or op is Op.MUL:
-        wide = np.dtype(np.float32) if out == np.float16 else out
         total = np.sum if op is Op.ADD else np.prod
-        return np.asarray(total(x, axis=axes, dtype=wide, keepdims=True))
+        return np.asarray(total(x, axis=axes, dtype=out, keepdims=True))
     lowest = op is Op.MAX
     empty: Any
     if out.kind == "f":
@@ -237,7 +249,7 @@ def _gather(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
 
 def _scatter_add(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
     index, value = src
-    result = np.zeros(u.shape, np.float32 if out == np.float16 else out)
+    result = np.zeros(u.shape, out)
     inside = (index >= 0) & (index < u.shape[0])
     np.add.at(result, index[inside], value[inside])
     return result
@@ -245,7 +257,7 @@ def _scatter_add(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
 
 def _segment_sum(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
     value, order, starts = src
-    result = np.zeros(u.shape, np.float32 if out == np.float16 else out)
+    result = np.zeros(u.shape, out)
     for v in range(u.shape[0]):
         result[v] = value[order[starts[v] : starts[v + 1]]].sum(axis=0, dtype=result.dtype)
     return result

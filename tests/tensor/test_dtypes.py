@@ -1,0 +1,273 @@
+"""Every dtype on every device: stored and converted to the bit, computed with as the reference has it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from anneal.backend import get_device
+from anneal.backend.device import numpy_dtype
+from anneal.tensor import Tensor, dtypes, functional, realize
+from anneal.uop import DType
+from tests.helpers import reference
+
+ALL = [d for d in vars(dtypes).values() if isinstance(d, DType)]
+NARROW = [d for d in ALL if d.is_narrow]
+SMALL = [d for d in ALL if d.is_int and d.bits < 32]
+rng = np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """NumPy warns of each nan and overflow, which are what is looked at here."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+def held(d: DType, device: str) -> None:
+    if d not in get_device(device).limits.dtypes:
+        pytest.skip(f"{device} has no {d.name}")
+
+
+def every(d: DType) -> Any:
+    """Each code of a dtype of 8 or 16 bits."""
+    return np.arange(1 << d.bits, dtype=f"u{d.itemsize}").view(numpy_dtype(d))
+
+
+def bits(x: Any) -> Any:
+    return x.view(f"u{x.itemsize}")
+
+
+def same_numbers(got: Any, expected: Any) -> None:
+    """Equal to the bit, but for the bits of a nan."""
+    assert got.dtype == expected.dtype
+    nan = np.isnan(got.astype(np.float64))
+    np.testing.assert_array_equal(nan, np.isnan(expected.astype(np.float64)))
+    np.testing.assert_array_equal(bits(got)[~nan], bits(expected)[~nan])
+
+
+def million() -> Any:
+    """Floats of every size, among them the ties and the ends of every narrow dtype."""
+    x = rng.integers(0, 1 << 32, 400_000, np.uint32).view(np.float32)
+    y = (rng.normal(size=300_000) * np.exp2(rng.integers(-20, 18, 300_000))).astype(np.float32)
+    codes = [np.sort(every(d).astype(np.float32)) for d in NARROW]
+    codes = [np.unique(c[np.isfinite(c)]).astype(np.float64) for c in codes]
+    ties = [((c[1:] + c[:-1]) / 2).astype(np.float32) for c in codes]
+    near = [np.nextafter(t, np.float32(s)) for t in ties for s in (np.inf, -np.inf)]
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 448, 464, 464.01, 480, 61439, 61440, 65519, 65520], np.float32)
+    return np.concatenate([x, y, *ties, *near, ends, -ends])
+
+
+@pytest.mark.parametrize("d", NARROW, ids=repr)
+def test_every_code_becomes_its_float(d: DType, device: str) -> None:
+    held(d, device)
+    x = every(d)
+    same_numbers(Tensor(x).float().numpy(), x.astype(np.float32))
+
+
+@pytest.mark.parametrize("d", NARROW, ids=repr)
+def test_a_million_floats_are_rounded_as_by_ml_dtypes(d: DType, device: str) -> None:
+    held(d, device)
+    x = million()
+    expected = x.astype(numpy_dtype(d))
+    if device == "webgpu":  # which may take a denormal float32 for 0
+        x = np.where(np.abs(x) < 1.2e-38, np.float32(0), x)
+        expected = x.astype(numpy_dtype(d))
+        if d is dtypes.bfloat16:
+            normal = ~(np.abs(expected.astype(np.float64)) < 1.2e-38)
+            x, expected = x[normal], expected[normal]
+    same_numbers(Tensor(x).cast(d).numpy(), expected)
+
+
+@pytest.mark.parametrize("d", [*NARROW, *SMALL], ids=repr)
+def test_a_copy_keeps_every_bit(d: DType, device: str) -> None:
+    held(d, device)
+    x = every(d)[:4093]  # an odd number: the last word is half full
+    np.testing.assert_array_equal(bits(Tensor(x).numpy()), bits(x))
+    y = Tensor(x).flip(0).numpy()
+    nan = np.isnan(x[::-1].astype(np.float64))
+    np.testing.assert_array_equal(bits(y)[~nan], bits(x[::-1])[~nan])
+
+
+BY_WIDTH: dict[int, list[DType]] = {}
+for _d in ALL:
+    if _d is not dtypes.bool_:
+        BY_WIDTH.setdefault(_d.bits, []).append(_d)
+
+
+@pytest.mark.parametrize("width", list(BY_WIDTH))
+def test_bitcast_is_a_view(width: int, device: str) -> None:
+    raw = rng.integers(0, 256, 64 * width // 8, np.uint8)
+    for a in BY_WIDTH[width]:
+        for b in BY_WIDTH[width]:
+            if {a, b} <= get_device(device).limits.dtypes:
+                x = raw.view(numpy_dtype(a))
+                x = np.where(np.isfinite(x.astype(np.float64)), x, numpy_dtype(a).type(1))
+                if a.is_float and width >= 32:
+                    x = np.where(np.abs(x) < 1e-30, numpy_dtype(a).type(2), x)
+                x = np.ascontiguousarray(x.astype(numpy_dtype(a)))
+                same_numbers(Tensor(x).bitcast(b).numpy(), x.view(numpy_dtype(b)))
+
+
+def cast_expected(x: Any, to: DType) -> Any:
+    out = numpy_dtype(to)
+    if to is dtypes.bool_:
+        return x.astype(np.float64) != 0
+    if x.dtype.kind == "b":
+        return x.astype(np.int8).astype(out)
+    if to.is_int and x.dtype.kind not in "iu" or to.is_int and x.dtype.name == "float8_e5m2":
+        w = np.trunc(np.nan_to_num(x.astype(np.float64)))
+        return np.array([min(max(int(v), int(to.min)), int(to.max)) for v in w], out)
+    return (x.astype(np.float32) if to.is_narrow and to is not dtypes.float16 else x).astype(out)
+
+
+@pytest.mark.parametrize("a", ALL, ids=repr)
+def test_casts_to_every_dtype(a: DType, device: str) -> None:
+    held(a, device)
+    x = np.array([0, 1, -1, 2.5, -3.75, 100, -100, 127, 128, 200, 255, 256, 300, -300, 40000, -40000, 70000])
+    x = (x.astype(np.int64) if a.is_int else x).astype(numpy_dtype(a))
+    targets = [b for b in ALL if b in get_device(device).limits.dtypes]
+    made = [Tensor(x).cast(b) for b in targets]
+    realize(made)
+    for b, t in zip(targets, made, strict=True):
+        same_numbers(t.numpy(), cast_expected(x, b))
+        same_numbers(reference(Tensor(x).cast(b)), cast_expected(x, b))
+
+
+UNARY: dict[str, Any] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: x.abs(),
+    "sign": lambda x: x.sign(),
+    "square": lambda x: x * x,
+    "twice": lambda x: x + x,
+    "relu": lambda x: x.relu(),
+    "above": lambda x: x > 1,
+    "chosen": lambda x: (x > 1).where(x, -x),
+}
+FLOAT_UNARY: dict[str, Any] = {
+    "sqrt": lambda x: x.abs().sqrt(),
+    "half": lambda x: x / 2,
+    "third": lambda x: x / 3.0,
+    "floor": lambda x: x.floor(),
+    "nan": lambda x: x.isnan(),
+}
+INT_UNARY: dict[str, Any] = {
+    "not": lambda x: ~x,
+    "shl": lambda x: x << 3,
+    "shr": lambda x: x >> 2,
+    "idiv": lambda x: x // 3,
+    "mod": lambda x: x % 7,
+    "by itself": lambda x: x // x,
+    "cube": lambda x: x * x * x,
+}
+
+
+@pytest.mark.parametrize("d", [*NARROW, *SMALL], ids=repr)
+def test_operations_on_every_code_agree_with_the_reference(d: DType, device: str) -> None:
+    """A narrow float is rounded after every op, and an integer wraps, however many ops one kernel does."""
+    held(d, device)
+    x = every(d) if d.bits == 8 else every(d)[::37]
+    if d.is_float and device == "webgpu":
+        # what a driver may flush, or take for another
+        w = x.astype(np.float64)
+        x = x[np.isfinite(w) & (np.abs(w) > 1e-18) & (np.abs(w) < 1e18) | (w == 0)]
+    t = Tensor(x)
+    functions = UNARY | (FLOAT_UNARY if d.is_float else INT_UNARY)
+    made = {name: f(t) for name, f in functions.items()}
+    realize(list(made.values()))
+    for name, y in made.items():
+        expected = reference(functions[name](t))
+        if name == "third" and device == "webgpu":  # a quotient is within 2.5 units of a float32
+            assert np.abs(bits(y.numpy()).astype(int) - bits(expected).astype(int)).max() <= 1
+            continue
+        same_numbers(y.numpy(), expected)
+
+
+@pytest.mark.parametrize("d", SMALL, ids=repr)
+def test_integers_wrap_around_as_numpys(d: DType, device: str) -> None:
+    held(d, device)
+    x = rng.integers(int(d.min), int(d.max) + 1, 301).astype(numpy_dtype(d))
+    y = rng.integers(int(d.min), int(d.max) + 1, 301).astype(numpy_dtype(d))
+    a, b = Tensor(x), Tensor(y)
+    for got, expected in (
+        (a + b, x + y),
+        (a - b, x - y),
+        (a * b, x * y),
+        (a.maximum(b), np.maximum(x, y)),
+        (a ^ b, x ^ y),
+        (a.sum(dtype=d), x.sum(dtype=x.dtype)),
+        (a.max(), x.max()),
+        (a.cumsum(0, dtype=d), np.cumsum(x, dtype=x.dtype)),
+        (a < b, x < y),
+    ):
+        np.testing.assert_array_equal(got.numpy(), expected)
+
+
+def wide(t: Tensor) -> Any:
+    return t.numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize("d", NARROW, ids=repr)
+def test_sums_and_products_are_single_precision_inside(d: DType, device: str) -> None:
+    """Many small terms would be lost in a narrow sum, and rounded products would cost digits."""
+    held(d, device)
+    ones = Tensor(np.ones(300, numpy_dtype(d)))
+    assert ones.sum().item() == reference(ones.sum()).item() == np.float32(300).astype(numpy_dtype(d))
+    assert ones.mean().item() == 1
+    x, y = (rng.integers(-3, 4, (24, 40)) / 2 for _ in range(2))
+    x, y = x.astype(numpy_dtype(d)), y.astype(numpy_dtype(d))
+    product = Tensor(x) @ Tensor(y).T
+    exact = (x.astype(np.float32) @ y.astype(np.float32).T).astype(numpy_dtype(d))
+    assert product.dtype is d
+    same_numbers(product.numpy(), exact)
+    p = Tensor(x).softmax(-1)
+    assert p.dtype is d
+    x64 = x.astype(np.float64)
+    e = np.exp(x64 - x64.max(-1, keepdims=True))
+    expected = (e / e.sum(-1, keepdims=True)).astype(np.float32).astype(numpy_dtype(d)).astype(np.float64)
+    np.testing.assert_allclose(wide(p), expected, rtol=2.0 ** (1 - d.digits), atol=2.0 ** (d.least - d.digits + 2))
+    n = functional.layer_norm(Tensor(x), 40)
+    assert n.dtype is d
+    centred = (x64 - x64.mean(-1, keepdims=True)) / np.sqrt(x64.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(wide(n), centred, rtol=2.0**-d.digits * 1.01, atol=2.0 ** (d.least - d.digits + 2))
+
+
+def test_gradients_flow_through_casts(device: str) -> None:
+    held(dtypes.bfloat16, device)
+    w = Tensor(np.array([1.0, 2.0, 3.0], np.float32), requires_grad=True)
+    (w.bfloat16() * w.bfloat16()).float().sum().backward()
+    assert w.grad is not None
+    assert w.grad.dtype is dtypes.float32
+    assert w.grad.tolist() == [2.0, 4.0, 6.0]
+    x = Tensor(np.array([1.0, 2.0], ml_dtypes.bfloat16), requires_grad=True)
+    (x.float() * 3.0).sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype is dtypes.bfloat16
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_numpy_and_printing(device: str) -> None:
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        held(getattr(dtypes, name), device)
+        t = Tensor([1.5, -2.0], dtype=name)
+        assert t.numpy().dtype == getattr(ml_dtypes, name)
+        assert t.tolist() == [1.5, -2.0]
+        assert "[ 1.5, -2" in repr(t) or "[1.5, -2" in repr(t)
+        assert f"dtype={name}" in repr(t)
+        assert Tensor(t.numpy()).dtype.name == name
+        assert Tensor(1.5, dtype=name).item() == 1.5
+
+
+def test_random_numbers_stay_below_one(device: str) -> None:
+    for d in NARROW:
+        if d in get_device(device).limits.dtypes:
+            x = wide(Tensor.rand(3000, dtype=d))
+            assert x.min() >= 0
+            assert x.max() < 1
+            assert abs(x.mean() - 0.5 + 2.0 ** (-d.digits - 1)) < 0.03
+            assert math.isclose(wide(Tensor.randn(3000, dtype=d)).std(), 1, rel_tol=0.08)
