@@ -153,6 +153,10 @@ class Device(ABC):
     name: str
     limits: Limits
 
+    def held(self) -> int | None:
+        """Bytes of the device's memory that are taken, what is kept for later use included; None for the host's memory."""
+        return None
+
     @abstractmethod
     def alloc(self, size: int, dtype: DType) -> Any:
         """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first."""

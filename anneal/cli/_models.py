@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from anneal.errors import DataError, UserError
 
-__all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "suggest"]
+__all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "load_package", "suggest"]
 
 MODELS = ("mlp", "conv", "nanogpt")
 
@@ -71,6 +71,22 @@ def examples_folder() -> Path:
     raise DataError(
         f"the examples are missing beside {package}; reinstall: pip install --force-reinstall anneal-compiler"
     )
+
+
+def load_package(name: str) -> Any:
+    """Import the package examples/NAME/."""
+    full, folder = f"anneal_examples_{name}", examples_folder() / name
+    if full in sys.modules:
+        return sys.modules[full]
+    spec = importlib.util.spec_from_file_location(
+        full, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None or not (folder / "__init__.py").is_file():
+        raise DataError(f"{folder} is missing; reinstall: pip install --force-reinstall anneal-compiler")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def load_example(name: str) -> Example:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["console", "data", "fits", "json_line", "json_report", "message", "table"]
 
 
-def data(text: str = "") -> None:
+def data(text: str = "", end: str = "\n") -> None:
     """One piece of data, to stdout, at once. Ends the command quietly when its reader has left (`... | head`)."""
     try:
-        sys.stdout.write(_printable(text, sys.stdout.encoding) + "\n")
+        sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes stdout once more on exit: point it where writing works.

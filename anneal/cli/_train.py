@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -12,19 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from anneal import settings
+from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
 from anneal.cli._reporters import Dashboard, JsonLines, PlainLines, Progress, Reporter, Start
 from anneal.cli._trace import trace
 from anneal.errors import DataError, SettingError, UserError
 
-__all__ = ["STOPPED", "Options", "choose_device", "train"]
-
-STOPPED = 130  # the exit code after Ctrl-C, as shells have it
+__all__ = ["Options", "choose_device", "train"]
 
 _AHEAD = 64  # steps that are launched before their losses are read
 _LOOK_S = 0.1
@@ -114,7 +111,7 @@ def check_writable(path: Path) -> None:
 
 def _run(model: str, training: Training, steps: int, reporter: Reporter, save: Path | None) -> int:
     progress = Progress()
-    with _interrupts() as stop:
+    with interrupts("this step") as stop:
         while len(progress.losses) < steps and not stop:
             # the steps that compile are waited for one by one
             left = steps - len(progress.losses)
@@ -167,21 +164,3 @@ def _launches(progress: Progress) -> Iterator[None]:
     finally:
         observers.pop()
         progress.kernels = sum(seen) or progress.kernels
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Ctrl-C puts a number into the list, so that a step is never cut in two; a second Ctrl-C interrupts at once."""
-    caught: list[int] = []
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        if caught:
-            raise KeyboardInterrupt
-        caught.append(number)
-        message("stopping after this step; Ctrl-C again stops at once")
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield caught
-    finally:
-        signal.signal(signal.SIGINT, before)

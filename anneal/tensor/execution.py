@@ -47,11 +47,18 @@ _tracing: list[list[Tensor]] = []
 
 _cache_hits = 0
 _cache_misses = 0
+_compiling = 0.0
 
 
 def cache_statistics() -> tuple[int, int]:
     """How often a realize found its plan, and how often it had to make one."""
     return _cache_hits, _cache_misses
+
+
+def compile_seconds() -> float:
+    """How long this process has spent so far on making plans, or reading them from disk, and on compiling and binding
+    their kernels. Pipelines that a driver makes meanwhile in other threads count as far as they were waited for."""
+    return _compiling
 
 
 def storage_of(u: UOp) -> Storage | None:
@@ -110,8 +117,11 @@ class Execution:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
         self._places: dict[int, list[int]] = {}  # of exchanged buffers, by id
+        global _compiling
+        begun = time.perf_counter()
         self._programs = device.compile_all([c.kernel for c in plan.calls])
         self._bind()
+        _compiling += time.perf_counter() - begun
 
     def _bind(self) -> None:
         calls = zip(self._programs, self.plan.calls, strict=True)
@@ -158,7 +168,7 @@ def execute(plan: Plan, device: Device, inputs: list[Storage]) -> list[Storage]:
 
 def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
-    global _cache_hits, _cache_misses
+    global _cache_hits, _cache_misses, _compiling
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
     done: dict[UOp, UOp] = {}
     if lazy:
@@ -167,6 +177,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         plan, inputs, hit = plan_for(graph(lazy), policy_for(device))
         planned = time.perf_counter()
         _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
+        _compiling += planned - begun
         for u, storage in zip(lazy, execute(plan, device, inputs), strict=True):
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:

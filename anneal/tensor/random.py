@@ -79,18 +79,46 @@ class Generator:
         """The key of the next call, as two uint32 nodes of shape ()."""
         from anneal.tensor.jit import capturing
 
-        seed = self._seeds.get(device)
-        if seed is None:
-            seed = self._seeds[device] = _word(self.seed, device)
+        seed = self.seed_node(device)
         if not capturing():
             call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
-            return reshape(seed.uop, ()), reshape(call, ())
+            return seed, reshape(call, ())
         counter = self._counters.get(device)
         if counter is None:
             counter = self._counters[device] = _word(_JIT_START, device)
         call = counter.uop
         counter.assign(counter + 1)
-        return reshape(seed.uop, ()), reshape(call, ())
+        return seed, reshape(call, ())
+
+    def seed_node(self, device: str) -> UOp:
+        """The seed, a uint32 node of shape ()."""
+        seed = self._seeds.get(device)
+        if seed is None:
+            seed = self._seeds[device] = _word(self.seed, device)
+        return reshape(seed.uop, ())
+
+    def at(self, call: Tensor) -> Generator:
+        """A generator whose every call has the number `call`, one integer on the device, whatever was drawn before.
+
+        >>> from anneal.tensor import Tensor
+        >>> numbers = Generator(3).at(Tensor([5]))
+        >>> rand(2, generator=numbers).tolist() == rand(2, generator=numbers).tolist()
+        True
+        """
+        return _Numbered(self, call)
+
+
+class _Numbered(Generator):
+    """Draws by numbers that a tensor gives."""
+
+    __slots__ = ("_call", "_parent")
+
+    def __init__(self, parent: Generator, call: Tensor) -> None:
+        super().__init__(parent.seed)
+        self._parent, self._call = parent, call
+
+    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
+        return self._parent.seed_node(device), reshape(self._call.uop.cast(_U32), ())
 
 
 def _word(value: int, device: str) -> Tensor:

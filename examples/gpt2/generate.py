@@ -132,30 +132,30 @@ class Decoder:
     def _say(self, x: Tensor, place: Tensor) -> None:
         """Choose the token that follows, from the last block's result for one token, and write it down."""
         logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)[: self.words]
-        token = self._choose(logits)
+        token = self._choose(logits, self.random.at(place))
         self.text.assign((Tensor.arange(self.length + 1) == place).where(token, self.text))
 
-    def _choose(self, logits: Tensor) -> Tensor:
+    def _choose(self, logits: Tensor, random: Generator) -> Tensor:
         s = self.sampling
         if s.greedy:
             return logits.argmax()
         if 0 < s.top_k < self.words:
             likely, tokens = logits.topk(s.top_k)
-            return tokens[categorical(likely / self.temperature, generator=self.random)]
-        return categorical(logits / self.temperature, generator=self.random)
+            return tokens[categorical(likely / self.temperature, generator=random)]
+        return categorical(logits / self.temperature, generator=random)
 
     def generate(self, tokens: Sequence[int], most: int, end: int | None = None) -> Iterator[int]:
-        """Up to `most` tokens that follow a prompt, some while after they were said.
+        """Up to `most` tokens that follow a prompt, each some while after it was said.
 
         It ends earlier after the token `end`, which is not given, and where the context ends.
         """
         self.prefill(tokens)
-        given, said = len(tokens), 1
-        most = min(most, self.length + 1 - given)
-        found = 0
+        given, said, found = len(tokens), 1, 0
+        most = min(most, self.room(given))
         while found < most:
             begun = perf_counter()
-            while said < most and said - found < AHEAD and (said == found or perf_counter() - begun < LOOK):
+            # the first one is looked at when it is there, as is each where a step takes longer than a look is worth
+            while said < most and (said == found or (found and said - found < AHEAD and perf_counter() - begun < LOOK)):
                 self.step()
                 said += 1
             for token in self.text.numpy()[given + found : given + said].tolist():
@@ -163,3 +163,7 @@ class Decoder:
                     return
                 found += 1
                 yield token
+
+    def room(self, given: int) -> int:
+        """How many tokens can follow a prompt of `given`: the last one is said and not read."""
+        return self.length + 1 - given

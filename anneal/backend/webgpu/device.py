@@ -141,6 +141,9 @@ class WebGpuDevice(Device):
         self._buffers.add(buffer)
         return buffer
 
+    def held(self) -> int:
+        return sum([b.nbytes for b in self._buffers])
+
     def free(self, buffer: Any) -> None:
         """Keep the buffer for the next `alloc` of its size, unless it is another device's: a test may open several."""
         if buffer in self._buffers:

@@ -1,0 +1,284 @@
+"""`anneal gpt2 sample`: GPT-2 goes on with a text, shown as it comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anneal import settings
+from anneal.assets import ASSETS, fetch, verify
+from anneal.cli._interrupts import STOPPED, interrupts
+from anneal.cli._models import load_package
+from anneal.cli._output import console, data, json_report, message
+from anneal.cli._train import choose_device
+from anneal.errors import DataError, SettingError, UserError
+
+__all__ = ["Options", "sample"]
+
+WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
+WARM = 3  # the first token is the prefill's, with the second and the third the step is compiled and captured
+
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags of `anneal gpt2 sample`."""
+
+    prompt: str
+    max_tokens: int = 100
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: int = 40
+    seed: int = 0
+    device: str | None = None
+    adapter: str | None = None
+    model_dir: Path | None = None
+    plain: bool = False
+    as_json: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """What has been measured and said so far; times in seconds."""
+
+    begun: float
+    compiled: float  # what this process had spent on compiling before
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    stop: str = "max-tokens"
+    load: float = 0.0
+    compile: float = 0.0
+    prefill: float = 0.0
+    first: float = 0.0  # from the start of the command to the first token
+    ready: float = 0.0  # when token number WARM came
+    end: float = 0.0  # when the last one came
+
+    @property
+    def per_token(self) -> float | None:
+        """Seconds a token took once everything was compiled."""
+        count = len(self.tokens) - WARM
+        return (self.end - self.ready) / count if count > 0 else None
+
+
+def sample(options: Options) -> int:
+    """Say how the text goes on; the exit code: 0, or 130 when Ctrl-C stopped it."""
+    from anneal.tensor.execution import compile_seconds
+
+    run = Run(time.perf_counter(), compile_seconds())
+    if not (0 < options.temperature < float("inf")):
+        raise SettingError(
+            f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the likeliest"
+        )
+    with settings.override(**choose_device(options.device, options.adapter)):
+        from anneal.backend import get_device
+
+        # A driver takes its time to start: files are looked for and the tokeniser is read meanwhile.
+        with ThreadPoolExecutor(1, "anneal-device") as beside:
+            opening = beside.submit(get_device, settings.current().device)
+            folder, words = _files(options)
+            gpt2 = load_package("gpt2")
+            tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
+            given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
+            device = opening.result()
+        with settings.override(device=device.name):
+            model = gpt2.read_checkpoint(folder)
+            sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
+            decoder = gpt2.Decoder(model, sampling, _known(tokenizer, model, words))
+            run.load = time.perf_counter() - run.begun - (compile_seconds() - run.compiled)
+            if len(given) > decoder.length:
+                raise UserError(
+                    f"the prompt has {len(given)} tokens, and this model's context {decoder.length}; shorten the prompt"
+                )
+            _announce(options, device)
+            show = _printer(options)
+            with interrupts("this token") as stopping, _plans(run) as plans:
+                _speak(options, run, decoder, tokenizer, given, show, stopping)
+    if options.as_json:
+        json_report(_report(options, run, given, device, decoder, plans))
+    else:
+        data("")
+        _close(run, decoder)
+    return STOPPED if run.stop == "interrupted" else 0
+
+
+# -- files -----------------------------------------------------------------------------------------------------------------
+
+
+def _files(options: Options) -> tuple[Path, Path]:
+    """The folders of the weights and of the vocabulary: the one that was named, or the cache, filled if need be."""
+    folder = options.model_dir
+    if folder is not None:
+        if not folder.is_dir():
+            raise DataError(
+                f"--model-dir {folder} is no folder; it is a folder with {WEIGHTS}, as Hugging Face lays it out"
+            )
+        if not (folder / WEIGHTS).is_file():
+            raise DataError(
+                f"{folder} has no {WEIGHTS}; --model-dir is a folder with that file, as Hugging Face lays it out"
+            )
+        there = [name for name in VOCABULARY if (folder / name).is_file()]
+        if len(there) == len(VOCABULARY):
+            return folder, folder
+        if there:
+            raise DataError(
+                f"{folder} has {there[0]} and no {' or '.join(n for n in VOCABULARY if n not in there)}; both or none"
+            )
+        return folder, _fetched(VOCABULARY)
+    return (found := _fetched((WEIGHTS, *VOCABULARY))), found
+
+
+def _fetched(names: tuple[str, ...]) -> Path:
+    """The folder of GPT-2's own files, after a line about each."""
+    for name in names:
+        asset = ASSETS[f"gpt2/{name}"]
+        there = verify(asset) is not None
+        path = fetch(asset)
+        message(f"fetch {name} ({_size(asset.bytes)}) {'cached' if there else 'sha ok'}")
+    return path.parent
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e6:.0f} MB" if n >= 1e6 else f"{n / 1e3:.0f} kB"
+
+
+def _known(tokenizer: Any, model: Any, folder: Path) -> int:
+    """How many rows of the model's table are tokens of the vocabulary; a table may be longer, for tiles' sake."""
+    last = max(tokenizer.vocabulary.tokens)
+    if last >= model.config.vocab_size:
+        raise DataError(
+            f"{folder / VOCABULARY[0]} has tokens up to {last}, and the model knows {model.config.vocab_size}: they do not "
+            "belong together"
+        )
+    return int(last) + 1
+
+
+# -- speaking ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
+    """The plans that ran, by phase. Replays of a captured step run none."""
+    from anneal.tensor.execution import observers
+
+    seen: dict[str, set[Any]] = {"prefill": set(), "decode": set()}
+
+    def observe(plan: Any, inputs: Any, outputs: Any) -> None:
+        seen["decode" if run.tokens else "prefill"].add(plan)
+
+    observers.append(observe)
+    try:
+        yield seen
+    finally:
+        observers.remove(observe)
+
+
+def _speak(
+    options: Options, run: Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
+) -> None:
+    """Generate, decode and show, and note when what happened."""
+    from anneal.tensor.execution import compile_seconds
+
+    stream = tokenizer.stream()
+    show(options.prompt)
+    before, begun = compile_seconds(), time.perf_counter()
+    most = min(options.max_tokens, decoder.room(len(given)))
+    run.stop = "max-tokens" if most == options.max_tokens else "context"
+    for token in decoder.generate(given, most, tokenizer.end_of_text):
+        run.end = time.perf_counter()
+        run.tokens.append(token)
+        if len(run.tokens) == 1:
+            run.first = run.end - run.begun
+            run.prefill = run.end - begun - (compile_seconds() - before)
+        elif len(run.tokens) == WARM:
+            run.ready = run.end
+        run.text += (piece := stream.feed(token))
+        show(piece)
+        if stopping:
+            run.stop = "interrupted"
+            break
+    else:
+        if len(run.tokens) < most:
+            run.stop = "end of text"
+    run.text += (piece := stream.flush())
+    show(piece)
+    run.compile = compile_seconds() - run.compiled
+
+
+def _announce(options: Options, device: Any) -> None:
+    adapter = device.describe().get("adapter")
+    top_k = options.top_k or "all"
+    mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
+    facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"
+    if options.as_json:
+        return
+    message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
+    message(f"prompt: {options.prompt}")
+    message(f"mode: {mode} · {facts}")
+    message("---")
+
+
+def _printer(options: Options) -> Show:
+    """Pieces of text to stdout; the prompt fainter than what follows, on a terminal."""
+    if options.as_json:
+        return lambda piece: None
+    plain = options.plain or not sys.stdout.isatty() or console().is_dumb_terminal or console().no_color
+    first = [not plain]
+
+    def show(piece: str) -> None:
+        if piece:
+            data(f"\x1b[2m{piece}\x1b[0m" if first[0] else piece, end="")
+            first[0] = False
+
+    return show
+
+
+def _close(run: Run, decoder: Any) -> None:
+    """What ended the text, and how fast it came."""
+    if run.stop == "end of text":
+        message("the text ended here: <|endoftext|>")
+    elif run.stop == "context":
+        message(f"the model's context ended here: {decoder.length} tokens")
+    rate = f", then {1 / run.per_token:,.0f} tokens/s" if run.per_token else ""
+    message(f"{len(run.tokens)} tokens, the first after {run.first:.2f} s{rate}")
+
+
+def _report(
+    options: Options, run: Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
+) -> dict[str, Any]:
+    return {
+        "prompt": options.prompt,
+        "prompt_tokens": given,
+        "tokens": run.tokens,
+        "text": run.text,
+        "stop": run.stop,
+        "device": device.name,
+        "adapter": device.describe().get("adapter"),
+        "parameters": decoder.model.num_parameters(),
+        "context": decoder.length,
+        "seconds": {
+            "load": round(run.load, 4),
+            "compile": round(run.compile, 4),
+            "prefill": round(run.prefill, 4),
+            "first_token": round(run.first, 4),
+            "per_token": None if run.per_token is None else round(run.per_token, 7),
+        },
+        "plans": {phase: len(found) for phase, found in plans.items()},
+        "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held()},
+    }
+
+
+def _peak() -> int | None:
+    """The most memory that this process has had, mapped files included; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
