@@ -5,7 +5,8 @@
     │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
     │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
-    │   ├── GradientError    (also RuntimeError) a backward pass that cannot be made
+    │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
+    │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
     │   └── SettingError     (also ValueError) an environment variable or flag with a wrong value
     └── CompilerError        our fault: carries the pass, the rule and the node
@@ -25,6 +26,7 @@ __all__ = [
     "GradientError",
     "SettingError",
     "ShapeError",
+    "TransformError",
     "UserError",
 ]
 
@@ -56,7 +58,11 @@ class DeviceError(UserError, RuntimeError):
 
 
 class GradientError(UserError, RuntimeError):
-    """A backward pass that cannot be made."""
+    """A derivative that cannot be made."""
+
+
+class TransformError(UserError, RuntimeError):
+    """A function or an argument that a transform cannot take."""
 
 
 class DataError(UserError, ValueError):

@@ -10,6 +10,7 @@ from anneal.nn._attention import (
     SelfAttention,
     SwiGLU,
 )
+from anneal.nn._functional_call import functional_call
 from anneal.nn._layers import (
     GELU,
     Dropout,
@@ -185,6 +186,7 @@ __all__ = [
     "ViTBlock",
     "WarmupCosine",
     "clip_grad_norm_",
+    "functional_call",
     "init",
     "warmup_cosine",
 ]

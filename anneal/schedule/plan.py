@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from anneal import settings
+from anneal.errors import TransformError
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
@@ -295,6 +296,12 @@ def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
                 continue
             a.phase = u.provenance[0]
             new[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
+        elif u.op is Op.PARAM:
+            raise TransformError(
+                f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the same "
+                "part of every example at once and has no values; choose with where() instead of if, return what you want "
+                "to look at, and keep nothing from inside the function"
+            )
         else:
             new[u] = u
     return new[sink], storages

@@ -1,7 +1,8 @@
 """Tensors: lazy arrays with gradients.
 
-`Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad` and `vjp` differentiate functions;
-`jit` captures and replays them; `manual_seed` starts the random numbers. `functional`, `random` and `io` are modules.
+`Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad`, `vjp`, `jvp` and `vmap` transform
+functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions; `manual_seed` starts the
+random numbers. `functional`, `random` and `io` are modules.
 """
 
 from anneal.tensor._base import (
@@ -16,9 +17,20 @@ from anneal.tensor._creation import meshgrid
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
 from anneal.tensor.execution import realize, upload
-from anneal.tensor.gradient import grad, value_and_grad, vjp
 from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
+from anneal.tensor.transforms import (
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    tree_leaves,
+    tree_map,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from anneal.uop import DType, dtypes
 
 __all__ = [
@@ -32,13 +44,20 @@ __all__ = [
     "dtypes",
     "grad",
     "grad_enabled",
+    "hessian",
+    "jacfwd",
+    "jacrev",
     "jit",
+    "jvp",
     "manual_seed",
     "meshgrid",
     "no_grad",
     "realize",
     "set_default_device",
+    "tree_leaves",
+    "tree_map",
     "upload",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

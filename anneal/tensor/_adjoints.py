@@ -18,6 +18,7 @@ __all__ = [
     "gathered",
     "max_left",
     "max_right",
+    "others_product",
     "padded",
     "permuted",
     "power_base",
@@ -128,24 +129,51 @@ def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
         return expand(g, x.shape) if g.shape else g
     g = spread(g, y.shape)
     if op is Op.MUL:
-        return _others_product(g, x, axes)
+        return expand(g, x.shape) * others_product(x, axes)
     hit = alu(Op.EQ, (x, expand(y, x.shape)))
     ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
     return _keep(hit, expand(g / ties, x.shape))
 
 
-def _others_product(g: UOp, x: UOp, axes: tuple[int, ...]) -> UOp:
-    """Each element's slope in a product is the product of the others.
+def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """For each element the product of the others along `axes`: its slope in the product of all.
 
     Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
-    none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place.
+    none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place. Derivatives
+    of that would be wrong at zeros; those of `_others_by_pairs`, which takes more steps, are not.
     """
     zero = x.eq(0.0)
     safe = alu(Op.WHERE, (zero, x.const_like(1), x))
     zeros = zero.cast(x.dtype)
     p = reduce_axis(safe, Op.MUL, axes)
     others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
-    return _keep(others.eq(0.0), expand(g * p, x.shape) / safe)
+    v = _keep(others.eq(0.0), expand(p, x.shape) / safe)
+    return UOp(Op.COMPOSITE, v.dtype, (v, _others_by_pairs(x, axes)), ("equal", ()))
+
+
+def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """The same by multiplications alone: products of pairs, of pairs of pairs, and back down with the other of each."""
+    order = [*[i for i in range(len(x.shape)) if i not in axes], *axes]
+    lead, along = [x.shape[i] for i in order[: -len(axes)]], [x.shape[i] for i in order[-len(axes) :]]
+    n, rest = math.prod(along), math.prod(lead)
+    size = 1 << (n - 1).bit_length() if n else 0
+    margin = ((0, 0), (0, size - n))
+    p = pad(reshape(permute(x, order), (rest, n)), margin)
+    if size > n:
+        inside = pad(spread(const(x.dtype, 1), (rest, n)), margin)
+        p = p + (1.0 - inside)
+    levels = []
+    while p.shape[1] > 1:
+        pairs = reshape(p, (rest, p.shape[1] // 2, 2))
+        levels.append(pairs)
+        first, second = (shrink(pairs, ((0, rest), (0, pairs.shape[1]), (i, i + 1))) for i in (0, 1))
+        p = reshape(first * second, pairs.shape[:2])
+    others = spread(const(x.dtype, 1), p.shape)
+    for pairs in reversed(levels):
+        above = expand(reshape(others, (*pairs.shape[:2], 1)), pairs.shape)
+        others = reshape(above * flip(pairs, (2,)), (rest, pairs.shape[1] * 2))
+    others = shrink(others, ((0, rest), (0, n)))
+    return permute(reshape(others, (*lead, *along)), _inverse(order))
 
 
 # -- indexed reads and writes ----------------------------------------------------------------------------------------

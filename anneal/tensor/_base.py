@@ -73,10 +73,11 @@ _INT32 = dtypes.int32
 
 
 class _Mode:
-    __slots__ = ("device", "epoch", "grad")
+    __slots__ = ("depth", "device", "epoch", "grad")
 
     def __init__(self) -> None:
         self.grad = True
+        self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.epoch = 0  # counts what a jit could not follow
         self.device: str | None = None
 

@@ -226,8 +226,9 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     _same_shape("huber_loss", input, target)
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
-    d = (input - target).abs()
-    return _reduce_loss("huber_loss", (d < delta).where(d * d * 0.5, (d - 0.5 * delta) * delta), reduction)
+    signed = input - target  # its square, and not its size's, has a second derivative at 0
+    d = signed.abs()
+    return _reduce_loss("huber_loss", (d < delta).where(signed * signed * 0.5, (d - 0.5 * delta) * delta), reduction)
 
 
 @in_single()
@@ -238,8 +239,9 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     _same_shape("smooth_l1_loss", input, target)
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
-    d = (input - target).abs()
-    return _reduce_loss("smooth_l1_loss", (d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta), reduction)
+    signed = input - target
+    d = signed.abs()
+    return _reduce_loss("smooth_l1_loss", (d < beta).where(signed * signed * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
 @in_single()

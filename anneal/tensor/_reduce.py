@@ -223,7 +223,7 @@ class Reduce(Views):
             total = (x * x).sum(axis, keepdim)
             length = total.sqrt()
             zero = length.eq(0.0)
-            slope = zero._choose(0.0, 0.5 / zero._choose(1.0, length))
+            slope = zero._choose(0.0, 0.5 / zero._choose(1.0, total).sqrt())
             parts = (length.uop, total.uop, slope.uop)
             return self._new(UOp(Op.COMPOSITE, length.uop.dtype, parts, ("slope", ())))
         if isinstance(p, str):

@@ -7,30 +7,32 @@ seed of a scalar loss stays one constant until something needs its shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from anneal.errors import GradientError
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, promote
 
-__all__ = ["gradient"]
+__all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back", "sources_of"]
 
 # Ops through which a cotangent wider than the node passes unrounded: they move values.
 _CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
 # Float in, float out, and flat almost everywhere: their slope is zero rather than missing.
-_FLAT = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
-_STOPS = frozenset((Op.DETACH, Op.BITCAST))
+FLAT = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
+STOPS = frozenset((Op.DETACH, Op.BITCAST))
+
+Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from
 
 
-def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp], *, leaves: bool = False) -> list[UOp | None]:
-    """The cotangent of each of `targets`, given that of `root`.
+def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | None]:
+    """The cotangent of each of `targets`, given that of `root`; nothing below a target is reached through it.
 
     Args:
         root: a float node.
         cotangent: of `root`'s shape, or of shape `()` for the same number everywhere.
         targets: float nodes; one that `root` does not depend on (differentiably) gives None.
-        leaves: treat targets as leaves, so that nothing below one of them is reached through it.
 
     Returns:
         One node per target, with the target's shape and dtype.
@@ -40,70 +42,50 @@ def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp], *, leaves: bool 
     """
     # Views of one buffer are one leaf, however they reshape it.
     nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
-    wanted = set(nodes)
-    reach = set(nodes)
-    # Only nodes that depend on a target through floats are worth a cotangent.
-    path = []
-    for u, sources in _order(root, wanted if leaves else set()):
-        if u.dtype.is_float and u.op not in _STOPS:
-            for s in sources:
-                if s in reach:
-                    reach.add(u)
-                    path.append((u, sources))
-                    break
-    here = arena()
-    phase, here.phase = here.phase, "backward"
-    try:
-        grads = _walk(root, cotangent, reach, path)
+    with backward_phase():
+        grads = pull_back([(root, cotangent)], *paths(_order(root, set(nodes)), nodes))
         return [
             None
             if (g := grads.get(n)) is None
             else spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
             for n, t in zip(nodes, targets, strict=True)
         ]
+
+
+@contextmanager
+def backward_phase() -> Iterator[None]:
+    """Nodes made in the block say that they belong to the backward pass."""
+    here = arena()
+    phase, here.phase = here.phase, "backward"
+    try:
+        yield
     finally:
         here.phase = phase
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
-    """What a node was computed from; a realised tensor's buffer remembers its graph as `origin`."""
-    if u.op is Op.BUFFER:
-        origin = getattr(u.arg, "origin", None)
-        return () if origin is None else (origin,)
-    return u.src
-
-
-def _order(root: UOp, stop: set[UOp]) -> list[tuple[UOp, tuple[UOp, ...]]]:
-    """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
-    out: list[tuple[UOp, tuple[UOp, ...]]] = []
-    if root in stop:
-        return out
-    seen = set(stop)
-    seen.add(root)
-    sources = _sources(root)
-    stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
-    while stack:
-        node, sources, rest = stack[-1]
-        for child in rest:
-            if child not in seen:
-                seen.add(child)
-                below = _sources(child)
-                if below:
-                    stack.append((child, below, iter(below)))
+def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
+    """The nodes of `order` (sources first) that depend on a target through floats: only they are worth a cotangent."""
+    reach = set(targets)
+    path = []
+    for u, sources in order:
+        if u.dtype.is_float and u.op not in STOPS:
+            for s in sources:
+                if s in reach:
+                    reach.add(u)
+                    path.append((u, sources))
                     break
-                out.append((child, below))
-        else:
-            stack.pop()
-            out.append((node, sources))
-    return out
+    return reach, path
 
 
-def _walk(root: UOp, cotangent: UOp, reach: set[UOp], path: list[tuple[UOp, tuple[UOp, ...]]]) -> dict[UOp, UOp]:
-    grads: dict[UOp, UOp] = {root: cotangent}
+def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
+    """The cotangent of every node of `path`, given those of some (`seeds`: pairs of both); what `paths` found."""
+    grads: dict[UOp, UOp] = {}
+    for root, g in seeds:
+        grads[root] = _add(grads[root], g) if root in grads else g
     for y, sources in reversed(path):
-        g = grads.get(y)
-        if g is None:
+        if y not in grads:
             continue
+        g = grads[y]
         if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
             g = g.cast(y.dtype)
         elementwise = y.op in ALU
@@ -117,13 +99,46 @@ def _walk(root: UOp, cotangent: UOp, reach: set[UOp], path: list[tuple[UOp, tupl
     return grads
 
 
+def sources_of(u: UOp) -> tuple[UOp, ...]:
+    """What a node was computed from; a realised tensor's buffer remembers its graph as `origin`."""
+    if u.op is Op.BUFFER:
+        origin = getattr(u.arg, "origin", None)
+        return () if origin is None else (origin,)
+    return u.src
+
+
+def _order(root: UOp, stop: set[UOp]) -> Path:
+    """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
+    out: Path = []
+    if root in stop:
+        return out
+    seen = set(stop)
+    seen.add(root)
+    sources = sources_of(root)
+    stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
+    while stack:
+        node, sources, rest = stack[-1]
+        for child in rest:
+            if child not in seen:
+                seen.add(child)
+                below = sources_of(child)
+                if below:
+                    stack.append((child, below, iter(below)))
+                    break
+                out.append((child, below))
+        else:
+            stack.pop()
+            out.append((node, sources))
+    return out
+
+
 def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
     if y.op is Op.BUFFER:
         return (reshape(g, sources[0].shape) if g.shape else g,)
     rule = GRADIENT.get(y.op)
     out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
     if out is None:
-        if y.op not in _FLAT:
+        if y.op not in FLAT:
             raise GradientError(
                 f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
             )

@@ -18,7 +18,7 @@ from anneal.tensor._reduce import Axes, reduce_node
 from anneal.tensor._views import iota
 from anneal.uop import Op, UOp, alu, const, dtypes
 
-__all__ = ["Sorting"]
+__all__ = ["Sorting", "sorted_places"]
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
@@ -75,6 +75,23 @@ def _first_by_blocks(ranked: UOp, k: int) -> UOp:
     return take_rows(move.reshape(places, (k * width,)), move.shrink(order, ((0, k),)))
 
 
+def sorted_places(ranked: UOp) -> UOp:
+    """For each row (the last axis) of integers the positions that sort it, by counting: equal ones keep their order."""
+    shape = ranked.shape
+    n = shape[-1]
+    square = (*shape, n)
+    mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
+    other = broadcast(move.reshape(ranked, (*shape[:-1], 1, n)), square)
+    i = broadcast(iota(n, 0, 2), square)
+    j = broadcast(iota(n, 1, 2), square)
+    tie = alu(Op.AND, (alu(Op.EQ, (other, mine)), alu(Op.LT, (j, i))))
+    before = alu(Op.OR, (alu(Op.LT, (other, mine)), tie)).cast(_INT32)
+    rank = reduce_node(before, Op.ADD, (len(square) - 1,), False)
+    # position r of the result holds the one element whose rank is r
+    here = alu(Op.EQ, (broadcast(move.reshape(rank, (*shape[:-1], 1, n)), square), i))
+    return reduce_node(alu(Op.WHERE, (here, j, const(_INT32, 0))), Op.ADD, (len(square) - 1,), False)
+
+
 class Sorting(Indexing):
     """Sorting and counting."""
 
@@ -94,20 +111,7 @@ class Sorting(Indexing):
         if len(ranked.shape) < 2 and ranked.dtype is _INT32:
             return self._new_plain(UOp(Op.ARGSORT, _INT32, (ranked,)) if ranked.shape else const(_INT32, 0))
         order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-        ranked = move.permute(ranked, order)
-        shape = ranked.shape
-        n = shape[-1]
-        square = (*shape, n)
-        mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
-        other = broadcast(move.reshape(ranked, (*shape[:-1], 1, n)), square)
-        i = broadcast(iota(n, 0, 2), square)
-        j = broadcast(iota(n, 1, 2), square)
-        tie = alu(Op.AND, (alu(Op.EQ, (other, mine)), alu(Op.LT, (j, i))))
-        before = alu(Op.OR, (alu(Op.LT, (other, mine)), tie)).cast(_INT32)
-        rank = reduce_node(before, Op.ADD, (len(square) - 1,), False)
-        # position r of the result holds the one element whose rank is r
-        here = alu(Op.EQ, (broadcast(move.reshape(rank, (*shape[:-1], 1, n)), square), i))
-        place = reduce_node(alu(Op.WHERE, (here, j, const(_INT32, 0))), Op.ADD, (len(square) - 1,), False)
+        place = sorted_places(move.permute(ranked, order))
         return self._new_plain(move.permute(place, sorted(range(len(order)), key=order.__getitem__)))
 
     def sort(self, dim: int | None = None, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:

@@ -38,7 +38,7 @@ from anneal.backend import Device, Storage, get_device
 from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
-from anneal.tensor._base import INSIDE, capture_epoch, leaves
+from anneal.tensor._base import _MODE, INSIDE, capture_epoch, leaves
 from anneal.tensor._surroundings import Surroundings
 from anneal.uop import Op, UOp, arena, dtypes, toposort
 
@@ -545,8 +545,9 @@ class Jit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         from anneal.tensor._tensor import Tensor
 
-        if _active:
-            return self.function(*args, **kwargs)  # a jit inside a jit is part of the outer one
+        if _active or _MODE.depth:
+            # a jit inside a jit is part of the outer one, and a transform looks into the function
+            return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
         key = _flatten((args, kwargs), tensors)
         for t in tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import struct
 import sys
@@ -224,6 +225,7 @@ _CONST = Op.CONST
 _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
+_MARKS = itertools.count()
 _INSIDE: dict[CodeType, bool] = {}  # code -> whether it belongs to anneal
 
 
@@ -339,6 +341,19 @@ class Arena:
         self.live = len(nodes)
         self._limit = max(self._FLOOR, 2 * self.live)
         return before - len(nodes)
+
+    def mark(self) -> UOp:
+        """A node like no other: `since` tells what was made after it, for as long as somebody keeps it."""
+        return UOp(_CONST, _INDEX, (), 0, ("mark", next(_MARKS)))
+
+    def since(self, node: UOp) -> list[UOp]:
+        """The nodes made after `node` that are still here, in the order they were made: sources come before users.
+
+        What is older than a node does not depend on it, so a walk over what does can stop there.
+        """
+        out = list(itertools.takewhile(lambda u: u is not node, reversed(self.nodes.values())))
+        out.reverse()
+        return out
 
     def __len__(self) -> int:
         return len(self.nodes)

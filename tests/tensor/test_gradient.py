@@ -264,12 +264,12 @@ def test_second_derivatives(name: str, f: Function, shape: tuple[int, ...]) -> N
 
 def test_every_differentiable_op_has_a_rule() -> None:
     """Whatever takes and gives floats either has a gradient rule, is flat, or stops gradients on purpose."""
-    from anneal.tensor._reverse import _FLAT, _STOPS
+    from anneal.tensor._reverse import FLAT, STOPS
     from anneal.tensor.gradient_rules import GRADIENT
 
     integers = {Op.NOT, Op.IDIV, Op.MOD, Op.LT, Op.EQ, Op.NE, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.THREEFRY}
     others = {Op.REDUCE_AXIS, Op.GATHER, Op.SCATTER_ADD, Op.CONTIGUOUS}
-    needed = (ALU | MOVEMENT | others) - integers - _FLAT - _STOPS
+    needed = (ALU | MOVEMENT | others) - integers - FLAT - STOPS
     assert needed <= set(GRADIENT), sorted(o.name for o in needed - set(GRADIENT))
 
 

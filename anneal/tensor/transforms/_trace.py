@@ -1,0 +1,183 @@
+"""One call of a function on stand-ins for its arguments, and how the graph it left behind becomes one of the arguments.
+
+A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
+argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
+on them, so no walk here goes below the part of the graph that the call made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.errors import DTypeError, GradientError, TransformError
+from anneal.tensor._base import _MODE, grad_enabled, leaf_nodes, leaves
+from anneal.tensor._movement import reshape
+from anneal.tensor._reverse import Path, sources_of
+from anneal.tensor.execution import assigned_watch
+from anneal.tensor.transforms._tree import flatten, paths_of, rebuild
+from anneal.uop import Op, UOp, arena, toposort
+
+if TYPE_CHECKING:
+    from anneal.tensor._tensor import Tensor
+
+__all__ = ["Trace", "as_tensor", "flagged", "results_of"]
+
+_NUMBERS = itertools.count()
+
+
+def as_tensor(name: str, where: str, value: Any) -> Tensor:
+    """A leaf as a tensor; arrays and numbers are made one. Raises DTypeError naming the place of anything else."""
+    from anneal.tensor._tensor import Tensor
+
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+        return Tensor(value)
+    raise DTypeError(
+        f"{name}: {where} is a {type(value).__name__}; trees have tensors, arrays or numbers at their leaves "
+        f"(dicts, lists, tuples, named tuples and None make the tree)"
+    )
+
+
+def results_of(name: str, tree: Any, whose: str = "the function's result") -> list[Tensor]:
+    """The tensors of what a function returned."""
+    return [as_tensor(name, where, v) for where, v in zip(paths_of(tree, whose), flatten(tree), strict=True)]
+
+
+class Trace:
+    """The stand-ins of one call; `name` is the transform's, for messages."""
+
+    __slots__ = ("_assigned", "_mark", "_young", "name", "nodes", "originals")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes: list[UOp] = []
+        self.originals: list[Tensor] = []
+        self._mark = arena().mark()
+        self._young: dict[UOp, None] = {}
+        self._assigned: list[weakref.ref[Tensor]] = []
+
+    # -- the call -------------------------------------------------------------------------------------------------
+
+    def variables(self, argument: Any, where: str) -> Any:
+        """`argument` with its float leaves replaced by stand-ins of the same values, which want a gradient."""
+        return rebuild(
+            argument,
+            iter([self._variable(v, p) for p, v in zip(paths_of(argument, where), flatten(argument), strict=True)]),
+        )
+
+    def _variable(self, value: Any, where: str) -> Tensor:
+        t = as_tensor(self.name, where, value)
+        if not t.uop.dtype.is_float:
+            raise GradientError(
+                f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
+                "function capture it or take it as an argument that is not differentiated"
+            )
+        node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", next(_NUMBERS)))
+        return self._add(t, node, True)
+
+    def example(self, original: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A stand-in without values: one of many that `original` holds."""
+        node = UOp(Op.PARAM, original.uop.dtype, (), (-1, shape), tag=("example", next(_NUMBERS)))
+        return self._add(original, node, original.requires_grad)
+
+    def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
+        stand_in = original._new_plain(node)
+        stand_in.requires_grad = requires_grad
+        stand_in.is_leaf = not requires_grad
+        self.nodes.append(node)
+        self.originals.append(original)
+        return stand_in
+
+    def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
+        """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for nothing."""
+        before = _MODE.grad
+        _MODE.grad = before or grad
+        _MODE.depth += 1
+        assigned_watch.append(self._assigned)
+        try:
+            return f(*args, **kwargs)
+        finally:
+            assigned_watch.pop()
+            _MODE.depth -= 1
+            _MODE.grad = before
+
+    # -- what it made ---------------------------------------------------------------------------------------------
+
+    def made(self) -> Iterable[UOp]:
+        """The nodes made since the stand-ins, sources first."""
+        a = arena()
+        for u in a.since(self._mark):
+            self._young[u] = None
+        self._mark = a.mark()
+        return self._young
+
+    def order(self) -> Path:
+        """The same, with what each was computed from."""
+        mine = set(self.nodes)
+        return [(u, sources_of(u)) for u in self.made() if u not in mine]
+
+    def put_back(self, roots: Sequence[UOp]) -> list[UOp]:
+        """`roots` as graphs of the real arguments."""
+        self.made()
+        young = self._young
+        new: dict[UOp, UOp] = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
+        for u in toposort(roots, until=lambda u: u in new or u not in young):
+            new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
+        return [new.get(u, u) for u in roots]
+
+    def finish(self, tensors: Sequence[Tensor], nodes: Sequence[UOp] | None = None) -> list[Tensor]:
+        """Tensors like `tensors` (with other nodes, if they are given) as graphs of the real arguments.
+
+        What the function assigned meanwhile becomes such a graph too.
+        """
+        written = list({id(t): t for r in self._assigned if (t := r()) is not None}.values())
+        self._assigned.clear()
+        given = [t.uop for t in tensors] if nodes is None else list(nodes)
+        roots = self.put_back([*given, *[t.uop for t in written]])
+        for t, u in zip(written, roots[len(given) :], strict=True):
+            t.uop = u
+        return flagged(
+            [
+                t._new_plain(u if u.shape == g.shape else reshape(u, g.shape))
+                for t, g, u in zip(tensors, given, roots, strict=False)
+            ]
+        )
+
+    def escaped(self, depends: Callable[[UOp], bool]) -> None:
+        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives it."""
+        written = [t for r in self._assigned if (t := r()) is not None]
+        self._assigned.clear()
+        for t in written:
+            if depends(t.uop):
+                raise TransformError(
+                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} from outside, "
+                    "which holds one value for all of them; return the value instead"
+                )
+
+
+def flagged(tensors: list[Tensor]) -> list[Tensor]:
+    """Set requires_grad on fresh results: within a transform on all floats, else where a leaf's gradient is wanted."""
+    floats = [t for t in tensors if t.uop.dtype.is_float]
+    wanting: set[UOp] = set()
+    if not _MODE.depth:
+        wanted = {n for t in leaves() for n in leaf_nodes(t)}
+        for u in toposort([t.uop for t in floats]) if wanted else ():
+            if u.op is Op.BUFFER:
+                wants = u in wanted or bool(sources_of(u))
+            else:
+                wants = u in wanted or (u.op is not Op.DETACH and any(s in wanting for s in u.src))
+            if wants:
+                wanting.add(u)
+    for t in floats:
+        if _MODE.depth or t.uop in wanting:
+            if grad_enabled():
+                t.requires_grad, t.is_leaf = True, False
+            else:
+                t.uop = UOp(Op.DETACH, t.uop.dtype, (t.uop,))
+    return tensors

@@ -1,0 +1,158 @@
+"""Generated from anneal/tensor/transforms/forward.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop.dtype import DType, dtypes
+from anneal.uop.node import UOp, alu, const
+from anneal.uop.ops import Op
+from anneal.tensor._adjoints import standardized
+from anneal.tensor.transforms._tangents import reduced
+
+_RESHAPE = Op.RESHAPE
+_PERMUTE = Op.PERMUTE
+_EXPAND = Op.EXPAND
+_PAD = Op.PAD
+_SHRINK = Op.SHRINK
+_FLIP = Op.FLIP
+_REDUCE_AXIS = Op.REDUCE_AXIS
+_GATHER = Op.GATHER
+_SCATTER_ADD = Op.SCATTER_ADD
+_ADD = Op.ADD
+_MUL = Op.MUL
+_WHERE = Op.WHERE
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 10),
+    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 13),
+    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 14),
+    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 15),
+    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 16),
+    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 17),
+    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 18),
+    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 19),
+    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 22),
+    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 23),
+    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 26),
+    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 27),
+    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 30),
+    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 31),
+    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 32),
+    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 33),
+)
+
+def _forward_cast(y: Any, g: Any) -> Any:
+    s0, = y.src
+    if s0.dtype.is_float:
+        # cast(x:float) -> cast(g, y.dtype)
+        return (g.cast(y.dtype),)
+    return None
+
+
+def _forward_reshape(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # reshape[shape](x) -> reshape[shape](g)
+        return (UOp(_RESHAPE, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_permute(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # permute[axes](x) -> permute[axes](g)
+        return (UOp(_PERMUTE, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_expand(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # expand[shape](x) -> expand[shape](g)
+        return (UOp(_EXPAND, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_pad(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # pad[pairs](x) -> pad[pairs](g)
+        return (UOp(_PAD, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_shrink(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # shrink[pairs](x) -> shrink[pairs](g)
+        return (UOp(_SHRINK, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_flip(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # flip[axes](x) -> flip[axes](g)
+        return (UOp(_FLIP, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_contiguous(y: Any, g: Any) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # contiguous(x) -> g
+        return (g,)
+    return None
+
+
+def _forward_reduce_axis(y: Any, g: Any) -> Any:
+    if y.arg[0] is _ADD and len(y.src) == 1:
+        s0, = y.src
+        # reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)
+        return (UOp(_REDUCE_AXIS, g.dtype, (g,), (_ADD, y.arg[1])),)
+    if len(y.src) == 1:
+        s0, = y.src
+        # reduce_axis(x) -> reduced(g, x, y)
+        return (reduced(g, s0, y),)
+    return None
+
+
+def _forward_gather(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # gather[axis](x, i) -> gather[axis](g, i), _
+        return (UOp(_GATHER, g.dtype, (g, s1), y.arg), None)
+    return None
+
+
+def _forward_scatter_add(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
+        return (None, UOp(_SCATTER_ADD, y.dtype, (s0, g), y.arg))
+    return None
+
+
+def _forward_composite(y: Any, g: Any) -> Any:
+    if y.arg[0] == 'slope' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["slope", _](v, x, s) -> _, g * s, _
+        return (None, alu(_MUL, (g, s2)), None)
+    if y.arg[0] == 'standardize' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
+        return (None, standardized(g, y, s2, y.arg[1]), None)
+    if y.arg[0] == 'equal' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["equal", _](v, x) -> _, g
+        return (None, g)
+    if y.arg[0] == 'chosen' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["chosen", _](v, x) -> g, where(False, g, 0)
+        return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+    return None
+
+
+FORWARD: dict[Op, Callable[[Any, Any], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.COMPOSITE: _forward_composite}
