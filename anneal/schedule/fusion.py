@@ -9,15 +9,17 @@ Cost decisions, in the order they are taken:
   reduced again, met by a second reduce, or wanted in more than one place;
 - with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
 - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
+- with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for each
+  element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is saved;
 - elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from anneal.schedule.rows import goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
 __all__ = ["COST", "LEAVES", "Policy", "base", "realize_map"]
@@ -47,6 +49,7 @@ class Policy:
     epilogue_steps: int = 48  # how far ahead a reduce's value may fork before it must meet itself again
     row_fusion: int = 0  # reduces over at most this many trailing elements stay inside the kernel that uses them
     expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
+    repeated_rows: int = 0  # ... and rows that a product with a vector repeats, up to this many elements in all
     parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
     parts: bool = True  # a kernel may have parts: workgroups that compute one thing, and others that compute another
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
@@ -102,12 +105,10 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     for u in order:
         depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in _NEVER_TWICE)
     rows: set[UOp] = set()  # reduces that need not leave the kernel of their rows
+    row_of: dict[UOp, UOp] = {}  # of elements of rows that numbers of the row went into: one of those reduces
 
     def is_row(r: UOp) -> bool:
-        shape, axes = r.src[0].shape, r.arg[1]
-        first = min(axes)
-        inner = math.prod(shape[first:])
-        if inner > policy.row_fusion or any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
+        if not 0 < row_length(r) <= policy.row_fusion:
             return False
         # a body larger than all it reads is a product, and no row
         return any(x.size * 2 > r.src[0].size for x in leaves[r])
@@ -139,6 +140,15 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         real[b] = None
         for c in chain:
             reduce_of[c], cost[c], leaves[c] = None, 0, frozenset((b,))
+            row_of.pop(c, None)
+
+    def repeats_cheaply(u: UOp, number: UOp | None, element: UOp | None) -> bool:
+        # whether what u repeats, numbers of rows or elements made with them, is computed again rather than kept
+        if element is not None:
+            return u.size <= policy.repeated_rows and repeats_for_vectors(u, element, consumers)
+        if number is None or number not in rows or u.size * row_length(number) > policy.repeated_rows:
+            return False
+        return repeats_beside_vectors(u, number, consumers)
 
     def converges(u: UOp) -> bool:
         # whether everything made from u, a few elementwise steps on, meets again in one value: then u stays a register
@@ -179,8 +189,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         if op is Op.EXPAND:
             s = src[0]
             r = reduce_of[s]
-            row = r is not None and r in rows and u.size == r.src[0].size
-            if not row and (r is not None or cost[s] > policy.expand_cost):
+            if r is not None and r in rows and u.size == r.src[0].size and goes_back(u, row_length(r)):
+                row_of[u] = r
+            elif (r is not None or cost[s] > policy.expand_cost) and not repeats_cheaply(u, r, row_of.get(s)):
                 materialise(s)
             reduce_of[u], cost[u], leaves[u] = None, cost[s], leaves[s]
         elif op is Op.PAD:
@@ -191,6 +202,8 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         elif op in MOVEMENT:
             s = src[0]
             reduce_of[u], cost[u], leaves[u] = reduce_of[s], cost[s], leaves[s]
+            if op in _REORDER and s in row_of:
+                row_of[u] = row_of[s]
         elif op is Op.REDUCE_AXIS:
             s = src[0]
             if reduce_of[s] is not None:
@@ -218,6 +231,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             reduce_of[u] = r
             cost[u] = min(COST[op] + sum(cost[s] for s in dict.fromkeys(src)), 1 << 20)
             leaves[u] = gathered
+            of_row = [row_of[s] for s in src if s in row_of]
+            if of_row:
+                row_of[u] = of_row[0]
         elif op is Op.GATHER:
             for s in src:
                 if reduce_of[s] is not None or cost[s] > policy.recompute_cost:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import COST, LEAVES, Policy
+from anneal.schedule.rows import goes_back, row_length
 from anneal.uop import ALU, Op, UOp, toposort
 
 __all__ = ["Group", "group_kernels"]
@@ -101,7 +102,7 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
     g.reduces = tuple(sorted({r.src[0].shape for r in reduces}))
     g.size = root.size
     if reduces:
-        rows = {(r.src[0].size, _row_length(r)) for r in reduces}
+        rows = {(r.src[0].size, row_length(r)) for r in reduces}
         body = max(size for size, _ in rows)
         g.product = not any(i.size * 2 > body for i in g.inputs)
         size, row = rows.pop()
@@ -109,17 +110,6 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
         if not rows and 0 < row <= policy.row_fusion and whole and not g.product:
             g.size, g.row = size, row
     return g
-
-
-def _row_length(reduce: UOp) -> int:
-    """How many neighbours in memory order become one, or 0 if those reduced are no neighbours."""
-    if reduce.op is Op.SEGMENT_SUM:
-        return 0
-    shape, axes = reduce.src[0].shape, reduce.arg[1]
-    first = min(axes)
-    if any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
-        return 0
-    return math.prod(shape[first:])
 
 
 class _Joining:
@@ -403,11 +393,8 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
     if not row or op not in (Op.EXPAND, Op.REDUCE_AXIS):
         return False
     if op is Op.REDUCE_AXIS:
-        return s.size == size and _row_length(u) == row
-    first = next((a for a, (m, n) in enumerate(zip(s.shape, u.shape, strict=True)) if m != n), None)
-    if first is None:
-        return True
-    return u.size == size and math.prod(s.shape[first:]) == 1 and math.prod(u.shape[first:]) == row
+        return s.size == size and row_length(u) == row
+    return u.shape == s.shape or u.size == size and goes_back(u, row)
 
 
 def _extent(g: Group) -> int:

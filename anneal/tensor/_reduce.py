@@ -81,12 +81,12 @@ class Reduce(Views):
         axis = one_of("prod", axis, dim)
         return self._reduce("prod", Op.MUL, self._wide(dtype), axis, keepdim)
 
-    def _extreme(self, name: str, op: Op, axis: Any, keepdim: bool, dim: Any) -> Self:
+    def _extreme(self, name: str, op: Op, axis: Any, keepdim: bool, dim: Any, kept: bool = True) -> Self:
         where = one_of(name, axis, dim)
         s = self.uop.shape
         if 0 in s and any(s[a] == 0 for a in axes_of(name, where, len(s))):
             raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
-        return self._reduce(name, op, self._kept(), where, keepdim)
+        return self._reduce(name, op, self._kept() if kept else self.uop, where, keepdim)
 
     def max(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
@@ -337,8 +337,9 @@ class Reduce(Views):
     # -- exponential families -------------------------------------------------------------------------------------
 
     def _top(self, x: Self, axis: Axes) -> Self:
-        """The maximum along axes, as a constant: it shifts exponents and has no gradient of its own."""
-        return x.detach().max(axis, True)
+        """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
+        nothing, so that x need not be kept for it."""
+        return x.detach()._extreme("max", Op.MAX, axis, True, None, kept=False)
 
     @in_single()
     def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:

@@ -96,7 +96,12 @@ def policy_for(device: Device) -> Policy:
 def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
     """The fusion policy for an adapter with that many storage buffers; more than 128 would only slow the compiler."""
     return Policy(
-        max_buffers=min(max_buffers, 128), row_fusion=65536, parallel=512, concurrent=True, binding_bytes=binding_bytes
+        max_buffers=min(max_buffers, 128),
+        row_fusion=65536,
+        repeated_rows=1 << 22,
+        parallel=512,
+        concurrent=True,
+        binding_bytes=binding_bytes,
     )
 
 

@@ -14,6 +14,7 @@ from anneal.tensor.execution import plan_of, tracing
 from anneal.uop import Op, toposort
 from benchmarks import ours
 from benchmarks._harness import Config
+from examples.gpt2.generate import Decoder, Sampling
 
 
 def value(*shape: int, grad: bool = True) -> Tensor:
@@ -156,3 +157,37 @@ def test_what_is_joined_waits_for_nothing_more() -> None:
         level = 1 + max([depth.get(v, 0) for v in call.args[call.outputs :]], default=0)
         depth |= dict.fromkeys(call.args[: call.outputs], level)
     assert max(depth.values()) <= 78
+
+
+def test_one_row_is_normed_where_a_product_reads_it() -> None:
+    """A product with a vector waits for its matrix: the norm of the vector is done again by every workgroup, unseen."""
+    x, w, b, g = value(1, 96), value(144, 96), value(144), value(96)
+    assert forward(lambda x: F.linear(norm(x, g, g), w, b), x) == 1
+    # of many rows it is done once
+    assert forward(lambda x: F.linear(norm(x, g, g), w, b), value(64, 96)) == 2
+
+
+def test_one_query_takes_two_kernels() -> None:
+    q, k, v = value(4, 1, 32), value(4, 80, 32), value(4, 80, 32)
+    seen = Tensor(np.arange(80) < 50).reshape(1, 1, 80)
+    # the scores; their softmax in the kernel that sums the values
+    assert forward(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=seen), q, k, v) == 2
+    assert forward(lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1) @ v, q, k, v) == 2
+
+
+def test_layers_whose_sizes_agree_by_chance_stay_apart() -> None:
+    """A square matrix after a wide layer: as many products in both, and yet each reads all results of the one before."""
+    x, w, v = value(1, 64), value(256, 64), value(64, 256)
+    assert forward(lambda x: F.linear(F.linear(x, w).relu(), v), x) == 2
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_decoded_token(layers: int) -> None:
+    # A block: norm and queries, keys, values; scores, with the keys kept; the values kept; their sum; and its product;
+    # norm and the wide layer; the narrow one. Beside that: the embedding, the last norm, logits, the choice, the text.
+    model = nn.GPT(vocab_size=50257, block_size=128, n_layer=layers, n_head=4, n_embd=64)
+    decoder = Decoder(model, Sampling(greedy=True))
+    with tracing() as wanted:
+        decoder._step()
+    plan = plan_of(list(dict.fromkeys(wanted)))
+    assert len(plan.calls) <= 7 * layers + 6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +28,8 @@ class WebGpuBatch(Batch):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works: here the
-    part that Python drives, in another thread the part that needs no Python.
+    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works. By this
+    thread: to hand half of it to another, and to wait for that, takes longer than the half.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class WebGpuBatch(Batch):
         self._places = [(self._handles, n) for n in range(len(dispatches))]
         self._fences: list[Dispatch] = []
         self._fenced: set[int] = set()  # the ids of the buffers that fences bind
-        self._ready: Future[list[Any]] | None = None
+        self._ready: list[Any] | None = None  # the commands of the next run
         self._runs = 0
 
     def run(self) -> None:
@@ -68,14 +67,14 @@ class WebGpuBatch(Batch):
         queue = self.device.queue
         try:
             ready, self._ready = self._ready, None
-            queue.submit(*(self._finish(self._encode()) if ready is None else ready.result()))
+            queue.submit(*(self._recorded() if ready is None else ready))
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
             for old, new in pairs:
                 self._exchange(old, new)
             if self._runs > 1:
-                self._ready = self.device.finisher.submit(self._finish, self._encode())
+                self._ready = self._recorded()
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
@@ -92,11 +91,9 @@ class WebGpuBatch(Batch):
             handles, place = self._places[n]
             handles[place] = self._handles[n]
 
-    def _encode(self) -> list[Any]:
-        return [self.device.queue.encode(p) for p in self._passes]
-
-    def _finish(self, encoders: list[Any]) -> list[Any]:
-        return [self.device.queue.finish(e) for e in encoders]
+    def _recorded(self) -> list[Any]:
+        queue = self.device.queue
+        return [queue.finish(queue.encode(p)) for p in self._passes]
 
     def _arrange(self) -> None:
         """Distribute the dispatches over command buffers, with fences between them."""

@@ -108,7 +108,6 @@ class WebGpuDevice(Device):
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
-        self.finisher = ThreadPoolExecutor(1, "anneal-finisher")
         self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")

@@ -16,6 +16,8 @@ __all__ = ["shared_reduce"]
 _IN_FLIGHT = 16  # loads of a thread that are under way at once
 _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns side by side
 _THREADS = 64  # of a workgroup, at least
+_ENOUGH_PRODUCTS = 64  # workgroups of a product of a vector and a matrix's columns
+_PRODUCT_THREADS = 512  # of each
 _TALL = 256  # rows that are worth several threads even where there are columns enough
 
 
@@ -34,7 +36,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
         return None
     if len({r for t in tuples for r in t}) != sum(map(len, tuples)):
         return None  # reduces that have some of their ranges in common
-    main = max(tuples, key=lambda t: tuples[t])
+    main = max(tuples, key=lambda t: (_read_over(facts, t), tuples[t]))
     extent = tuples[main]
     if extent < 16:
         return None
@@ -47,7 +49,43 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     most = min(target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces)))
     if contiguous:
         return _along_rows(facts, tuples, extent, min(most, 1024 if facts.outputs < 8 else 256))
+    bits = sum(1 << r.arg[0] for r in main)
+    depends = [u.ranges >> loops[-1].arg[0] & 1 for u in facts.loads if u.ranges & bits] if down_columns else []
+    if sum(depends) == 1 < len(depends):
+        return _vector_by_columns(facts, tuples, extent, target)
     return _along_columns(facts, tuples, extent, most)
+
+
+def _read_over(facts: Facts, ranges: tuple[UOp, ...]) -> int:
+    """Elements of memory that a reduce over `ranges` reads, of what it reads most of."""
+    bits = sum(1 << r.arg[0] for r in ranges)
+    indices = [u.src[1].ranges for u in facts.loads if u.src[1].ranges & bits]
+    return max((math.prod(a.extent or 1 for a in facts.axes if i >> a.range.arg[0] & 1) for i in indices), default=0)
+
+
+def _vector_by_columns(
+    facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, target: Target
+) -> tuple[Opt, ...] | None:
+    """A vector times a matrix that is read down its columns: large workgroups, a few neighbouring columns each."""
+    number = max(i for i, a in enumerate(facts.axes) if a.is_loop)
+    columns = _COLUMNS
+    while columns > _FEWEST_COLUMNS * 2 and facts.outputs < columns * _ENOUGH_PRODUCTS:
+        columns //= 2
+    columns = min(columns, power_of_two(facts.axes[number].extent or 1))
+    wide = min(facts.lanes([facts.axes[number].range]), 2 if columns > 8 else 4, columns)
+    local = columns // wide
+    room = target.workgroup_bytes // (4 * columns * len(facts.reduces))
+    threads = min(_PRODUCT_THREADS, target.max_threads)
+    group = power_of_two(min(room, threads // local, extent // 4))
+    if group == 1:
+        return None
+    opts = [Opt("VECTORIZE", number, wide)] if wide > 1 else []
+    if local > 1:
+        opts.append(Opt("LOCAL", number, local))
+    for ranges, total in tuples.items():
+        if total >= group:
+            opts += _shared(facts, ranges, group, 1, wide)
+    return tuple(opts)
 
 
 def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
@@ -60,7 +98,17 @@ def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, m
         if total >= threads:
             opts += _shared(facts, ranges, threads, facts.lanes([ranges[-1]]))
     loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
-    return (*opts, *(several_rows(loops[-1], threads, facts.outputs) if loops else ()))
+    if not loops:
+        return tuple(opts)
+    opts += several_rows(loops[-1], threads, facts.outputs)
+    if (
+        len(facts.reduces) > 1
+        and facts.outputs // 2 * threads >= ENOUGH_THREADS
+        and (loops[-1][1].extent or 1) % 2 == 0
+    ):
+        if any(not u.ranges for u in facts.reduces):
+            opts.append(Opt("UPCAST", loops[-1][0], 2))  # what all rows need is computed once for two of them
+    return tuple(opts)
 
 
 def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:

@@ -1,0 +1,60 @@
+"""Products of one vector with a matrix, and what is done to the vector in the same kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+Array = npt.NDArray[np.float32]
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def standardized(x: Array) -> Array:
+    x = x - x.mean(-1, keepdims=True)
+    out: Array = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    return out
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    out: Array = e / e.sum(-1, keepdims=True)
+    return out
+
+
+@pytest.mark.parametrize(("n", "k"), [(24, 32), (37, 65), (512, 96), (2100, 64), (1, 300), (130, 7)])
+def test_norm_of_the_vector(device: str, n: int, k: int) -> None:
+    x, w, b, g = normal(1, k), normal(n, k), normal(n), normal(k)
+    got = F.linear(F.layer_norm(Tensor(x), k, Tensor(g), Tensor(g)), Tensor(w), Tensor(b)).gelu("tanh")
+    y = (standardized(x) * g + g) @ w.T + b
+    want = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+    np.testing.assert_allclose(got.numpy(), want, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(("n", "k"), [(24, 32), (37, 65), (520, 96), (2100, 64), (8, 1000), (130, 7)])
+def test_matrix_read_down_its_columns(device: str, n: int, k: int) -> None:
+    x, w, b = normal(1, k), normal(k, n), normal(n)
+    np.testing.assert_allclose((Tensor(x) @ Tensor(w) + Tensor(b)).numpy(), x @ w + b, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize(("heads", "keys", "width"), [(2, 32, 16), (3, 77, 24), (12, 130, 64), (1, 1, 8), (2, 700, 5)])
+def test_attention_of_one_query(device: str, heads: int, keys: int, width: int) -> None:
+    q, k, v = normal(heads, 1, width), normal(heads, keys, width), normal(heads, keys, width)
+    seen = np.arange(keys) < max(1, keys - 3)
+    scores = np.where(seen, q @ k.swapaxes(1, 2) / np.sqrt(width), np.float32(-1e30))
+    want = softmax(scores) @ v
+    tensors = [Tensor(a) for a in (q, k, v)]
+    mask = Tensor(seen).reshape(1, 1, keys)
+    np.testing.assert_allclose(
+        F.scaled_dot_product_attention(*tensors, attn_mask=mask).numpy(), want, rtol=2e-5, atol=2e-5
+    )
+    a, b, c = tensors
+    by_hand = mask.where((a @ b.transpose(-1, -2)) * width**-0.5, -1e30).softmax(-1) @ c
+    np.testing.assert_allclose(by_hand.numpy(), want, rtol=2e-5, atol=2e-5)
