@@ -281,7 +281,9 @@ class _Joining:
             h.parts = (*(h.parts or (replace(h),)), g)
         elif body is not h:
             body.roots, body.inputs = body.roots + g.roots, {**body.inputs, **g.inputs}
-        h.roots, h.inputs, h.level = h.roots + g.roots, {**h.inputs, **g.inputs}, level
+        # a kernel stores its roots part by part: what joins one of the first parts is not the last root
+        h.roots = [r for p in h.parts for r in p.roots] if h.parts else h.roots + g.roots
+        h.inputs, h.level = {**h.inputs, **g.inputs}, level
         for root in g.roots:
             self.owner[root] = h
         for i in g.inputs:

@@ -153,3 +153,16 @@ def test_the_values_are_the_same(device: str, width: int) -> None:
         np.testing.assert_allclose(
             uneven.numpy(), np.concatenate([x[:7], x.sum(0, keepdims=True), x[7:]]), rtol=1e-5, atol=1e-5
         )
+
+
+def test_what_joins_one_of_the_first_parts_keeps_its_place() -> None:
+    """Two sums over columns of one array, and one of another that stands between them."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 8)).astype(np.float32) for _ in range(2))
+    x, y = Tensor(a), Tensor(b)
+    sums = [x.sum(0), y.sum(0), (x * x).sum(0)]
+    calls = execution.plan_of(sums).calls
+    assert [c.outputs for c in calls] == [3]
+    assert len(parts_of(calls[0].kernel.sink)) == 2
+    for got, want in zip(execution.values(sums), (a.sum(0), b.sum(0), (a * a).sum(0)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
