@@ -19,6 +19,7 @@ FUNCTIONS: dict[str, str] = {
     "max_f32": "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }",
     "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
     "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",
+    "sign_u32": "fn sign_u32(x: u32) -> u32 { return min(x, 1u); }",
     "tanh_f32": """fn tanh_f32(x: f32) -> f32 {
   // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
   return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
@@ -86,6 +87,73 @@ FUNCTIONS: dict[str, str] = {
   let i = u32(clamp(x, 0.0f, 4294967040.0f));
   return select(select(i, 4294967295u, x >= 4294967296.0f), 0u, is_nan(x));
 }""",
+    # A float becomes an integer by truncation, within the ends of its range; nan becomes 0.
+    "to_i8": "fn to_i8(x: f32) -> i32 { return i32(clamp(select(x, 0.0f, is_nan(x)), -128.0f, 127.0f)); }",
+    "to_u8": "fn to_u8(x: f32) -> u32 { return u32(clamp(select(x, 0.0f, is_nan(x)), 0.0f, 255.0f)); }",
+    "to_i16": "fn to_i16(x: f32) -> i32 { return i32(clamp(select(x, 0.0f, is_nan(x)), -32768.0f, 32767.0f)); }",
+    "to_u16": "fn to_u16(x: f32) -> u32 { return u32(clamp(select(x, 0.0f, is_nan(x)), 0.0f, 65535.0f)); }",
+    # Words to the bits of their elements, and back.
+    "split_16in2": "fn split_16in2(w: u32) -> vec2<u32> { return vec2<u32>(w & 0xffffu, w >> 16u); }",
+    "split_16in4": """fn split_16in4(w: vec2<u32>) -> vec4<u32> {
+  return vec4<u32>(w.x & 0xffffu, w.x >> 16u, w.y & 0xffffu, w.y >> 16u);
+}""",
+    "split_8in4": """fn split_8in4(w: u32) -> vec4<u32> {
+  return vec4<u32>(w & 0xffu, (w >> 8u) & 0xffu, (w >> 16u) & 0xffu, w >> 24u);
+}""",
+    "join_16in2": "fn join_16in2(b: vec2<u32>) -> u32 { return b.x | (b.y << 16u); }",
+    "join_16in4": """fn join_16in4(b: vec4<u32>) -> vec2<u32> {
+  return vec2<u32>(b.x | (b.y << 16u), b.z | (b.w << 16u));
+}""",
+    "join_8in4": """fn join_8in4(b: vec4<u32>) -> u32 {
+  return b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u);
+}""",
+    "unpack_i8": "fn unpack_i8(b: u32) -> i32 { return bitcast<i32>(b << 24u) >> 24u; }",
+    "unpack_u8": "fn unpack_u8(b: u32) -> u32 { return b; }",
+    "unpack_i16": "fn unpack_i16(b: u32) -> i32 { return bitcast<i32>(b << 16u) >> 16u; }",
+    "unpack_u16": "fn unpack_u16(b: u32) -> u32 { return b; }",
+    "pack_i8": "fn pack_i8(x: i32) -> u32 { return bitcast<u32>(x) & 0xffu; }",
+    "pack_u8": "fn pack_u8(x: u32) -> u32 { return x & 0xffu; }",
+    "pack_i16": "fn pack_i16(x: i32) -> u32 { return bitcast<u32>(x) & 0xffffu; }",
+    "pack_u16": "fn pack_u16(x: u32) -> u32 { return x & 0xffffu; }",
+    # bfloat16 is the upper half of a float32; 8 bits are sign, exponent and mantissa, 1-4-3 without infinity or 1-5-2.
+    # Rounding adds just under half of the last place kept, and the last place itself where that is odd.
+    "unpack_bf16": "fn unpack_bf16(b: u32) -> f32 { return bitcast<f32>(b << 16u); }",
+    "pack_bf16": """fn pack_bf16(x: f32) -> u32 {
+  let u = bitcast<u32>(x);
+  return select((u + 0x7fffu + ((u >> 16u) & 1u)) >> 16u, (u >> 16u) | 0x40u, (u & 0x7fffffffu) > 0x7f800000u);
+}""",
+    "unpack_e4": """fn unpack_e4(b: u32) -> f32 {
+  let m = b & 0x7fu;
+  let small = bitcast<u32>(f32(m) * 0.001953125f);
+  let size = select(select((m << 20u) + 0x3c000000u, small, m < 8u), 0x7fc00000u, m == 0x7fu);
+  return bitcast<f32>(size | ((b & 0x80u) << 24u));
+}""",
+    "pack_e4": """fn pack_e4(x: f32) -> u32 {
+  let u = bitcast<u32>(x);
+  let a = u & 0x7fffffffu;
+  let small = u32(round(min(bitcast<f32>(a), 1.0f) * 512.0f));
+  let size = min(((a + 0x7ffffu + ((a >> 20u) & 1u)) >> 20u) - 960u, 0x7fu);
+  return select(size, small, a < 0x3c800000u) | ((u >> 24u) & 0x80u);
+}""",
+    "unpack_e5": """fn unpack_e5(b: u32) -> f32 {
+  let m = b & 0x7fu;
+  let small = bitcast<u32>(f32(m) * 0.0000152587890625f);
+  let size = select(select((m << 21u) + 0x38000000u, small, m < 4u), (m << 21u) | 0x7f800000u, m > 0x7bu);
+  return bitcast<f32>(size | ((b & 0x80u) << 24u));
+}""",
+    "pack_e5": """fn pack_e5(x: f32) -> u32 {
+  let u = bitcast<u32>(x);
+  let a = u & 0x7fffffffu;
+  let small = u32(round(min(bitcast<f32>(a), 1.0f) * 65536.0f));
+  let size = min(((a + 0xfffffu + ((a >> 21u) & 1u)) >> 21u) - 448u, 0x7cu);
+  let large = select(size, 0x7eu, a > 0x7f800000u);
+  return select(large, small, a < 0x38800000u) | ((u >> 24u) & 0x80u);
+}""",
+    "round_bf16": "fn round_bf16(x: f32) -> f32 { return unpack_bf16(pack_bf16(x)); }",
+    "round_e4": "fn round_e4(x: f32) -> f32 { return unpack_e4(pack_e4(x)); }",
+    "round_e5": "fn round_e5(x: f32) -> f32 { return unpack_e5(pack_e5(x)); }",
+    "pack_f16": "fn pack_f16(x: f16) -> u32 { return pack2x16float(vec2<f32>(f32(x), 0.0f)) & 0xffffu; }",
+    "unpack_f16": "fn unpack_f16(b: u32) -> f16 { return f16(unpack2x16float(b).x); }",
     "threefry": """fn threefry(counter: u32, key0: u32, key1: u32) -> u32 {
   // Threefry-2x32 with 20 rounds, of (counter, 0); the first word.
   var key = array<u32, 3>(key0, key1, key0 ^ key1 ^ 0x1bd11bdau);
@@ -106,7 +174,7 @@ FUNCTIONS: dict[str, str] = {
 }
 
 _CALLS = {name: f"{name}(" for name in FUNCTIONS}
-_VECTOR_CALL = re.compile(r"\b([a-z]+_[a-z]*\d*)_x([24])\(")
+_VECTOR_CALL = re.compile(r"\b([a-z][a-z0-9_]*?)_x([24])\(")
 
 
 def called(body: str) -> list[str]:

@@ -121,16 +121,20 @@ def _known_body(part: UOp, target: Target) -> _Body:
 def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
+    parted: set[int] = set()
     for b, slots in zip(bodies, places, strict=True):
+        parted.update(slots[p.arg[0]] for p in b.program.parted)
         for x in b.program.params:
             lanes.setdefault(slots[x.slot], set()).add(b.program.wide.get(x.node, 1))
-    if any(len(found - {1}) > 1 for found in lanes.values()):
-        return [_body(k, target, _flat(target)) for k in kernels]  # vectors of two lengths
+    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in parted):
+        # Vectors of two lengths, or beside parts of words: then no part stores vectors.
+        return _alike([_body(k, target, _flat(target)) for k in kernels], kernels, places, target)
     out = []
     for b, slots in zip(bodies, places, strict=True):
         wide = {x.node: n for x in b.program.params if (n := max(lanes[slots[x.slot]])) > 1}
-        if any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
-            program = replace(b.program, wide={**b.program.wide, **wide})
+        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in parted)
+        if atomic != b.program.parted or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
+            program = replace(b.program, wide={**b.program.wide, **wide}, parted=atomic)
             b = _Body(program, write(program, target), b.opts)
         out.append(b)
     return out

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anneal.codegen.affine import form, normalise, unform
+from anneal.codegen.packed import per_word
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["is_whole", "memory_of", "to_vectors"]
@@ -73,16 +74,23 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
     indices = _Indices(serial)
     mask = sum(1 << v.arg[0] for v in vectors)
     accesses = [
-        u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (16, 32)
+        u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
     ]
     wide: dict[UOp, UOp] = {}  # memory -> the range its vectors span
     direct: set[UOp] = set()
     for u in accesses:
         for v in vectors:
+            if int(v.src[0].arg) % per_word(memory_of(u.src[0]).dtype):
+                continue
             if u.src[1].ranges >> v.arg[0] & 1 and _is_whole(u, v, indices):
                 if wide.setdefault(memory_of(u.src[0]), v) is v:
                     direct.add(u)
-    fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide]
+    # A store of a part of a word needs memory of single words.
+    parted = {memory_of(u.src[0]) for u in accesses if u.op is Op.STORE and u not in direct}
+    parted = {memory for memory in parted if per_word(memory.dtype) > 1}
+    wide = {memory: v for memory, v in wide.items() if memory not in parted}
+    direct = {u for u in direct if memory_of(u.src[0]) in wide}
+    fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide and memory not in parted]
     if fours:
         fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
         own = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 4),), (fresh, "vector"))

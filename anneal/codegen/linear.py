@@ -15,6 +15,7 @@ from anneal.codegen.affine import Substitution, conjunction
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import SERIAL, identity
+from anneal.codegen.packed import per_word
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
@@ -64,7 +65,8 @@ class Param(NamedTuple):
 class LinearProgram:
     """Statements, bindings in slot order, and the launch.
 
-    `lanes` maps the bit of a vector range to its lanes, `wide` memory to the lanes of its elements.
+    `lanes` maps the bit of a vector range to its lanes, `wide` memory to the lanes of its elements; `parted` is memory of
+    which a thread stores a part of a word.
     """
 
     stmts: tuple[Stmt, ...]
@@ -73,6 +75,7 @@ class LinearProgram:
     lanes: Mapping[int, int]
     wide: Mapping[UOp, int]
     tiles: tuple[UOp, ...]
+    parted: frozenset[UOp] = frozenset()
 
     def width(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
@@ -122,6 +125,7 @@ class _Lineariser:
         self.lanes: dict[int, int] = {}
         self.wide: dict[UOp, int] = {}
         self.tiles: list[UOp] = []
+        self.parted: set[UOp] = set()
         self._analyse()
 
     def _analyse(self) -> None:
@@ -148,6 +152,8 @@ class _Lineariser:
                 self.tiles.append(u)
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
                 params[u.src[0]] = True
+                if per_word(u.dtype) > 1 and not is_whole(u.src[1]):
+                    self.parted.add(u.src[0])
             if (u.op is Op.LOAD or u.op is Op.STORE) and is_whole(u.src[1]):
                 self.wide[memory_of(u.src[0])] = int(u.src[1].src[1].src[0].arg)
             elif u.op is Op.LOAD and u.arg is not None:
@@ -420,7 +426,9 @@ class _Lineariser:
                 for s, src in by_loops[loops]:
                     self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
         tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
-        return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles)
+        return LinearProgram(
+            tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, frozenset(self.parted)
+        )
 
 
 def _turns(u: UOp) -> list[tuple[UOp, ...]]:

@@ -1,6 +1,6 @@
 """From a kernel with opts to a kernel a linear program can be read off: hardware indices, registers, legal ops.
 
-    legalise      ARGSORT as a rank, arithmetic on bools as logic, f16 computed in f32, tests for nan by bits
+    legalise      ARGSORT as a rank, arithmetic on bools as logic, narrow dtypes computed wide, tests for nan by bits
     to_hardware   workgroup, local and group ranges become digits of SPECIAL "wg" and "lid";
                   upcast and unroll ranges are written out
 
@@ -18,14 +18,17 @@ from anneal.codegen.copies import write_out
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
 from anneal.codegen.opts import SERIAL
+from anneal.codegen.packed import PACKED, register
 from anneal.codegen.stage import fill
 from anneal.errors import DTypeError
-from anneal.uop import ALU, DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.rewrite.widen import FLOATS, INTEGERS, widened
+from anneal.uop import ALU, DType, Op, UOp, const, dtypes, toposort
 
 __all__ = ["Launch", "Target", "legalise", "to_hardware"]
 
 _I32, _BOOL, _F16, _F32 = dtypes.int32, dtypes.bool_, dtypes.float16, dtypes.float32
-_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_))
+_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
+_WIDE = {**FLOATS, **INTEGERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def legalise(sink: UOp, target: Target) -> UOp:
     """The same kernel in ops and dtypes the renderer has; raises DTypeError naming what the target lacks."""
     new: dict[UOp, UOp] = {}
     known = target.dtypes
+    sink = widened(sink, _WIDE)
     for u in toposort((sink,)):
         if u.dtype not in known and u.op is not Op.SINK and u.op is not Op.STORE:
             raise DTypeError(_unsupported(u, target))
@@ -74,8 +78,6 @@ def legalise(sink: UOp, target: Target) -> UOp:
             new[u] = _store(u, src)
         elif op is Op.REDUCE:
             new[u] = _reduce(u, src)
-        elif op in ALU and (u.dtype is _F16 or src[0].dtype is _F16):
-            new[u] = _in_f32(u, src)
         elif op is Op.ARGSORT:
             new[u] = UOp(op, u.dtype, src, u.arg, u.tag)
         elif op in ALU:
@@ -94,6 +96,8 @@ def _unsupported(u: UOp, target: Target) -> str:
 
 def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     value = src[2]
+    if value.op is Op.CAST and u.dtype in PACKED and value.src[0].dtype is register(u.dtype):
+        return rebuild(u, (*src[:2], value.src[0], *src[3:]))  # what goes into words is rounded on the way
     if value.op is not Op.ARGSORT:
         return rebuild(u, src)
     # Element r goes where its rank says: the number of keys below it, or equal and before it.
@@ -106,8 +110,6 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    if u.dtype is _F16:  # partial sums in f32
-        return UOp(Op.REDUCE, _F32, (src[0].cast(_F32), *src[1:]), u.arg, u.tag).cast(_F16)
     if u.dtype is _BOOL:
         wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
         return wide.ne(0)
@@ -115,15 +117,6 @@ def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
-_EXACT_F16 = frozenset((Op.CAST, Op.BITCAST, Op.WHERE))
-
-
-def _in_f32(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    if u.op in _EXACT_F16:
-        return u.replace(src=src)
-    wide = tuple([s.cast(_F32) if s.dtype is _F16 else s for s in src])
-    out = _legal(alu(u.op, wide))
-    return out.cast(_F16) if out.dtype is _F32 else out
 
 
 def _legal(u: UOp) -> UOp:

@@ -35,6 +35,7 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
 
 
 _BINDING = re.compile(r"\bp(\d+)\b")
+_F16 = re.compile(r"\bf16\b")
 
 
 class Shared(NamedTuple):
@@ -139,7 +140,8 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
     body = "\n".join(windowed(lines, split))
     helpers = called(body)
-    head = ["enable f16;"] if text.f16 or "f16(" in body else []
+    f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
+    head = ["enable f16;"] if f16 else []
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):

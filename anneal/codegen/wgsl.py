@@ -16,6 +16,7 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text
+from anneal.codegen.packed import PACKED, Packed, element_type, register
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
@@ -81,7 +82,7 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.MIN, "float"): "min_f32({0}, {1})",
     (Op.SIGN, "float"): "sign_f32({0})",
     (Op.SIGN, "int"): "sign({0})",
-    (Op.SIGN, "uint"): "min({0}, 1u)",
+    (Op.SIGN, "uint"): "sign_u32({0})",
     (Op.IDIV, "int"): "floordiv_i32({0}, {1})",
     (Op.IDIV, "uint"): "div_u32({0}, {1})",
     (Op.IDIV, "float"): "floor({0} / {1})",
@@ -103,11 +104,13 @@ _NAN_FREE: dict[Op, str] = {
 
 def type_of(dtype: DType, lanes: int = 1) -> str:
     """The WGSL type of a value."""
-    return _TYPES[dtype] if lanes == 1 else f"vec{lanes}<{_TYPES[dtype]}>"
+    one = _TYPES[register(dtype)]
+    return one if lanes == 1 else f"vec{lanes}<{one}>"
 
 
 def literal(dtype: DType, value: bool | int | float) -> str:
     """A constant as WGSL text."""
+    dtype = register(dtype)
     if dtype.kind == "bool":
         return "true" if value else "false"
     if dtype is dtypes.uint32:
@@ -330,25 +333,46 @@ class _Writer:
         """What memory holds at `index`: an element, a whole vector, or elements gathered lane by lane."""
         array = self.operand(s.src[0])
         wide = self.program.wide.get(memory_of(u.src[0]), 1)
+        packed = PACKED.get(memory_of(u.src[0]).dtype)
         if is_whole(u.src[1]):
-            return f"{array}[{_bare(index)}]"
+            whole = f"{array}[{_bare(index)}]"
+            return packed.read(whole, wide) if packed is not None else whole
         if lanes == 1:
-            return _component(array, _bare(index), wide)
+            return self.part(s, u, index, wide)
         if not index.isidentifier():
             name = self.name("n")
             self.line(s.depth, f"let {name} = {_bare(index)};")
             index = name
-        kind = "u32" if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM else _TYPES[u.dtype]
+        kind = "u32" if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM else type_of(u.dtype)
         if u.arg is not None:
             # The other lanes of these vectors are asked for, too: they are read once.
             read = self.gathered.get(s.src[:2])
             if read is None:
                 read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
                 for name, c in zip(read, _COMPONENTS):
-                    self.line(s.depth, f"let {name} = {array}[{index}.{c}];")
+                    whole = f"{array}[{index}.{c}]"
+                    self.line(s.depth, f"let {name} = {packed.read(whole, wide) if packed is not None else whole};")
             return f"vec{lanes}<{kind}>({', '.join(f'{name}.{_COMPONENTS[u.arg]}' for name in read)})"
-        parts = [_component(array, f"{index}.{c}", wide) for c in _COMPONENTS[:lanes]]
+        parts = [self.part(s, u, f"{index}.{c}", wide) for c in _COMPONENTS[:lanes]]
         return f"vec{lanes}<{kind}>({', '.join(parts)})"
+
+    def part(self, s: Stmt, u: UOp, index: str, wide: int) -> str:
+        """One element of memory."""
+        array, memory = self.operand(s.src[0]), memory_of(u.src[0])
+        packed = PACKED.get(memory.dtype)
+        if packed is None:
+            return _component(array, _bare(index), wide)
+        word, shift = packed.place(self.named(s.depth, _bare(index)))
+        at = _component(array, word, packed.words(wide))
+        return packed.element(f"atomicLoad(&{at})" if memory in self.program.parted else at, shift)
+
+    def named(self, depth: int, text: str) -> str:
+        """The text, or a name for it where it is more than one, or a number."""
+        if text.replace(".", "").isidentifier() or text.removesuffix("i").isdigit():
+            return text
+        name = self.name("n")
+        self.line(depth, f"let {name} = {text};")
+        return name
 
     def store(self, s: Stmt, u: UOp) -> None:
         place, index, value = s.src[:3]
@@ -359,14 +383,22 @@ class _Writer:
         if place.dtype.kind == "bool" and place.op is Op.PARAM:
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         array, wide = self.operand(place), self.program.wide.get(place, 1)
+        packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = _bare(self.operand(index))
         if is_whole(u.src[1]):
             given = self.widened(value, text, place.dtype, wide)
+            if packed is not None:
+                given = packed.written(given, wide)
             self.guarded(s.depth, f"{array}[{where}] = {given};", gate)
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
-        if lanes == 1:
+        if lanes == 1 and packed is None:
             self.guarded(s.depth, f"{_component(array, where, wide, lane)} = {text};", gate)
+            return
+        if lanes == 1:
+            assert packed is not None
+            where = self.named(s.depth, where)
+            self.guarded(s.depth, _put_part(packed, array, where, text), gate)
             return
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (gate, "", "c")):
@@ -381,7 +413,10 @@ class _Writer:
             named.append((t, o is not None and self.lanes_of(o) > 1))
         for c in _COMPONENTS[:lanes]:
             at, given, test = [f"{t}.{c}" if vector else t for t, vector in named]
-            put = f"{_component(array, at, wide, lane)} = {given};"
+            if packed is not None:
+                put = _put_part(packed, array, at, given)
+            else:
+                put = f"{_component(array, at, wide, lane)} = {given};"
             self.line(s.depth, put if gate is None else f"if ({test}) {{ {put} }}")
 
     def guarded(self, depth: int, text: str, gate: Operand | None) -> None:
@@ -464,7 +499,7 @@ class _Writer:
             first = s.src[0]
             assert isinstance(first, UOp)
             name = self.name("v")
-            self.line(s.depth, f"var {name}: {_TYPES[first.dtype]} = {args[0]};")
+            self.line(s.depth, f"var {name}: {type_of(first.dtype)} = {args[0]};")
             args[0] = name
         op, a = u.op, u.src[0]
         lanes = self.program.width(u)
@@ -474,6 +509,9 @@ class _Writer:
             return f"select({_bare(args[2])}, {_bare(args[1])}, {_bare(args[0])})"
         if op is Op.CAST:
             return _cast(a.dtype, u.dtype, args[0], lanes)
+        if op is Op.BITCAST and u.dtype.bits < 32:
+            bits = _bits_of(a.dtype, _bare(args[0]), lanes)
+            return _packing(u.dtype).unpack(bits, lanes)
         if op is Op.BITCAST:
             return f"bitcast<{type_of(u.dtype, lanes)}>({_bare(args[0])})"
         kind = a.dtype.kind
@@ -493,6 +531,9 @@ class _Writer:
         bindings = {}
         for x in p.params:
             element = "u32" if x.node.dtype.kind == "bool" else type_of(x.node.dtype, p.wide.get(x.node, 1))
+            packed = PACKED.get(x.node.dtype)
+            if packed is not None:
+                element = element_type(packed.words(p.wide.get(x.node, 1)), x.node in p.parted)
             bindings[x.slot] = (element, x.written, param_bytes(x))
         shared = []
         for t in p.tiles:
@@ -554,8 +595,34 @@ def _cast(old: DType, new: DType, x: str, lanes: int) -> str:
         )
     if old.kind == "float" and new.is_int:
         wide = x if old.bits == 32 else f"{type_of(dtypes.float32, lanes)}({x})"
-        return f"to_{_TYPES[new]}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
-    return f"{type_of(new, lanes)}({x})"
+        name = PACKED[new].name if new in PACKED else _TYPES[new]
+        return f"to_{name}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
+    if new not in PACKED:
+        return f"{type_of(new, lanes)}({x})"
+    packed = PACKED[new]
+    if new.is_float:
+        wide = x if old is dtypes.float32 else f"{type_of(dtypes.float32, lanes)}({x})"
+        return f"round_{packed.name}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
+    return packed.unpack(packed.pack(f"{type_of(new, lanes)}({x})", lanes), lanes)
+
+
+_F16_BITS = Packed("f16", 16)
+
+
+def _packing(dtype: DType) -> Packed:
+    return PACKED.get(dtype, _F16_BITS)
+
+
+def _bits_of(dtype: DType, x: str, lanes: int) -> str:
+    """The bits of a value of a dtype narrower than a word, in a u32."""
+    return _packing(dtype).pack(x, lanes)
+
+
+def _put_part(packed: Packed, array: str, index: str, value: str) -> str:
+    """Statements that write one element of a word, whose others may be written by other threads meanwhile."""
+    word, shift = packed.place(index)
+    at = f"&{array}[{word}]"
+    return f"atomicAnd({at}, ~({packed.mask} << {shift})); atomicOr({at}, {packed.pack(_bare(value))} << {shift});"
 
 
 def _by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:

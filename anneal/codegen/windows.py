@@ -3,6 +3,7 @@
     p3[i]            p3_at(i)          reads the window that holds element i
     p3[i] = v        p3_put(i, v)
     p3[i].x = v      p3_put_lane(i, 0, v)
+    atomicOr(&p3[i], v)  p3_or(i, v)
 
 Windows are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all but the
 last are full and a comparison finds the window. The first is bound at the memory's slot, the others behind all slots.
@@ -92,7 +93,7 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
     return head + more, functions, split
 
 
-_ELEMENT = re.compile(r"(?:vec([234])<)?(\w+)>?")
+_ELEMENT = re.compile(r"(?:vec([234])<|atomic<)?(\w+)>?")
 
 
 def _size(element: str) -> int:
@@ -106,6 +107,13 @@ def _functions(slot: int, element: str, written: bool, names: Sequence[str], len
         first = [f"  if (i < {(w + 1) * length}i) {{ {make % _at(name, w * length)} }}" for w, name in enumerate(names)]
         return "\n".join([*first[:-1], "  " + make % _at(names[-1], (len(names) - 1) * length)])
 
+    if element.startswith("atomic"):
+        load = by_window("return atomicLoad(&%s);")
+        out = [f"fn p{slot}_load(i: i32) -> u32 {{\n{load}\n}}"]
+        for op in ("And", "Or"):
+            change = by_window(f"atomic{op}(&%s, x); return;")
+            out.append(f"fn p{slot}_{op.lower()}(i: i32, x: u32) {{\n{change}\n}}")
+        return out
     out = [f"fn p{slot}_at(i: i32) -> {element} {{\n{by_window('return %s;')}\n}}"]
     if written:
         put = by_window("%s = x; return;")
@@ -124,6 +132,7 @@ def _at(name: str, start: int) -> str:
 # -- accesses -----------------------------------------------------------------------------------------------------------
 
 _ACCESS = re.compile(r"\bp(\d+)\[")
+_ATOMIC = re.compile(r"\batomic(\w+)\(&$")
 
 
 def windowed(lines: Iterable[str], slots: set[int]) -> list[str]:
@@ -145,6 +154,11 @@ def _statement(line: str, slots: set[int]) -> str:
             start = found.end()
             continue
         index = _statement(line[found.end() : end], slots)
+        atomic = _ATOMIC.search(out)
+        if atomic is not None:
+            out = f"{out[: atomic.start()]}p{slot}_{atomic[1].lower()}({index}"
+            start = end + 1
+            continue
         lane, after = _lane(line, end + 1)
         if not line.startswith(" = ", after):
             out += f"p{slot}_at({index})"

@@ -2,7 +2,7 @@
 
 The header is read and checked here, not by the safetensors package, because of what that one does not do: it names neither
 the file nor, mostly, the tensor at fault; of two tensors of one name it silently keeps the last; and through NumPy it hands
-out copies only, and no bfloat16. The tests compare the two on what they accept.
+out copies only, and no bfloat16 or float8. The tests compare the two on what they accept.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
@@ -34,7 +35,7 @@ MAX_HEADER = 16 << 20
 MAX_AXES = 32  # NumPy 1's limit
 MAX_BYTES = 1 << 62
 
-DTYPES = {
+DTYPES: dict[str, Any] = {
     "BOOL": "?",
     "U8": "<u1",
     "I8": "<i1",
@@ -44,8 +45,10 @@ DTYPES = {
     "I32": "<i4",
     "U64": "<u8",
     "I64": "<i8",
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E5M2": ml_dtypes.float8_e5m2,
     "F16": "<f2",
-    "BF16": "<u2",  # NumPy has none; the bits are the upper half of a float32's
+    "BF16": ml_dtypes.bfloat16,
     "F32": "<f4",
     "F64": "<f8",
 }
@@ -64,8 +67,8 @@ class Entry:
 class SafeTensors(Mapping[str, "Tensor"]):
     """The tensors of a safetensors file by name, each a lazy tensor on one device.
 
-    Opening reads and checks the header. A tensor's bytes are read when it is used; those of bfloat16, which becomes float32,
-    and of bools, of which any byte but 0 is true, when it is asked for.
+    Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte but 0 is
+    true, when it is asked for.
 
     Raises DataError, naming the file, the tensor and the fault, if the file is missing or no sound safetensors file, and
     DTypeError when a tensor is asked for that the device cannot hold.
@@ -87,7 +90,7 @@ class SafeTensors(Mapping[str, "Tensor"]):
             raise DataError(f"safe_open: cannot read {self.path}: {e}") from e
 
     def array(self, name: str) -> Array:
-        """A tensor as a read-only view of the file; its bits as uint16 if it is bfloat16."""
+        """A tensor as a read-only view of the file."""
         entry = self.entries[name]
         if 0 in entry.shape:
             return np.empty(entry.shape, DTYPES[entry.dtype])
@@ -98,9 +101,7 @@ class SafeTensors(Mapping[str, "Tensor"]):
         from anneal.tensor._tensor import Tensor
 
         array, dtype = self.array(name), self.entries[name].dtype
-        if dtype == "BF16":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        elif dtype == "BOOL":
+        if dtype == "BOOL":
             array = array.view(np.uint8) != 0  # a byte in a file may be neither 0 nor 1
         t = Tensor._fresh(wrap_array(array, self.device), self.device)
         t._own()

@@ -142,7 +142,7 @@ def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
 
 
 def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file by name, read now. bfloat16 becomes float32, which holds it exactly.
+    """Every tensor of a safetensors file by name, read now.
 
     Raises DataError as `safe_open`.
     """
@@ -159,9 +159,20 @@ def safe_metadata(path: StrPath) -> dict[str, str]:
 
 
 def save_npy(tensor: Any, path: StrPath) -> None:
-    """Save one tensor as .npy. Raises DataError if the file cannot be written."""
-    array = _arrays("save_npy", {"the tensor": tensor})["the tensor"]
+    """Save one tensor as .npy. Raises DataError if the file cannot be written, or the format lacks the dtype."""
+    array = _numpys_own("save_npy", {"the tensor": tensor})["the tensor"]
     _write(path, "save_npy", lambda place: _to_file(place, lambda f: np.save(f, array, allow_pickle=False)))
+
+
+def _numpys_own(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays, if NumPy's formats can name their dtypes."""
+    arrays = _arrays(what, tensors)
+    for name, a in arrays.items():
+        if a.dtype.kind == "V" or a.dtype.itemsize == 1 and a.dtype.kind == "f":
+            raise DataError(
+                f"{what}: NumPy's formats have no {a.dtype}, as {name} is; use safe_save, or .float() first"
+            )
+    return arrays
 
 
 def load_npy(path: StrPath, device: str | None = None) -> Tensor:
@@ -170,8 +181,8 @@ def load_npy(path: StrPath, device: str | None = None) -> Tensor:
 
 
 def save_npz(tensors: Mapping[str, Any], path: StrPath) -> None:
-    """Save tensors by name as .npz. Raises DataError if the file cannot be written."""
-    arrays = _arrays("save_npz", tensors)
+    """Save tensors by name as .npz. Raises DataError if the file cannot be written, or the format lacks a dtype."""
+    arrays = _numpys_own("save_npz", tensors)
     _write(path, "save_npz", lambda place: _to_file(place, lambda f: np.savez(f, **arrays)))  # type: ignore[arg-type]
 
 

@@ -45,14 +45,25 @@ def test_lazy_tensors_are_computed(tmp_path: Path) -> None:
     assert io.safe_load(path)["x"].tolist() == [2, 4]
 
 
-def test_bfloat16_becomes_float32(tmp_path: Path) -> None:
+def test_bfloat16_of_torch(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
     path = tmp_path / "b.safetensors"
     x = torch.tensor([1.0, -2.5, 3e38], dtype=torch.bfloat16)
     save_file({"x": x}, path)
-    np.testing.assert_array_equal(io.safe_load(path)["x"].numpy(), x.float().numpy())
+    found = io.safe_load(path)["x"]
+    assert found.dtype.name == "bfloat16"
+    np.testing.assert_array_equal(found.float().numpy(), x.float().numpy())
+
+
+def test_numpys_formats_say_what_they_lack(tmp_path: Path) -> None:
+    for dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        x = Tensor([1.0, 2.0], dtype=dtype)
+        with pytest.raises(DataError, match=f"have no {dtype}, as x is; use safe_save"):
+            io.save_npz({"x": x}, tmp_path / "x.npz")
+        with pytest.raises(DataError, match=dtype):
+            io.save_npy(x, tmp_path / "x.npy")
 
 
 def test_numpy_round_trips(tmp_path: Path) -> None:

@@ -42,8 +42,11 @@ def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
         return ()
     opts = []
     outputs = facts.outputs
-    if outputs >= _ENOUGH_WORDS:
-        wide = facts.lanes([facts.axes[loops[-1]].range])
+    if outputs >= _ENOUGH_WORDS or facts.packed:
+        last = [facts.axes[loops[-1]].range]
+        wide = facts.lanes(last)
+        if wide == 1 and facts.packed:
+            wide = facts.lanes(last, facts.packed)
         if wide > 1:
             opts.append(Opt("VECTORIZE", loops[-1], wide))
         outer = [i for i in loops[:-1] if (facts.axes[i].extent or 1) % (_WORDS // wide) == 0]

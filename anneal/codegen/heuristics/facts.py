@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
+from anneal.codegen.packed import per_word
 from anneal.uop import Op, UOp
 
 __all__ = ["ENOUGH_GROUPS", "ENOUGH_THREADS", "Facts", "power_of_two"]
@@ -29,6 +30,11 @@ class Facts:
     def number(self, r: UOp) -> int:
         return next(i for i, a in enumerate(self.axes) if a.range is r)
 
+    @property
+    def packed(self) -> tuple[UOp, ...]:
+        """Stores of elements of which several make a word: whole vectors of them need no atomics."""
+        return tuple([u for u in self.stores if per_word(u.dtype) > 1])
+
     def lanes(self, ranges: Iterable[UOp], accesses: Iterable[UOp] = ()) -> int:
         """How many neighbours along `ranges`, which count the same elements, each of `accesses` (if none are given, of
         all) takes as one vector: 4, 2 or 1."""
@@ -47,7 +53,7 @@ def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     index, gate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
     if not (index.ranges & bits or gate and gate[0].ranges & bits):
         return True
-    if u.dtype.bits not in (16, 32) or gate and gate[0].ranges & bits:
+    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or gate and gate[0].ranges & bits:
         return False
     terms, constant = form(index)
     along = [terms.pop(r) for r in ranges if r in terms]

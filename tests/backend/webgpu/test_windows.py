@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -50,6 +51,11 @@ OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "row sums": (lambda t: t.softmax(-1).sum(0), lambda a: (np.exp(a) / np.exp(a).sum(1, keepdims=True)).sum(0)),
     "bools": (lambda t: (t > 0).logical_not(), lambda a: a <= 0),
     "halves": (lambda t: t.half().float(), lambda a: a.astype(np.float16).astype(np.float32)),
+    "packed words": (lambda t: (t * 20).cast("int8") + 1, lambda a: (a * 20).astype(np.int8) + 1),
+    "parts of words": (
+        lambda t: (t.reshape(-1)[1:].cast("bfloat16") + 0).float(),
+        lambda a: a.reshape(-1)[1:].astype(ml_dtypes.bfloat16).astype(np.float32),
+    ),
     "shifted": (lambda t: t.reshape(-1)[2:].reshape(-1, 7), lambda a: a.reshape(-1)[2:].reshape(-1, 7)),
     "joined": (lambda t: Tensor.cat(t, t[:3], dim=0), lambda a: np.concatenate([a, a[:3]])),
     "sorted": (lambda t: t.reshape(-1)[:2000].argsort(), lambda a: a.reshape(-1)[:2000].argsort(kind="stable")),
