@@ -58,9 +58,38 @@ FUNCTIONS: dict[str, str] = {
 }""",
     "quiet_nan": "fn quiet_nan() -> f32 { return bitcast<f32>(0x7fc00000u | zero_bits); }",
     "infinity": "fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }",
+    "fmod_f32": """fn fmod_f32(a: f32, b: f32) -> f32 {
+  // Long division of the significands, eight bits at a time: what is left is exact, however large the quotient is.
+  let x = bitcast<u32>(a) & 0x7fffffffu;
+  let y = bitcast<u32>(b) & 0x7fffffffu;
+  if (x >= 0x7f800000u || y > 0x7f800000u || y == 0u) { return quiet_nan(); }
+  if (x < y) { return a; }
+  let e = max(y >> 23u, 1u);
+  let d = select(y, (y & 0x7fffffu) | 0x800000u, y > 0x7fffffu);
+  var r = select(x, (x & 0x7fffffu) | 0x800000u, x > 0x7fffffu) % d;
+  for (var left = max(x >> 23u, 1u) - e; left > 0u && r > 0u; ) {
+    let bits = min(left, 8u);
+    r = (r << bits) % d;
+    left -= bits;
+  }
+  let up = min(countLeadingZeros(r) - 8u, e - 1u);
+  let s = r << up;
+  let size = select(s, ((e - up) << 23u) | (s & 0x7fffffu), s > 0x7fffffu);
+  return bitcast<f32>(size | (bitcast<u32>(a) & 0x80000000u));
+}""",
     "floormod_f32": """fn floormod_f32(a: f32, b: f32) -> f32 {
-  let r = select(a - trunc(a / b) * b, a, (abs(b) == infinity()) & (abs(a) < infinity()));
-  return select(r, r + b, (r != 0.0f) & ((r < 0.0f) != (b < 0.0f)));
+  let r = fmod_f32(a, b);
+  let other = (bitcast<u32>(r) ^ bitcast<u32>(b)) >> 31u;
+  if ((bitcast<u32>(r) & 0x7fffffffu) == 0u) { return bitcast<f32>(bitcast<u32>(b) & 0x80000000u); }
+  return select(r, r + b, other == 1u);
+}""",
+    "floordiv_f32": """fn floordiv_f32(a: f32, b: f32) -> f32 {
+  // What the remainder leaves divides without rest: rounding takes the error of the division away.
+  let r = fmod_f32(a, b);
+  let apart = (bitcast<u32>(r) & 0x7fffffffu) != 0u && (r < 0.0f) != (b < 0.0f);
+  let q = round(div_f32(a - r, b)) - select(0.0f, 1.0f, apart);
+  let zero = bitcast<f32>((bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u);
+  return select(select(q, zero, q == 0.0f), div_f32(a, b), b == 0.0f);
 }""",
     "floordiv_i32": """fn floordiv_i32(a: i32, b: i32) -> i32 {
   let d = select(b, 1i, (b == 0i) | (b == -1i));

@@ -85,7 +85,7 @@ _SPECIFIC: dict[tuple[Op, str], str] = {
     (Op.SIGN, "uint"): "sign_u32({0})",
     (Op.IDIV, "int"): "floordiv_i32({0}, {1})",
     (Op.IDIV, "uint"): "div_u32({0}, {1})",
-    (Op.IDIV, "float"): "floor({0} / {1})",
+    (Op.IDIV, "float"): "floordiv_f32({0}, {1})",
     (Op.MOD, "int"): "floormod_i32({0}, {1})",
     (Op.MOD, "uint"): "mod_u32({0}, {1})",
     (Op.MOD, "float"): "floormod_f32({0}, {1})",

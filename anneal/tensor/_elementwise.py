@@ -140,12 +140,8 @@ class Elementwise(TensorBase):
         a, b, shape, o = self._meet("floor_divide", other)
         if swap:
             a, b = b, a
-        if a.dtype.is_float:
-            u = broadcast(_divided(a, b)[0], shape)
-        else:
-            self._need("floor_divide", a.dtype, a.dtype.is_int, "integers or floats")
-            u = elementwise(Op.IDIV, (a, b), shape)
-        return self._new(u, o)
+        self._need("floor_divide", a.dtype, a.dtype is not _BOOL, "integers or floats")
+        return self._new(elementwise(Op.IDIV, (a, b), shape), o)
 
     def floor_divide(self, other: Operand) -> Self:
         """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
@@ -160,7 +156,7 @@ class Elementwise(TensorBase):
         a, b, shape, o = self._meet("div", other)
         if a.dtype.is_float:
             below = alu(Op.XOR, (_below_zero(a), _below_zero(b)))
-            quotient, _ = _divided(_size(a), _size(b))
+            quotient = alu(Op.IDIV, (_size(a), _size(b)))
             return self._new(broadcast(_where(below, alu(Op.NEG, (quotient,)), quotient), shape), o)
         self._need("div", a.dtype, a.dtype.is_int, "integers or floats")
         quotient = elementwise(Op.IDIV, (a, b), shape)
@@ -172,12 +168,8 @@ class Elementwise(TensorBase):
         a, b, shape, o = self._meet("remainder", other)
         if swap:
             a, b = b, a
-        if a.dtype.is_float:
-            u = broadcast(_divided(a, b)[1], shape)
-        else:
-            self._need("remainder", a.dtype, a.dtype.is_int, "integers or floats")
-            u = elementwise(Op.MOD, (a, b), shape)
-        return self._new(u, o)
+        self._need("remainder", a.dtype, a.dtype is not _BOOL, "integers or floats")
+        return self._new(elementwise(Op.MOD, (a, b), shape), o)
 
     def remainder(self, other: Operand) -> Self:
         """What floor division leaves: the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
@@ -197,7 +189,7 @@ class Elementwise(TensorBase):
         """
         a, b, shape, o = self._meet("fmod", other)
         if a.dtype.is_float:
-            _, rest = _divided(_size(a), _size(b))
+            rest = alu(Op.MOD, (_size(a), _size(b)))
             return self._new(broadcast(_where(_below_zero(a), alu(Op.NEG, (rest,)), rest), shape), o)
         self._need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
         rest = elementwise(Op.MOD, (a, b), shape)
@@ -706,21 +698,6 @@ def _below_zero(u: UOp) -> UOp:
 def _size(u: UOp) -> UOp:
     """|u|, with slope 1 at 0: it stands for u with its sign taken away and given back."""
     return _where(_below_zero(u), alu(Op.NEG, (u,)), u)
-
-
-def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """The quotient of floats rounded down, and what is left: between 0 and b."""
-    one = const(a.dtype, 1)
-    quotient = alu(Op.FLOOR, (alu(Op.DIV, (a, b)),))
-    size = alu(Op.ABS, (b,))
-    rest = alu(Op.SUB, (a, alu(Op.MUL, (quotient, b))))
-    rest = _where(alu(Op.EQ, (size, const(a.dtype, math.inf))), a, rest)
-    # A division that rounds may carry the quotient over a whole number: one step back, or on.
-    apart = alu(Op.XOR, (_below_zero(rest), _below_zero(b)))
-    back = alu(Op.AND, (apart, alu(Op.NE, (rest, const(a.dtype, 0)))))
-    on = alu(Op.NOT, (alu(Op.OR, (alu(Op.LT, (alu(Op.ABS, (rest,)), size)), alu(Op.NE, (rest, rest)))),))
-    whole = _where(back, alu(Op.SUB, (quotient, one)), _where(on, alu(Op.ADD, (quotient, one)), quotient))
-    return whole, _where(back, alu(Op.ADD, (rest, b)), _where(on, alu(Op.SUB, (rest, b)), rest))
 
 
 def _off_by_one(a: UOp, b: UOp) -> UOp:

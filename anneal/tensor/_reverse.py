@@ -20,7 +20,7 @@ __all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull
 # Ops through which a cotangent wider than the node passes unrounded: they move values.
 _CARRIES = MOVEMENT | {Op.BUFFER, Op.CAST, Op.CONTIGUOUS, Op.GATHER}
 # Float in, float out, and flat almost everywhere: their slope is zero rather than missing.
-FLAT = frozenset((Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
+FLAT = frozenset((Op.IDIV, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC, Op.SIGN))
 STOPS = frozenset((Op.DETACH, Op.BITCAST))
 
 Path = list[tuple[UOp, tuple[UOp, ...]]]  # nodes with what they were computed from

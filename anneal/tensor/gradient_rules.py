@@ -23,6 +23,7 @@ _ADD = Op.ADD
 _SUB = Op.SUB
 _MUL = Op.MUL
 _DIV = Op.DIV
+_IDIV = Op.IDIV
 _LT = Op.LT
 _WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
@@ -34,43 +35,45 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'x / c -> g / c, _', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 15),
     ('gradient', 'a / b -> g / b, -(g / b * y)', 'DIV', 'Sums and products. A constant factor needs no slope of its own.', 16),
     ('gradient', '-x -> -g', 'NEG', 'Sums and products. A constant factor needs no slope of its own.', 17),
-    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 20),
-    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 21),
-    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 24),
-    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 25),
-    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
-    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
-    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
-    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
-    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
-    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 31),
-    ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 34),
-    ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 35),
-    ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 36),
-    ('gradient', 'log2(x) -> g / (x * {math.log(2)})', 'LOG2', 'Functions of one number, in terms of the result y where that is cheaper.', 37),
-    ('gradient', 'sin(x) -> g * cos(x)', 'SIN', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
-    ('gradient', 'cos(x) -> -(g * sin(x))', 'COS', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
-    ('gradient', 'tan(x) -> g * (y * y + 1)', 'TAN', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
-    ('gradient', 'tanh(x) -> g * (1 - y * y)', 'TANH', 'Functions of one number, in terms of the result y where that is cheaper.', 41),
-    ('gradient', 'erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}', 'ERF', 'Functions of one number, in terms of the result y where that is cheaper.', 42),
-    ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
-    ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
-    ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
-    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 51),
-    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 52),
-    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 53),
-    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 54),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 57),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 60),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 61),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 65),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 66),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 69),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 72),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 73),
+    ('gradient', 'a:float % c -> g, _', 'MOD', 'Sums and products. A constant factor needs no slope of its own.', 18),
+    ('gradient', 'a:float % b -> g, -(g * (a // b))', 'MOD', 'Sums and products. A constant factor needs no slope of its own.', 19),
+    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 22),
+    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 23),
+    ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
+    ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
+    ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
+    ('gradient', 'max(x, c) -> where(c < x, g, 0), _', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 29),
+    ('gradient', 'min(x, c) -> where(x < c, g, 0), _', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 30),
+    ('gradient', 'max(a, b) -> max_left(g, a, b), max_right(g, a, b)', 'MAX', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 31),
+    ('gradient', 'min(a, b) -> max_left(g, b, a), max_right(g, b, a)', 'MIN', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 32),
+    ('gradient', 'abs(x) -> g * sign(x)', 'ABS', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 33),
+    ('gradient', 'exp(x) -> g * y', 'EXP', 'Functions of one number, in terms of the result y where that is cheaper.', 36),
+    ('gradient', 'exp2(x) -> g * y * {math.log(2)}', 'EXP2', 'Functions of one number, in terms of the result y where that is cheaper.', 37),
+    ('gradient', 'log(x) -> g / x', 'LOG', 'Functions of one number, in terms of the result y where that is cheaper.', 38),
+    ('gradient', 'log2(x) -> g / (x * {math.log(2)})', 'LOG2', 'Functions of one number, in terms of the result y where that is cheaper.', 39),
+    ('gradient', 'sin(x) -> g * cos(x)', 'SIN', 'Functions of one number, in terms of the result y where that is cheaper.', 40),
+    ('gradient', 'cos(x) -> -(g * sin(x))', 'COS', 'Functions of one number, in terms of the result y where that is cheaper.', 41),
+    ('gradient', 'tan(x) -> g * (y * y + 1)', 'TAN', 'Functions of one number, in terms of the result y where that is cheaper.', 42),
+    ('gradient', 'tanh(x) -> g * (1 - y * y)', 'TANH', 'Functions of one number, in terms of the result y where that is cheaper.', 43),
+    ('gradient', 'erf(x) -> g * exp(-(x * x)) * {2 / math.sqrt(math.pi)}', 'ERF', 'Functions of one number, in terms of the result y where that is cheaper.', 44),
+    ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
+    ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 46),
+    ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 47),
+    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 53),
+    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 54),
+    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 55),
+    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 56),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 59),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 65),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 66),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 67),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 68),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 71),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 74),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 75),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -114,6 +117,17 @@ def _gradient_neg(y: Any, g: Any) -> Any:
     s0, = y.src
     # -x -> -g
     return (alu(_NEG, (g,)),)
+    return None
+
+
+def _gradient_mod(y: Any, g: Any) -> Any:
+    s0, s1 = y.src
+    if s1.op is _CONST and s0.dtype.is_float:
+        # a:float % c -> g, _
+        return (g, None)
+    if s0.dtype.is_float:
+        # a:float % b -> g, -(g * (a // b))
+        return (g, alu(_NEG, (alu(_MUL, (g, alu(_IDIV, (s0, s1)))),)))
     return None
 
 
@@ -359,4 +373,4 @@ def _gradient_scatter_add(y: Any, g: Any) -> Any:
     return None
 
 
-GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.COMPOSITE: _gradient_composite, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}
+GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.MOD: _gradient_mod, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.COMPOSITE: _gradient_composite, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}

@@ -105,7 +105,7 @@ def test_truncated_division() -> None:
     check_values(Tensor([7.0, -7.0]).div(2, rounding_mode="trunc"), [3.0, -3.0])
 
 
-def test_whole_quotients_of_floats_are_whole() -> None:
+def test_whole_quotients_of_floats_are_whole(device: str) -> None:
     """A device may round a quotient to either side of a whole number: what is left decides."""
     i = np.arange(1, 130, dtype=np.float32)
     product, by = i[:, None] * i, np.broadcast_to(i, (129, 129)).copy()
@@ -118,24 +118,22 @@ def test_whole_quotients_of_floats_are_whole() -> None:
         check_values(x.div(y, rounding_mode="trunc"), whole * sign, rtol=0, atol=0)
 
 
-def test_remainders_of_floats_lie_below_the_divisor() -> None:
+def test_remainders_of_floats_are_exact(device: str) -> None:
     a = (rng.normal(size=4000) * 100).astype(np.float32)
     b = rng.normal(size=4000).astype(np.float32)
-    for got, exact, sign in (
-        (Tensor(a) % Tensor(b), np.mod(a.astype(np.float64), b), b),
-        (Tensor(a).fmod(Tensor(b)), np.fmod(a.astype(np.float64), b), a),
-    ):
-        rest = got.numpy().astype(np.float64)
-        assert (np.abs(rest) < np.abs(b)).all()
-        assert ((rest == 0) | (np.sign(rest) == np.sign(sign))).all()
-        # 0 and the divisor itself are neighbours: rounding may take one for the other
-        off = np.abs(rest - exact)
-        off = np.minimum(off, np.abs(np.abs(b) - off))
-        assert (off <= 2e-7 * np.abs(a) + 1e-9).all()
-    check_values(Tensor([-1e-20, 1e-20]) % Tensor([1.0, -1.0]), [0.0, 0.0])
+    # 1.0 % 0.1 is nearly 0.1: the quotient lies below 10, where no float does.
+    a[:9] = [1.0, -1.0, 1.0, 3e38, -3e38, 1e-38, 7.5, -1e-20, 1e-20]
+    b[:9] = [0.1, 0.1, -0.1, 3.1, 7.0, 3e-38, 2.5, 1.0, -1.0]
+    a[9:40] = b[9:40] * np.float32(1e9)
+    for ours, theirs in ((Tensor.remainder, np.mod), (Tensor.fmod, np.fmod), (Tensor.floor_divide, np.floor_divide)):
+        check_values(ours(Tensor(a), Tensor(b)), theirs(a, b), rtol=0, atol=0)
+    far = np.array([3e38, -3e38, 1e30, 2.0], np.float32), np.array([3e-38, 1.5e-38, -7e-20, 1.3e-38], np.float32)
+    check_values(Tensor(far[0]) % Tensor(far[1]), np.mod(*far), rtol=0, atol=0)
+    half = (a[40:] / 100).astype(np.float16), b[40:].astype(np.float16)
+    check_values(Tensor(half[0]) % Tensor(half[1]), np.mod(*half), rtol=0, atol=0)
 
 
-def test_remainders_by_infinity_and_zero() -> None:
+def test_remainders_by_infinity_and_zero(device: str) -> None:
     a, b = (
         np.array(x, np.float32) for x in ([1, -1, 1, -1, 0, 2, math.nan], [math.inf] * 2 + [-math.inf] * 3 + [0, 1])
     )

@@ -111,6 +111,8 @@ def _cast(x: Array, out: np.dtype[Any]) -> Array:
 
 
 def _idiv(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.floor_divide(a, b)
     zero = b == 0
     return np.where(zero, np.zeros((), a.dtype), np.floor_divide(a, np.where(zero, np.ones((), b.dtype), b)))
 
