@@ -20,9 +20,121 @@ FUNCTIONS: dict[str, str] = {
     "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
     "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",
     "sign_u32": "fn sign_u32(x: u32) -> u32 { return min(x, 1u); }",
+    # The functions of real numbers are ours where WGSL lets a driver be coarse: next to a zero (log at 1, tanh, sin at pi), far
+    # out (exp, sin), at the ends. What they build on is exact or nearly so everywhere: + - * fma exp2 and bits.
+    "high_bits": "fn high_bits(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }",
+    "lost_in": """fn lost_in(a: f32, b: f32, p: f32) -> f32 {
+  // a * b - p, where p is the rounded product: of halves, whose products are exact. Some drivers round in fma.
+  let x = high_bits(a);
+  let y = high_bits(b);
+  return ((x * y - p) + (x * (b - y) + (a - x) * y)) + (a - x) * (b - y);
+}""",
+    "exp_f32": """fn exp_f32(x: f32) -> f32 {
+  // exp2 of the product, and what rounding the product lost.
+  let t = x * 1.44269502f;
+  let y = exp2(t);
+  let h = high_bits(x);
+  let lost = (h * 1.4423828125f - t) + (h * 3.122283961e-04f + (x - h) * 1.44269502f);
+  return select(y, fma(y, lost * 0.693147182f, y), abs(t) < 127.99f);
+}""",
+    "split_log": """fn split_log(x: f32) -> vec2<f32> {
+  // x = m * 2**k with m about 1: m - 1, and k. Of a positive number, by its bits: denormals have a logarithm, too.
+  let u = bitcast<u32>(x);
+  let up = countLeadingZeros(u) - 8u;
+  let bits = select(i32(u), i32(u << up) - i32(up << 23u), u < 0x800000u) + 0x4afb0d;
+  return vec2<f32>(bitcast<f32>((bits & 0x7fffff) + 0x3f3504f3) - 1.0f, f32((bits >> 23u) - 127));
+}""",
+    "log_1p": """fn log_1p(f: f32) -> f32 {
+  // For 1 + f between sqrt(1/2) and sqrt(2): f less a small rest, by the series of artanh.
+  let s = f / (2.0f + f);
+  let z = s * s;
+  let h = 0.5f * f * f;
+  return f - (h - s * (h + z * (0.666666667f + z * (0.4f + z * (0.285714286f + z * 0.222222222f)))));
+}""",
+    "log_ends": """fn log_ends(x: f32, inside: f32) -> f32 {
+  // A logarithm of 0, of what is negative, infinity or nan; `inside` of all else.
+  let u = bitcast<u32>(x);
+  let size = u & 0x7fffffffu;
+  let end = select(select(quiet_nan(), infinity(), u == 0x7f800000u), -infinity(), size == 0u);
+  return select(end, inside, u - 1u < 0x7f7fffffu);
+}""",
+    "log_f32": """fn log_f32(x: f32) -> f32 {
+  let p = split_log(x);
+  return log_ends(x, fma(p.y, 0.693145752f, fma(p.y, 1.42860677e-6f, log_1p(p.x))));
+}""",
+    "log2_f32": """fn log2_f32(x: f32) -> f32 {
+  let p = split_log(x);
+  return log_ends(x, fma(log_1p(p.x), 1.44269502f, p.y));
+}""",
     "tanh_f32": """fn tanh_f32(x: f32) -> f32 {
-  // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
-  return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
+  let a = abs(x);
+  let z = x * x;
+  let near = fma(x * z, -0.333332839f + z * (0.133314913f + z * (-0.0537434966f + z * (0.0206505825f + z * -0.00571703969f))), x);
+  let far = 1.0f - 2.0f / (exp2(min(a, 10.0f) * 2.88539004f) + 1.0f);
+  return select(select(far, -far, x < 0.0f), near, (a < 0.625f) | is_nan(x));
+}""",
+    "mul_hi": """fn mul_hi(a: u32, b: u32) -> u32 {
+  let al = a & 0xffffu;
+  let ah = a >> 16u;
+  let bl = b & 0xffffu;
+  let t = ah * bl + ((al * bl) >> 16u);
+  return ah * (b >> 16u) + (t >> 16u) + ((al * (b >> 16u) + (t & 0xffffu)) >> 16u);
+}""",
+    "far_turn": """fn far_turn(x: f32) -> vec2<f32> {
+  // The same of a large number: its 24 bits times those 96 of 2 / pi that are neither whole turns nor beyond sight.
+  var table = array<u32, 9>(0x00000000u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u);
+  let u = bitcast<u32>(x) & 0x7fffffffu;
+  let m = (u & 0x7fffffu) | 0x800000u;
+  let p = (u >> 23u) - 120u;
+  let w = p >> 5u;
+  let s = p & 31u;
+  let a = select((table[w] << s) | (table[w + 1u] >> (32u - s)), table[w], s == 0u);
+  let b = select((table[w + 1u] << s) | (table[w + 2u] >> (32u - s)), table[w + 1u], s == 0u);
+  let c = select((table[w + 2u] << s) | (table[w + 3u] >> (32u - s)), table[w + 2u], s == 0u);
+  let middle = m * b + mul_hi(m, c);
+  let top = m * a + mul_hi(m, b) + select(0u, 1u, middle < m * b);
+  let high = i32((top << 2u) | (middle >> 30u));
+  let angle = (f32(high) * 2.3283064e-10f + f32(middle << 2u) * 5.4210109e-20f) * 1.57079637f;
+  let quarter = f32((top >> 30u) + select(0u, 1u, high < 0));
+  return select(vec2<f32>(angle, quarter), vec2<f32>(-angle, -quarter), x < 0.0f);
+}""",
+    "turn": """fn turn(x: f32) -> vec2<f32> {
+  // x = angle + quarter * pi / 2, the angle within pi / 4 of 0, and the quarter.
+  if (!(abs(x) < 100000.0f)) {
+    if ((bitcast<u32>(x) & 0x7fffffffu) >= 0x7f800000u) { return vec2<f32>(quiet_nan(), 0.0f); }
+    return far_turn(x);
+  }
+  // pi / 2 in parts of eight bits, whose products with n are exact.
+  let n = round(x * 0.636619747f);
+  let r = (((x - n * 1.5703125f) - n * 0.000457763671875f) - n * 2.5987625122070312e-05f) - n * 7.543712854385376e-08f;
+  return vec2<f32>(r - n * 6.077100628e-11f, n);
+}""",
+    "sin_near": """fn sin_near(x: f32) -> f32 {
+  let z = x * x;
+  return fma(x * z, -0.166666666f + z * (0.00833332893f + z * (-0.000198391876f + z * 2.7169167e-6f)), x);
+}""",
+    "cos_near": """fn cos_near(x: f32) -> f32 {
+  let z = x * x;
+  return fma(z * z, 0.0416666666f + z * (-0.00138888832f + z * (2.47993626e-5f + z * -2.7197293e-7f)), fma(z, -0.5f, 1.0f));
+}""",
+    "sin_f32": """fn sin_f32(x: f32) -> f32 {
+  let t = turn(x);
+  let q = i32(t.y);
+  let y = select(sin_near(t.x), cos_near(t.x), (q & 1) == 1);
+  return select(y, -y, (q & 2) == 2);
+}""",
+    "cos_f32": """fn cos_f32(x: f32) -> f32 {
+  let t = turn(x);
+  let q = i32(t.y);
+  let y = select(cos_near(t.x), sin_near(t.x), (q & 1) == 1);
+  return select(y, -y, ((q + 1) & 2) == 2);
+}""",
+    "tan_f32": """fn tan_f32(x: f32) -> f32 {
+  let t = turn(x);
+  let odd = (i32(t.y) & 1) == 1;
+  let s = sin_near(t.x);
+  let c = cos_near(t.x);
+  return select(s, -c, odd) / select(c, s, odd);
 }""",
     "erf_f32": """fn erf_f32(x: f32) -> f32 {
   // Below 1 the Taylor series, above it Chebyshev's fit of erfc (Numerical Recipes 6.2); within 1.6e-7 everywhere.
@@ -41,16 +153,38 @@ FUNCTIONS: dict[str, str] = {
   c = -0.18628806f + t * (0.27886807f + t * c);
   c = 0.37409196f + t * (0.09678418f + t * c);
   c = -1.26551223f + t * (1.00002368f + t * c);
-  let far = 1.0f - t * exp(c - z * z);
+  let far = 1.0f - t * exp_f32(c - z * z);
   return select(select(select(far, -far, x < 0.0f), x * s, a < 1.0f), x, is_nan(x));
+}""",
+    "size_pow": """fn size_pow(x: f32, y: f32) -> f32 {
+  // x ** y of positive numbers. A rounded logarithm would cost digits: it is hi + lo, cut so that no compiler that takes
+  // (a + b) - a for b can do harm.
+  let p = split_log(x);
+  let r = 1.0f / (2.0f + p.x);
+  let q = p.x * r;
+  let qx = q * p.x;
+  let rest = ((p.x - 2.0f * q) - qx) - lost_in(q, p.x, qx);
+  let z = q * q;
+  let tail = rest * 2.0f * r + q * z * (0.666666667f + z * (0.4f + z * (0.285714286f + z * 0.222222222f)));
+  let main = q * 2.88539004f;
+  let low = lost_in(q, 2.88539004f, main) + q * 3.851926e-8f + tail * 1.44269502f;
+  let cut = f32(i32(main * 32768.0f)) * 3.0517578125e-5f;
+  let hi = select(p.y + cut, main, p.y == 0.0f);
+  let lo = select((main - cut) + low, low, p.y == 0.0f);
+  let t = y * hi;
+  let lost = lost_in(y, hi, t) + y * lo;
+  let n = clamp(round(t + lost), -200.0f, 200.0f);
+  let half = i32(n) / 2;
+  let out = exp2((t - n) + lost) * bitcast<f32>((half + 127) << 23u) * bitcast<f32>((i32(n) - half + 127) << 23u);
+  return select(out, select(0.0f, infinity(), t > 0.0f), abs(t) > 160.0f);
 }""",
     "pow_f32": """fn pow_f32(x: f32, y: f32) -> f32 {
   let whole = floor(y) == y;
   let odd = whole & (abs(y) < 16777216.0f) & (abs(y - 2.0f * floor(y * 0.5f)) == 1.0f);
-  // The two ends are spelled out: what exp2 and log2 do there is the driver's choice.
+  // The two ends are spelled out: what exp2 does there is the driver's choice.
   let zero = x == 0.0f;
   let ends = zero | (abs(x) == infinity());
-  let size = select(exp2(y * log2(abs(x))), select(0.0f, infinity(), zero == (y < 0.0f)), ends);
+  let size = select(size_pow(abs(x), y), select(0.0f, infinity(), zero == (y < 0.0f)), ends);
   let even = select(size, 1.0f, abs(x) == 1.0f);
   let signed = select(even, -even, odd & ((bitcast<u32>(x) >> 31u) == 1u));
   let out = select(signed, quiet_nan(), (x < 0.0f) & !whole & (abs(x) < infinity()));

@@ -190,7 +190,7 @@ class Elementwise(TensorBase):
         a, b, shape, o = self._meet("fmod", other)
         if a.dtype.is_float:
             rest = alu(Op.MOD, (_size(a), _size(b)))
-            return self._new(broadcast(_where(_below_zero(a), alu(Op.NEG, (rest,)), rest), shape), o)
+            return self._new(broadcast(_where(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
         self._need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
         rest = elementwise(Op.MOD, (a, b), shape)
         if a.dtype.kind == "int":
@@ -693,6 +693,13 @@ def _true(u: UOp) -> UOp:
 
 def _below_zero(u: UOp) -> UOp:
     return alu(Op.LT, (u, const(u.dtype, 0)))
+
+
+def _has_sign(u: UOp) -> UOp:
+    """Whether a float is negative; true of -0.0."""
+    wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
+    bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
+    return _below_zero(UOp(Op.BITCAST, bits, (wide,)))
 
 
 def _size(u: UOp) -> UOp:

@@ -129,8 +129,12 @@ class Functions(Elementwise):
     @in_single()
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-        e = self.exp()
-        return (e + e.reciprocal()) * 0.5
+
+        def both(x: Self) -> tuple[Self, Self]:
+            e = x.abs().exp()
+            return (e + e.reciprocal()) * 0.5, x.sinh()
+
+        return self._by_slope(both)
 
     def erf(self) -> Self:
         """The error function."""
@@ -338,7 +342,7 @@ class Functions(Elementwise):
             plain = size.eq(0.0) | ~x.isfinite()
             a = plain._choose(1.0, size)
             root = (a.log2() * (1 / 3)).exp2()
-            root = root - (root * root * root - a) / (root * root * 3.0)  # one step of Newton's: exact to the last bits
+            root = root - (root - a / (root * root)) * (1 / 3)  # one step of Newton's: exact to the last bits
             return plain._choose(x, (x < 0.0)._choose(-root, root)), size ** (-2 / 3) * (1 / 3)
 
         return self._by_slope(both)

@@ -16,7 +16,7 @@ What holds on webgpu (this file checks it; `any` marks what WGSL leaves to the d
 | pow | x**0 = 1 and 1**y = 1 even for nan; nan for a negative base and a fractional exponent |
 | tanh, erf | 1 and -1 far out; nan of nan |
 | denormals | any: kept or 0, as inputs and as results |
-| sin, cos, tan | inf gives any |
+| sin, cos, tan | nan of inf |
 """
 
 from __future__ import annotations

@@ -6,8 +6,11 @@ var<workgroup> tile1: array<vec4<f32>, 128>;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }
 fn tanh_f32(x: f32) -> f32 {
-  // tanh overflows on some drivers; beyond 10 it is 1 to the last bit.
-  return select(tanh(clamp(x, -10.0f, 10.0f)), x, is_nan(x) | (abs(x) < 0.0002f));
+  let a = abs(x);
+  let z = x * x;
+  let near = fma(x * z, -0.333332839f + z * (0.133314913f + z * (-0.0537434966f + z * (0.0206505825f + z * -0.00571703969f))), x);
+  let far = 1.0f - 2.0f / (exp2(min(a, 10.0f) * 2.88539004f) + 1.0f);
+  return select(select(far, -far, x < 0.0f), near, (a < 0.625f) | is_nan(x));
 }
 fn tanh_f32_x4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(tanh_f32(x.x), tanh_f32(x.y), tanh_f32(x.z), tanh_f32(x.w)); }
 @compute @workgroup_size(64)
