@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -50,12 +51,24 @@ def _write(path: StrPath, what: str, write: Callable[[str], Any]) -> None:
             os.fsync(f.fileno())
         _share(temporary, target)
         os.replace(temporary, target)
+        _sync_folder(target.parent)
     except OSError as e:
         _forget(temporary)
         raise DataError(f"{what}: cannot write {target}: {e.strerror or e}") from e
     except BaseException:
         _forget(temporary)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the rename on disk too, where a folder can be opened for that."""
+    if hasattr(os, "O_DIRECTORY"):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def _to_file(place: str, write: Callable[[IO[bytes]], Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -73,8 +73,10 @@ def read_checkpoint(folder: str | Path) -> nn.GPT:
     return model.eval()
 
 
-def write_checkpoint(model: nn.GPT, folder: str | Path) -> None:
+def write_checkpoint(model: nn.GPT, folder: str | Path, notes: Mapping[str, str] | None = None) -> None:
     """Write model.safetensors and config.json as transformers' GPT2LMHeadModel reads them; each replaces its old one whole.
+
+    `notes` go into the metadata of model.safetensors, which is written last.
 
     Raises UserError for a model without biases, which GPT-2's layout has no place for, and DataError if a file cannot be
     written.
@@ -105,7 +107,7 @@ def write_checkpoint(model: nn.GPT, folder: str | Path) -> None:
     except OSError as e:
         raise DataError(f"write_checkpoint: cannot make the folder {folder}: {e.strerror or e}") from e
     io.save_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", folder / CONFIG)
-    io.safe_save(arrays, folder / WEIGHTS, {"format": "pt"})  # transformers asks for that note
+    io.safe_save(arrays, folder / WEIGHTS, {"format": "pt", **(notes or {})})  # transformers asks for the first note
 
 
 # -- the sizes -----------------------------------------------------------------------------------------------------------

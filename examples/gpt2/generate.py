@@ -67,12 +67,11 @@ class Decoder:
         self.text = Tensor.zeros(c.block_size + 1, dtype="int32")  # what was read, and after it what was said last
         self.position = Tensor.zeros(1, dtype="int32")  # of the token to be read next
         realize(self._state())
-        self.step = jit(self._step)
+        self.read, self.step = jit(self._read), jit(self._step)
 
     def _state(self) -> list[Tensor]:
         return [self.text, self.position, *self.keys, *self.values]
 
-    @no_grad()
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read a prompt, and say the first token after it.
 
@@ -83,9 +82,10 @@ class Decoder:
             raise UserError(f"a prompt has 1 to {self.length} tokens, which is this model's context; this one has {n}")
         filled = np.zeros(min(-(-n // BLOCK) * BLOCK, self.length), np.int32)
         filled[:n] = tokens
-        self._read(Tensor(filled), Tensor(np.array([n], np.int32)))
+        self.read(Tensor(filled), Tensor(np.array([n], np.int32)))
 
-    def _read(self, tokens: Tensor, count: Tensor) -> None:
+    @no_grad()
+    def _read(self, tokens: Tensor, count: Tensor) -> Tensor:
         """Read tokens from the start, of which `count` are the prompt; what fills it up is seen by none of them."""
         model, size = self.model, tokens.shape[0]
         x = model.wte(tokens) + model.wpe.weight[:size]
@@ -98,6 +98,7 @@ class Decoder:
         self.position.assign(count)
         self._say(x[count - 1], count)
         realize(self._state())
+        return self.position
 
     @no_grad()
     def _step(self) -> Tensor:
