@@ -105,6 +105,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     for u in order:
         depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in _NEVER_TWICE)
     rows: set[UOp] = set()  # reduces that need not leave the kernel of their rows
+    again: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
     row_of: dict[UOp, UOp] = {}  # of elements of rows that numbers of the row went into: one of those reduces
 
     def is_row(r: UOp) -> bool:
@@ -191,8 +192,11 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             r = reduce_of[s]
             if r is not None and r in rows and u.size == r.src[0].size and goes_back(u, row_length(r)):
                 row_of[u] = r
-            elif (r is not None or cost[s] > policy.expand_cost) and not repeats_cheaply(u, r, row_of.get(s)):
-                materialise(s)
+            elif r is not None or cost[s] > policy.expand_cost:
+                if repeats_cheaply(u, r, row_of.get(s)):
+                    again.add(u)
+                else:
+                    materialise(s)
             reduce_of[u], cost[u], leaves[u] = None, cost[s], leaves[s]
         elif op is Op.PAD:
             s = src[0]
@@ -267,7 +271,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             home[u] = u
             continue
         homes = dict.fromkeys(home[c] for c in consumers[u])
-        home[u] = next(iter(homes)) if len(homes) == 1 else None
+        home[u] = next(iter(homes)) if len(homes) == 1 else u if u in again else None
     # forward again, with prices that know what is materialised below: keep what is dear to compute in each of them
     for u in order:
         if u.op in LEAVES or not u.src:

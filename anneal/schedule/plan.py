@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from anneal import settings
 from anneal.errors import TransformError
+from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
@@ -120,6 +121,10 @@ def _early(s: Schedule) -> None:
     s.sink = early_rewrites(s.sink)
 
 
+def _take_apart(s: Schedule) -> None:
+    s.sink = take_apart(s.sink, s.policy)
+
+
 def _split_reduces(s: Schedule) -> None:
     s.sink = split_reduces(s.sink, s.policy)
 
@@ -148,6 +153,7 @@ def _memory(s: Schedule) -> None:
 
 PASSES: tuple[Pass, ...] = (
     Pass("early-rewrites", _early, "drop what moves nothing, make compound ops simple"),
+    Pass("take-apart", _take_apart, "products with one vector that are read in pieces become a product for each"),
     Pass("split-reduces", _split_reduces, "long reductions for few results in two stages"),
     Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
     Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),

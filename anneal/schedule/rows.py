@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["goes_back", "repeats_beside_vectors", "repeats_for_vectors", "row_length"]
+__all__ = ["goes_back", "is_vector_product", "repeats_beside_vectors", "repeats_for_vectors", "row_length"]
 
 _SHORT = 4096  # elements of a row that is worth computing again: what the threads of a workgroup hold in registers
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
@@ -69,15 +69,34 @@ def repeats_beside_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Seq
     return False
 
 
+def is_vector_product(reduce: UOp) -> bool:
+    """Whether a reduce sums the products of a matrix, each of whose elements it reads once, and a vector."""
+    body = reduce.src[0]
+    if reduce.op is not Op.REDUCE_AXIS or reduce.arg[0] is not Op.ADD or body.op is not Op.MUL:
+        return False
+    whole, vectors = 0, 0
+    for s in body.src:
+        base = s
+        while base.op in _REORDER:
+            base = base.src[0]
+        if base.op is Op.EXPAND and base.src[0].size < body.size:
+            vectors += 1
+        elif _reads_whole(s):
+            whole += 1
+    return whole == vectors == 1
+
+
 def _reads_whole(value: UOp) -> bool:
-    """Whether a value is memory of its own size in some order, perhaps after elementwise work."""
+    """Whether a value is memory of its own size in some order, or a part of more, perhaps after elementwise work."""
     seen = {value}
     stack = [value]
     while stack:
         u = stack.pop()
-        if u.size == value.size and not u.src and u.op is not Op.CONST and u.op is not Op.IOTA:
+        if u.size < value.size or u.op is Op.EXPAND:
+            continue
+        if not u.src and u.op is not Op.CONST and u.op is not Op.IOTA:
             return True
-        if u.size != value.size or not (u.op in ALU or u.op in MOVEMENT or u.op is Op.CONTIGUOUS) or len(seen) > 32:
+        if len(seen) > 32 or not (u.op in ALU or u.op in MOVEMENT or u.op is Op.CONTIGUOUS):
             continue
         for s in u.src:
             if s not in seen:

@@ -98,7 +98,7 @@ def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
     return Policy(
         max_buffers=min(max_buffers, 128),
         row_fusion=65536,
-        repeated_rows=1 << 22,
+        repeated_rows=1 << 26,
         parallel=512,
         concurrent=True,
         binding_bytes=binding_bytes,

@@ -184,10 +184,10 @@ def test_layers_whose_sizes_agree_by_chance_stay_apart() -> None:
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_decoded_token(layers: int) -> None:
     # A block: norm and queries, keys, values; scores, with the keys kept; the values kept; their sum; and its product;
-    # norm and the wide layer; the narrow one. Beside that: the embedding, the last norm, logits, the choice, the text.
+    # norm and the wide layer; the narrow one. Beside that: places, the embedding, logits, the choice, the text.
     model = nn.GPT(vocab_size=50257, block_size=128, n_layer=layers, n_head=4, n_embd=64)
     decoder = Decoder(model, Sampling(greedy=True))
     with tracing() as wanted:
         decoder._step()
     plan = plan_of(list(dict.fromkeys(wanted)))
-    assert len(plan.calls) <= 7 * layers + 6
+    assert len(plan.calls) <= 7 * layers + 5

@@ -8,6 +8,7 @@ import pytest
 
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor.execution import plan_of
 
 Array = npt.NDArray[np.float32]
 RNG = np.random.default_rng(5)
@@ -58,3 +59,26 @@ def test_attention_of_one_query(device: str, heads: int, keys: int, width: int) 
     a, b, c = tensors
     by_hand = mask.where((a @ b.transpose(-1, -2)) * width**-0.5, -1e30).softmax(-1) @ c
     np.testing.assert_allclose(by_hand.numpy(), want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("heads", "width"), [(2, 16), (3, 7), (4, 32)])
+def test_pieces_of_a_product(device: str, heads: int, width: int) -> None:
+    """Queries, keys and values of one token, each put in its own order."""
+    n = heads * width
+    x, w, b, g = normal(1, n), normal(3 * n, n), normal(3 * n), normal(n)
+    rows = F.linear(F.layer_norm(Tensor(x), n, Tensor(g), Tensor(g)), Tensor(w), Tensor(b))
+    q, k, v = rows.reshape(1, 3, heads, width).permute(1, 2, 0, 3)
+    want = ((standardized(x) * g + g) @ w.T + b).reshape(3, heads, 1, width)
+    for t, expected in zip((q * 2.0, k + 1.0, v.exp().log()), (want[0] * 2, want[1] + 1, want[2]), strict=True):
+        np.testing.assert_allclose(t.numpy(), expected, rtol=1e-4, atol=1e-4)
+    together = plan_of([q * 2.0, k + 1.0, v.abs()])
+    assert len(together.calls) == 1
+
+
+def test_pieces_that_overlap_stay_together(device: str) -> None:
+    x, w = normal(1, 24), normal(30, 24)
+    y = Tensor(x) @ Tensor(w).T
+    a, b = y[:, :20] + 1.0, y[:, 5:] * 2.0
+    assert len(plan_of([a, b]).calls) == 2
+    np.testing.assert_allclose(a.numpy(), (x @ w.T)[:, :20] + 1, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(b.numpy(), (x @ w.T)[:, 5:] * 2, rtol=1e-4, atol=1e-4)

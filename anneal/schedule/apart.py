@@ -1,0 +1,145 @@
+"""Products with one vector whose results are read in pieces: a product for each piece, with its rows of the matrix.
+
+    SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
+
+Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory that
+keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anneal.schedule.fusion import Policy
+from anneal.schedule.rows import is_vector_product
+from anneal.uop import ALU, Op, UOp, arena, toposort
+
+__all__ = ["take_apart"]
+
+Bounds = tuple[tuple[int, int], ...]
+
+_VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
+
+
+def take_apart(sink: UOp, policy: Policy) -> UOp:
+    """The graph with such products in pieces, where `policy` has kernels in parts and computes rows again."""
+    if not policy.parts or not policy.repeated_rows:
+        return sink
+    order = toposort((sink,))
+    consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
+    for u in order:
+        for s in dict.fromkeys(u.src):
+            consumers[s].append(u)
+    found: set[UOp] = set()
+    for u in order:
+        if u.op is Op.REDUCE_AXIS and u.src[0].size <= policy.repeated_rows and is_vector_product(u):
+            found.update(_pieces(u, consumers))
+    if not found:
+        return sink
+    new: dict[UOp, UOp] = {}
+    a = arena()
+    for u in order:
+        src = tuple([new[s] for s in u.src])
+        a.phase = u.provenance[0]
+        if u in found:
+            new[u] = _part(src[0], u.arg)
+        else:
+            new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+    return new[sink]
+
+
+def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
+    """The SHRINKs through which alone the results of a product are read, if they read no element twice."""
+    last = product
+    while (
+        len(consumers[last]) == 1 and consumers[last][0].size == last.size and consumers[last][0].op in (ALU | _VIEWS)
+    ):
+        last = consumers[last][0]
+    out: list[UOp] = []
+    for c in consumers[last]:
+        while c.op in _VIEWS and len(consumers[c]) == 1:
+            c = consumers[c][0]
+        if c.op is not Op.SHRINK:
+            return []
+        out.append(c)
+    return out if len(out) > 1 and sum(c.size for c in out) <= last.size else []
+
+
+def _part(value: UOp, bounds: Bounds) -> UOp:
+    """What lies within `bounds` of `value`, cut out as near to the inputs as that goes."""
+    first = (value, bounds)
+    made: dict[tuple[UOp, Bounds], UOp] = {}
+    stack = [first]
+    while stack:
+        u, at = stack[-1]
+        below = _below(u, at)
+        missing = [b for b in below if b is not None and b not in made]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if not below:
+            whole = all(b == 0 and e == n for (b, e), n in zip(at, u.shape, strict=True))
+            made[u, at] = u if whole else UOp(Op.SHRINK, u.dtype, (u,), at)
+            continue
+        src = tuple([s if b is None else made[b] for s, b in zip(u.src, below, strict=True)])
+        shape = tuple([e - b for b, e in at])
+        arg = shape if u.op is Op.RESHAPE or u.op is Op.EXPAND else u.arg
+        made[u, at] = UOp(u.op, u.dtype, src, arg, u.tag)
+    return made[first]
+
+
+def _below(u: UOp, at: Bounds) -> list[tuple[UOp, Bounds] | None]:
+    """The parts of u's sources that its part `at` is made of, None for a scalar; nothing if that is no such part."""
+    if u.op in ALU:
+        return [(s, at) if s.shape else None for s in u.src]
+    if u.op is Op.PERMUTE:
+        inner = [(0, 0)] * len(at)
+        for to, axis in enumerate(u.arg):
+            inner[axis] = at[to]
+        return [(u.src[0], tuple(inner))]
+    if u.op is Op.EXPAND:
+        s = u.src[0]
+        return [(s, tuple([(0, 1) if n == 1 else b for n, b in zip(s.shape, at, strict=True)]))]
+    if u.op is Op.REDUCE_AXIS:
+        s = u.src[0]
+        return [(s, tuple([(0, n) if a in u.arg[1] else at[a] for a, n in enumerate(s.shape)]))]
+    if u.op is Op.RESHAPE:
+        reshaped = _reshaped(at, u.shape, u.src[0].shape)
+        return [] if reshaped is None else [(u.src[0], reshaped)]
+    return []
+
+
+def _reshaped(at: Bounds, shape: Sequence[int], other: Sequence[int]) -> Bounds | None:
+    """`at`, bounds in `shape`, as bounds in the shape `other` of the same elements; None if these are no box there."""
+    if not all(isinstance(n, int) and n for n in (*shape, *other)):
+        return None
+    out: list[tuple[int, int]] = []
+    i = j = 0
+    while i < len(other) or j < len(shape):
+        if i < len(other) and other[i] == 1:
+            out.append((0, 1))
+            i += 1
+            continue
+        if j < len(shape) and shape[j] == 1:
+            j += 1
+            continue
+        i0, j0 = i, j
+        a, b = other[i], shape[j]
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
+                a *= other[i]
+                i += 1
+            else:
+                b *= shape[j]
+                j += 1
+        # Within the axes that belong together only the first may be cut: what is cut out is one run of neighbours.
+        if any(x != (0, n) for x, n in zip(at[j0 + 1 : j], shape[j0 + 1 : j], strict=True)):
+            return None
+        step, steps = a // shape[j0], a // other[i0]
+        begin, end = at[j0][0] * step, at[j0][1] * step
+        if begin % steps or end % steps:
+            return None
+        out += [(begin // steps, end // steps), *[(0, n) for n in other[i0 + 1 : i]]]
+    return tuple(out)
