@@ -17,9 +17,43 @@ Array = np.ndarray[Any, Any]
 Shapes = list[tuple[tuple[int, ...], ...]]
 Function = Callable[..., Any]
 
-ONE: Shapes = [((3,),), ((2, 3),), ((2, 1, 2),), ((),)]
-TWO: Shapes = [((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), (2, 2)), ((4,), ())]
-MATRICES: Shapes = [((2, 3),), ((2, 3, 2),), ((1, 4),)]
+ONE: Shapes = [((3,),), ((2, 3),), ((2, 1, 2),), ((),), ((1,),), ((1, 5),), ((2, 2, 1, 2),), ((7,),)]
+TWO: Shapes = [
+    ((3,), (3,)),
+    ((2, 3), (3,)),
+    ((2, 1), (1, 3)),
+    ((), (2, 2)),
+    ((4,), ()),
+    ((), ()),
+    ((1,), (2, 2)),
+    ((2, 1, 2), (3, 1)),
+]
+MATRICES: Shapes = [
+    ((2, 3),),
+    ((2, 3, 2),),
+    ((1, 4),),
+    ((4, 2),),
+    ((3, 3),),
+    ((5, 2),),
+    ((1, 2, 3),),
+    ((2, 2, 1, 2),),
+]
+WIDE: Shapes = [((n, m),) for n in (1, 2, 3, 4) for m in (2, 3)]
+SPREAD = ((1, 2, 2), (3, 1, 2), (3, 2, 1), (1, 1, 2), (1, 1, 1), (2, 2), (2, 1), (1,))
+SAME: Shapes = [(s, s) for (s,) in ONE if s]
+SAME.append(((2, 4), (2, 4)))
+THREE: Shapes = [((n, *rest),) for n in (3, 5) for rest in ((2,), (), (1, 2), (4,))]
+COLUMNS: Shapes = [((n, m, *rest),) for n, m in ((2, 3), (1, 3), (3, 3), (2, 4)) for rest in ((), (2,), (1, 2))]
+PRODUCTS: Shapes = [
+    ((2, 3), (3, 2)),
+    ((2, 2, 3), (3, 1)),
+    ((3,), (3, 2)),
+    ((2, 3), (3,)),
+    ((3,), (3,)),
+    ((2, 1, 2, 3), (2, 3, 1)),
+    ((1, 1), (1, 4)),
+    ((2, 2, 3), (2, 3, 2)),
+]
 
 
 class Case(NamedTuple):
@@ -96,7 +130,12 @@ CASES = [
     Case("xlogy", lambda a, b: a.xlogy(b), lambda _, j: j.scipy.special.xlogy, TWO, "positive"),
     unary("softshrink", None),
     unary("hardshrink", None),
-    Case("prelu", lambda a, b: a.prelu(b), None, [((3, 2), (2,)), ((1, 2, 3), (2,)), ((4,), (1,))]),
+    Case(
+        "prelu",
+        lambda a, b: a.prelu(b),
+        None,
+        [((3, 2), (2,)), *[((*s, 2, *r), (c,)) for s in ((1,), (3,)) for r in ((), (3,), (1, 2)) for c in (1, 2)]],
+    ),
     unary("erf", lambda _, j: j.scipy.special.erf),
     unary("sigmoid", lambda _, j: j.nn.sigmoid),
     unary("logsigmoid", lambda _, j: j.nn.log_sigmoid),
@@ -121,7 +160,7 @@ CASES = [
     Case("max", lambda x: x.max(1), lambda n, _: lambda x: n.max(x, 1), MATRICES),
     Case("min of all", lambda x: x.min(), lambda n, _: n.min, MATRICES),
     Case("var", lambda x: x.var(), lambda n, _: lambda x: n.var(x, ddof=1), MATRICES),
-    Case("std", lambda x: x.std(1), lambda n, _: lambda x: n.std(x, 1, ddof=1), MATRICES[:2]),
+    Case("std", lambda x: x.std(1), lambda n, _: lambda x: n.std(x, 1, ddof=1), WIDE),
     Case("logsumexp", lambda x: x.logsumexp(1), lambda _, j: lambda x: j.nn.logsumexp(x, 1), MATRICES),
     Case("softmax", lambda x: x.softmax(-1), lambda _, j: lambda x: j.nn.softmax(x, -1), MATRICES),
     Case("log_softmax", lambda x: x.log_softmax(1), lambda _, j: lambda x: j.nn.log_softmax(x, 1), MATRICES),
@@ -131,36 +170,40 @@ CASES = [
     # movement
     Case("reshape", lambda x: x.reshape(-1) * 2, lambda n, _: lambda x: n.reshape(x, -1) * 2, MATRICES),
     Case("transpose", lambda x: x.transpose(0, 1), lambda n, _: lambda x: n.swapaxes(x, 0, 1), MATRICES),
-    Case("expand", lambda x: x.unsqueeze(1).expand(3, 4, 2), None, [((3, 2),), ((1, 2),), ((3, 1),), ((1, 1),)]),
+    Case("expand", lambda x: x.unsqueeze(1).expand(x.shape[0], 4, *x.shape[1:]), None, MATRICES),
+    Case("expand ones", lambda x: x.expand(3, 2, 2), None, [(s,) for s in SPREAD]),
     Case("pad", lambda x: x.pad((1, 2)), lambda n, _: lambda x: n.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 2)]), MATRICES),
     Case("flip", lambda x: x.flip(0), lambda n, _: lambda x: n.flip(x, 0), MATRICES),
     Case("roll", lambda x: x.roll(1, 1), lambda n, _: lambda x: n.roll(x, 1, 1), MATRICES),
     Case("slice", lambda x: x[:, 1:], lambda *_: lambda x: x[:, 1:], MATRICES),
     Case("strided slice", lambda x: x[::-1, ::2], lambda *_: lambda x: x[::-1, ::2], MATRICES),
     Case("integer and None", lambda x: x[0, None], lambda *_: lambda x: x[0, None], MATRICES),
-    Case("cat", lambda a, b: Tensor.cat([a, b, a], dim=0), lambda n, _: lambda a, b: n.concatenate([a, b, a]), TWO[:1]),
-    Case("stack", lambda a, b: Tensor.stack([a, b]), lambda n, _: lambda a, b: n.stack([a, b]), TWO[:1]),
+    Case("cat", lambda a, b: Tensor.cat([a, b, a], dim=0), lambda n, _: lambda a, b: n.concatenate([a, b, a]), SAME),
+    Case("stack", lambda a, b: Tensor.stack([a, b]), lambda n, _: lambda a, b: n.stack([a, b]), SAME),
     Case("split", lambda x: x.split(1, 1)[0] * x, None, MATRICES),
-    Case("repeat", lambda x: x.repeat(2, 3), lambda n, _: lambda x: n.tile(x, (2, 3)), MATRICES[:1]),
+    Case("repeat", lambda x: x.repeat(*[2] * (x.ndim - 1), 3), None, MATRICES),
     Case("tril", lambda x: x.tril(), lambda n, _: n.tril, MATRICES),
-    Case("unfold", lambda x: x.unfold(1, 2, 1), None, [((2, 3),), ((1, 5),)]),
+    Case("unfold", lambda x: x.unfold(1, 2, 1), None, WIDE),
+    Case("unfold with steps", lambda x: x.unfold(0, 1, 2), None, MATRICES),
     # indices
-    Case("rows", lambda x: x[Tensor(INDEX)], lambda *_: lambda x: x[INDEX], [((3, 2),), ((3,),), ((3, 1, 2),)]),
-    Case("columns", lambda x: x[:, Tensor(INDEX)], lambda *_: lambda x: x[:, INDEX], [((2, 3),), ((1, 3, 2),)]),
+    Case("rows", lambda x: x[Tensor(INDEX)], lambda *_: lambda x: x[INDEX], THREE),
+    Case("columns", lambda x: x[:, Tensor(INDEX)], lambda *_: lambda x: x[:, INDEX], COLUMNS),
     Case(
         "gather",
         lambda x: x.gather(1, Tensor(INDEX)),
         lambda n, _: lambda x: n.take_along_axis(x, INDEX, 1),
-        [((2, 3),), ((2, 4),)],
+        [((2, n),) for n in range(3, 11)],
     ),
-    Case("two index arrays", lambda x: x[Tensor([1, 0, 1]), Tensor([0, 2, 0])], None, [((2, 3),), ((2, 3, 2),)]),
+    Case(
+        "two index arrays", lambda x: x[Tensor([1, 0, 1]), Tensor([0, 2, 0])], None, [c for c in COLUMNS if c[0][0] > 1]
+    ),
     # products
-    Case("matmul", lambda a, b: a @ b, lambda n, _: n.matmul, [((2, 3), (3, 2)), ((2, 2, 3), (3, 1)), ((3,), (3, 2))]),
+    Case("matmul", lambda a, b: a @ b, lambda n, _: n.matmul, PRODUCTS),
     Case(
         "einsum",
         lambda a, b: Tensor.einsum("bij,bkj->bik", a, b),
         lambda n, _: lambda a, b: n.einsum("bij,bkj->bik", a, b),
-        [((2, 2, 3), (2, 1, 3))],
+        [((b, i, j), (b, k, j)) for b in (1, 2) for i, j, k in ((2, 3, 1), (1, 2, 2), (3, 1, 2), (2, 2, 2))],
     ),
 ]
 
