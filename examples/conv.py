@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
+from anneal.tensor import Tensor, manual_seed, no_grad
 from anneal.tensor import functional as F
+from anneal.training import Training, main
 
 STEPS, BATCH, LR = 300, 64, 5e-3
 SIZE = 16
@@ -57,7 +58,7 @@ class ConvNet(nn.Module):
         return self.last(x.reshape(x.shape[0], -1))
 
 
-class Digits:
+class Digits(Training):
     """The net in training."""
 
     data = f"dot-matrix digits, {SIZE}x{SIZE}, made by examples/conv.py from the seed"
@@ -66,11 +67,9 @@ class Digits:
 
     def __init__(self, steps: int, batch: int, seed: int, lr: float) -> None:
         self.rng = np.random.default_rng(seed)
-        self.batch = self.examples_per_step = batch
         manual_seed(seed)
-        self.model = ConvNet()
-        self.optimizer = nn.Adam(self.model.parameters(), lr=lr)
-        self.train_step = jit(self.update)
+        model = ConvNet()
+        super().__init__(model, nn.Adam(model.parameters(), lr=lr), steps=steps, batch=batch)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         images, labels = digits(self.rng, self.batch)
@@ -78,17 +77,6 @@ class Digits:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.model(x), y)
-
-    def update(self, x: Tensor, y: Tensor) -> Tensor:
-        """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
-        loss = self.loss(x, y)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def step(self) -> Tensor:
-        return self.train_step(*self.next_batch())
 
     @no_grad()
     def sample(self) -> str:
@@ -107,9 +95,4 @@ def make(*, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = L
 
 
 if __name__ == "__main__":
-    training = make()
-    for i in range(STEPS):
-        loss = training.step()
-        if i % 100 == 0 or i == STEPS - 1:
-            print(f"step {i + 1}  loss {loss.item():.3f}")
-    print(training.sample())
+    main(make)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from anneal import nn
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
+from anneal.tensor import Tensor, manual_seed, no_grad
 from anneal.tensor import functional as F
+from anneal.training import Training, main
 
 STEPS, BATCH, LR = 500, 128, 5e-3
 ARMS, POINTS, WIDTH = 3, 1500, 64
@@ -37,7 +38,7 @@ class Perceptron(nn.Module):
         return self.last(self.second(self.first(x).relu()).relu())
 
 
-class Spirals:
+class Spirals(Training):
     """The perceptron in training."""
 
     data = f"three spirals, {POINTS} points made by examples/mlp.py from the seed"
@@ -48,11 +49,9 @@ class Spirals:
         self.rng = np.random.default_rng(seed)
         self.points, self.arms = spirals(self.rng, POINTS)
         self.unseen = spirals(self.rng, 300)
-        self.batch = self.examples_per_step = batch
         manual_seed(seed)
-        self.model = Perceptron()
-        self.optimizer = nn.Adam(self.model.parameters(), lr=lr)
-        self.train_step = jit(self.update)
+        model = Perceptron()
+        super().__init__(model, nn.Adam(model.parameters(), lr=lr), steps=steps, batch=batch)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         rows = self.rng.integers(0, POINTS, self.batch)
@@ -60,17 +59,6 @@ class Spirals:
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(self.model(x), y)
-
-    def update(self, x: Tensor, y: Tensor) -> Tensor:
-        """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
-        loss = self.loss(x, y)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-    def step(self) -> Tensor:
-        return self.train_step(*self.next_batch())
 
     @no_grad()
     def sample(self) -> str:
@@ -89,9 +77,4 @@ def make(*, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = L
 
 
 if __name__ == "__main__":
-    training = make()
-    for i in range(STEPS):
-        loss = training.step()
-        if i % 100 == 0 or i == STEPS - 1:
-            print(f"step {i + 1}  loss {loss.item():.3f}")
-    print(training.sample())
+    main(make)

@@ -12,15 +12,17 @@ import numpy as np
 from anneal import nn
 from anneal.assets import load
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
+from anneal.training import Training, decayed, main
 
 STEPS, BATCH, LR = 2000, 32, 3e-3
 CONTEXT, LAYERS, HEADS, WIDTH = 64, 4, 4, 128
 WARM_UP = 100
 
 
-class Shakespeare:
+class Shakespeare(Training):
     """A GPT in training. `step()` advances it; `sample()` lets it speak."""
 
+    model: nn.GPT
     data = "Tiny Shakespeare, 1,115,394 characters, shipped with anneal (public domain)"
     unit = "tokens"
 
@@ -29,21 +31,15 @@ class Shakespeare:
         self.alphabet = sorted(set(text))
         code = {character: i for i, character in enumerate(self.alphabet)}
         self.text = np.array([code[character] for character in text], np.int32)
-        self.batch, self.examples_per_step = batch, batch * CONTEXT
         self.rng = np.random.default_rng(seed)
         manual_seed(seed)
 
-        self.model = nn.GPT(
-            vocab_size=len(self.alphabet), block_size=CONTEXT, n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH
-        )
+        model = nn.GPT(vocab_size=len(self.alphabet), block_size=CONTEXT, n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
         self.info = f"vocab {len(self.alphabet)}, {LAYERS} layers, {HEADS} heads, width {WIDTH}, context {CONTEXT}"
-        matrices = [p for p in self.model.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.model.parameters() if p.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-        self.optimizer = nn.AdamW(groups, lr=lr, betas=(0.9, 0.99))
-        self.schedule = nn.WarmupCosine(self.optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
-        self.train_step = jit(self.update)
-        self.read = jit(self.model)
+        optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.99))
+        schedule = nn.WarmupCosine(optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
+        super().__init__(model, optimizer, steps=steps, batch=batch, tokens=CONTEXT, schedule=schedule, clip=1.0)
+        self.read = jit(model)
 
     def next_batch(self) -> tuple[Tensor]:
         """Random windows of the text, int32[batch, CONTEXT + 1]."""
@@ -53,19 +49,6 @@ class Shakespeare:
     def loss(self, windows: Tensor) -> Tensor:
         """Mean cross entropy of the character that follows each position, shape ()."""
         return self.model.loss(windows[:, :-1], windows[:, 1:])
-
-    def update(self, windows: Tensor) -> Tensor:
-        """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
-        loss = self.loss(windows)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        return loss
-
-    def step(self) -> Tensor:
-        self.schedule.step()
-        return self.train_step(*self.next_batch())
 
     @no_grad()
     def sample(self, length: int = 300, prompt: str = "\nROMEO:", temperature: float = 0.8) -> str:
@@ -86,9 +69,4 @@ def make(*, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = L
 
 
 if __name__ == "__main__":
-    training = make()
-    for i in range(STEPS):
-        loss = training.step()
-        if i % 100 == 0 or i == STEPS - 1:
-            print(f"step {i + 1}  loss {loss.item():.3f}")
-    print(training.sample())
+    main(make)

@@ -106,7 +106,7 @@ def test_the_memory_benchmark_sees_growth() -> None:
     assert held.size
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv", "nanogpt"])
+@pytest.mark.parametrize("name", ["mlp", "conv", "nanogpt", "makemore-gru"])
 def test_an_example_plans_two_steps_and_replays_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[int] = []
     with settings.override(device="cpu"):

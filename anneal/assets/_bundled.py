@@ -21,6 +21,11 @@ class BundledFile:
 
 
 BUNDLED = {
+    "names": BundledFile(
+        "names.txt",
+        "0a30b5557f192f32ab962680889aac5f6fda0f4cecf40a6d0b5694f58ea8cc4d",
+        "32,033 first names, one a line, from the US Social Security Administration's lists; public domain",
+    ),
     "tinyshakespeare": BundledFile(
         "tinyshakespeare.txt",
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",

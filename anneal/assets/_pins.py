@@ -53,6 +53,13 @@ _PINNED = (
         456_318,
         "the merges that make GPT-2's tokens, in order",
     ),
+    Asset(
+        "cifar10/cifar-10-binary.tar.gz",
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        170_052_171,
+        "CIFAR-10: 60,000 photographs of ten classes, 32x32",
+    ),
 )
 
 ASSETS = {asset.name: asset for asset in _PINNED}

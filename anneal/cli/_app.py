@@ -43,7 +43,7 @@ DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to ru
 AdapterFlag = Annotated[
     str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
 ]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="mlp, conv or nanogpt.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
 Batch = Annotated[int | None, typer.Option("--batch", min=1, help="Examples per step.")]
 
 
@@ -72,7 +72,24 @@ def doctor(adapter: AdapterFlag = None, as_json: Json = False) -> None:
     raise typer.Exit(run(adapter=adapter, as_json=as_json))
 
 
-@app.command()
+def _train_help() -> str:
+    from anneal.cli._models import MODELS
+
+    width = max(map(len, MODELS))
+    # \b keeps click from making one paragraph of the lines.
+    lines = [f"  {name:{width}}  {about}" for name, about in MODELS.items()]
+    return "\n".join(
+        [
+            "Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample.",
+            "",
+            "\b",
+            "Models:",
+            *lines,
+        ]
+    )
+
+
+@app.command(help=_train_help())
 def train(
     model: Model,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
@@ -86,15 +103,18 @@ def train(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample."""
     from anneal.cli._train import Options
     from anneal.cli._train import train as run
 
     options = Options(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
-        as_json=as_json, device=device.value if device else None, adapter=adapter,
+        picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
     )  # fmt: skip
     raise typer.Exit(run(options))
 

@@ -14,7 +14,7 @@ from typing import Any
 from anneal import settings
 from anneal.assets import ASSETS, fetch, verify
 from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._models import load_package
+from anneal.cli._models import load_module
 from anneal.cli._output import console, data, json_report, message
 from anneal.cli._train import choose_device
 from anneal.errors import DataError, SettingError, UserError
@@ -83,7 +83,7 @@ def sample(options: Options) -> int:
         with ThreadPoolExecutor(1, "anneal-device") as beside:
             opening = beside.submit(get_device, settings.current().device)
             folder, words = _files(options)
-            gpt2 = load_package("gpt2")
+            gpt2 = load_module("gpt2")
             tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
             given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
             device = opening.result()

@@ -1,20 +1,37 @@
-"""The models a command can name: the files of examples/, found beside the package or inside the installed wheel."""
+"""The models a command can name: files and packages of examples/, found beside the package or inside the installed wheel."""
 
 from __future__ import annotations
 
 import difflib
-import importlib.util
+import importlib
 import sys
 from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, cast
 
 from anneal.errors import DataError, UserError
 
-__all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "load_package", "suggest"]
+__all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "load_module", "suggest"]
 
-MODELS = ("mlp", "conv", "nanogpt")
+# What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
+MODELS = {
+    "mlp": "a perceptron on three spirals",
+    "conv": "a convolutional net on dot-matrix digits",
+    "nanogpt": "a character GPT on Tiny Shakespeare",
+    "llama": "the same text by a Llama: RMSNorm, rotary positions, grouped queries, SwiGLU",
+    "vit": "a vision transformer on pictures of shapes",
+    "makemore-bigram": "names from a table of pairs of letters",
+    "makemore-mlp": "names from the last three letters",
+    "makemore-cnn": "names by dilated causal convolutions",
+    "makemore-rnn": "names by a recurrent network",
+    "makemore-gru": "names by a gated recurrent unit",
+    "makemore-gpt": "names by attention",
+}
+
+_PACKAGE = "anneal_examples"
 
 
 class Training(Protocol):
@@ -40,7 +57,7 @@ class Training(Protocol):
         """Do one optimiser step on the next batch; the loss of that batch, a Tensor of shape ()."""
 
     def sample(self) -> str:
-        """A short text that shows what the model has learnt."""
+        """A short text that shows what the model has learnt. It may leave a `picture` as well: uint8 (h, w, 3)."""
 
 
 class Example(Protocol):
@@ -73,31 +90,25 @@ def examples_folder() -> Path:
     )
 
 
-def load_package(name: str) -> Any:
-    """Import the package examples/NAME/."""
-    full, folder = f"anneal_examples_{name}", examples_folder() / name
-    if full in sys.modules:
-        return sys.modules[full]
-    spec = importlib.util.spec_from_file_location(
-        full, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    if spec is None or spec.loader is None or not (folder / "__init__.py").is_file():
-        raise DataError(f"{folder} is missing; reinstall: pip install --force-reinstall anneal-compiler")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full] = module
-    spec.loader.exec_module(module)
-    return module
+def load_module(name: str) -> ModuleType:
+    """Import examples/NAME.py or the package examples/NAME/; such modules import each other relatively."""
+    if _PACKAGE not in sys.modules:
+        spec = ModuleSpec(_PACKAGE, None, is_package=True)
+        spec.submodule_search_locations = [str(examples_folder())]
+        sys.modules[_PACKAGE] = module_from_spec(spec)
+    try:
+        return importlib.import_module(f"{_PACKAGE}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{_PACKAGE}.{name}":
+            raise
+        missing = examples_folder() / f"{name}.py"
+        raise DataError(f"{missing} is missing; reinstall: pip install --force-reinstall anneal-compiler") from None
 
 
 def load_example(name: str) -> Example:
-    """Import examples/NAME.py. UserError with a suggestion when there is no such model."""
+    """The example called `name`. UserError with a suggestion when there is no such model."""
     if name not in MODELS:
         raise suggest("model", name, MODELS)
-    path = examples_folder() / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"anneal_examples_{name}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise DataError(f"{path} is missing; reinstall: pip install --force-reinstall anneal-compiler")
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return cast(Example, module)
+    file, _, member = name.partition("-")
+    module = load_module(file)
+    return cast(Example, module.MODELS[member] if member else module)

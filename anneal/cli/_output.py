@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["console", "data", "fits", "json_line", "json_report", "message", "table"]
+__all__ = ["console", "data", "fits", "json_line", "json_report", "message", "show", "table"]
 
 
 def data(text: str = "", end: str = "\n") -> None:
@@ -68,6 +68,17 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> No
     for row in rows:
         grid.add_row(*[Text(c) for c in row])
     screen.print(grid)
+
+
+def show(pixels: Any) -> None:
+    """A picture, uint8 (h, w, 3): in colour on a terminal that has it, in shades of characters elsewhere."""
+    from anneal.training import half_blocks, shades
+
+    screen = console()
+    if screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color and fits("\u2580"):
+        screen.print(half_blocks(pixels, screen.width))
+    else:
+        data(shades(pixels, min(screen.width, 132)))
 
 
 def fits(text: str) -> bool:

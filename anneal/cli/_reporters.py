@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from anneal.cli._output import console, data, fits, json_line, message
+from anneal.cli._output import console, data, fits, json_line, message, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Dashboard", "JsonLines", "PlainLines", "Progress", "Reporter", "Start"]
+__all__ = ["Dashboard", "JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,14 @@ class Progress:
         return sum(last) / len(last) if last else None
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a model has drawn: a PNG file, and its pixels, uint8 (h, w, 3)."""
+
+    path: Path
+    pixels: Any
+
+
 class Reporter(Protocol):
     """Told of the start, of every step, and of the end."""
 
@@ -66,7 +75,7 @@ class Reporter(Protocol):
 
     def step(self, progress: Progress) -> None: ...
 
-    def done(self, progress: Progress, sample: str, stopped: bool) -> None: ...
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None: ...
 
     def close(self) -> None:
         """Give the terminal back; called at the end, and when an error ends the run."""
@@ -86,11 +95,12 @@ class JsonLines:
             event="step", step=len(progress.losses), loss=progress.losses[-1], ms=round(progress.times[-1], 3)
         )  # fmt: skip
 
-    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         json_line(
             event="done", steps=len(progress.losses), final_loss=progress.final_loss,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
-            uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample, stopped=stopped,
+            uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,
+            picture=str(picture.path) if picture else None, stopped=stopped,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -115,9 +125,9 @@ class PlainLines:
         if count == 1 or count % self.every == 0 or count == total:
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
 
-    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         if self._start:
-            _footer(self._start, progress, sample, stopped)
+            _footer(self._start, progress, sample, picture, stopped)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -150,11 +160,11 @@ class Dashboard:
             self._drawn_at = now
             self._live.update(self._render(progress), refresh=True)
 
-    def done(self, progress: Progress, sample: str, stopped: bool) -> None:
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self._live.update(self._render(progress), refresh=True)
         self.close()
         if self._start:
-            _footer(self._start, progress, sample, stopped)
+            _footer(self._start, progress, sample, picture, stopped)
 
     def close(self) -> None:
         self._live.stop()
@@ -191,7 +201,7 @@ def _header(start: Start) -> list[str]:
     ]
 
 
-def _footer(start: Start, progress: Progress, sample: str, stopped: bool) -> None:
+def _footer(start: Start, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
     if progress.losses:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
@@ -204,3 +214,5 @@ def _footer(start: Start, progress: Progress, sample: str, stopped: bool) -> Non
         )
     data("sample:")
     data(sample)
+    if picture is not None:
+        show(picture.pixels)

@@ -17,7 +17,7 @@ from anneal import settings
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
-from anneal.cli._reporters import Dashboard, JsonLines, PlainLines, Progress, Reporter, Start
+from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
 from anneal.cli._trace import trace
 from anneal.errors import DataError, SettingError, UserError
 
@@ -41,6 +41,7 @@ class Options:
     adapter: str | None = None
     plain: bool = False
     save: Path | None = None
+    picture: Path | None = None
     as_json: bool = False
 
 
@@ -49,8 +50,9 @@ def train(options: Options) -> int:
     changes = choose_device(options.device, options.adapter)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
-    if options.save is not None:
-        check_writable(options.save)
+    for path in (options.save, options.picture):
+        if path is not None:
+            check_writable(path)
     with ExitStack() as stack:
         stack.enter_context(settings.override(**changes))
         from anneal.backend import get_device
@@ -73,7 +75,7 @@ def train(options: Options) -> int:
         reporter = choose_reporter(options)
         reporter.start(start)
         try:
-            return _run(options.model, training, steps, reporter, options.save)
+            return _run(options, training, steps, reporter)
         finally:
             reporter.close()
 
@@ -109,8 +111,9 @@ def check_writable(path: Path) -> None:
         raise DataError(f"{path} cannot be written: no permission; choose another folder")
 
 
-def _run(model: str, training: Training, steps: int, reporter: Reporter, save: Path | None) -> int:
+def _run(options: Options, training: Training, steps: int, reporter: Reporter) -> int:
     progress = Progress()
+    model = options.model
     with interrupts("this step") as stop:
         while len(progress.losses) < steps and not stop:
             # the steps that compile are waited for one by one
@@ -121,13 +124,31 @@ def _run(model: str, training: Training, steps: int, reporter: Reporter, save: P
         sample = training.sample()
         traced = trace(model, training.batch)
         progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
-        reporter.done(progress, sample, stopped)
-    if save is not None:
+        shown = _draw(training, options)
+        reporter.done(progress, sample, shown, stopped)
+    if shown is not None:
+        message(f"picture {shown.path}")
+    if options.save is not None:
         from anneal.tensor.io import safe_save
 
-        safe_save(training.model.state_dict(), save)
-        message(f"saved   {save}")
+        safe_save(training.model.state_dict(), options.save)
+        message(f"saved   {options.save}")
     return STOPPED if stopped else 0
+
+
+def _draw(training: Training, options: Options) -> Picture | None:
+    """What there is to see, written where the user wants it, or beside where the command runs."""
+    pixels = getattr(training, "picture", None)
+    if pixels is None:
+        return None
+    from anneal.training import png
+
+    path = options.picture or Path(f"{options.model}.png")
+    try:
+        path.write_bytes(png(pixels))
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); choose another file: --picture") from None
+    return Picture(path, pixels)
 
 
 def _advance(training: Training, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from anneal.uop import Op, UOp, alu, dtypes
+from anneal.uop import MOVEMENT, Op, UOp, alu, dtypes
 
-__all__ = ["composed", "is_identity", "is_view", "materialised", "reduced_wide", "scatter_by_sorting"]
+__all__ = [
+    "composed",
+    "is_identity",
+    "is_product",
+    "is_view",
+    "materialised",
+    "products",
+    "reduced_wide",
+    "scatter_by_sorting",
+    "summed_apart",
+]
 
 _I32 = dtypes.int32
 
@@ -54,3 +64,43 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     counts = UOp(Op.REDUCE_AXIS, _I32, (smaller,), (Op.ADD, (1,)))
     starts = UOp(Op.RESHAPE, _I32, (counts,), (rows + 1,))
     return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
+
+
+def is_product(body: UOp) -> bool:
+    """Whether the values to sum are products of repeated ones, as in a matrix product or a convolution."""
+    while body.op is Op.CAST or body.op in MOVEMENT:
+        body = body.src[0]
+    return body.op is Op.MUL and all(_is_repeated(s) for s in body.src)
+
+
+def _is_repeated(u: UOp) -> bool:
+    while u.op in MOVEMENT or u.op is Op.CAST:
+        if u.op is Op.EXPAND:
+            return True
+        u = u.src[0]
+    return False
+
+
+def products(u: UOp) -> list[UOp]:
+    """The addends of a sum, if each is a product as in `is_product`; else nothing."""
+    found: list[UOp] = []
+    left = [u]
+    while left:
+        x = left.pop()
+        if x.op is Op.ADD:
+            left += reversed(x.src)
+        elif is_product(x):
+            found.append(x)
+        else:
+            return []
+    return found
+
+
+def summed_apart(u: UOp) -> UOp:
+    """A reduction of added products as added reductions of each."""
+    out: UOp | None = None
+    for x in products(u.src[0]):
+        part = UOp(Op.REDUCE_AXIS, u.dtype, (x,), u.arg)
+        out = part if out is None else out + part
+    assert out is not None
+    return out

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 
 from anneal.schedule.fusion import Policy
-from anneal.uop import MOVEMENT, DType, Op, UOp, alu, arena, const, toposort
+from anneal.schedule.helpers import is_product
+from anneal.uop import DType, Op, UOp, alu, arena, const, toposort
 
 __all__ = ["split_reduces"]
 
@@ -62,7 +63,7 @@ def _pieces(u: UOp, policy: Policy) -> int:
     depth: int = math.prod([body.shape[a] for a in axes])
     if depth < min(_WORTH.values()) or not u.size:
         return 1
-    if _is_product(body):
+    if is_product(body):
         kind, least, groups = "product", _LEAST_DEPTH, -(-u.size // _TILE)
     elif all(n == 1 or a in axes for a, n in enumerate(body.shape) if a > min(axes)):
         kind, least, groups = "run", _LEAST_RUN, u.size
@@ -87,21 +88,6 @@ def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:
     few = min(-(-policy.parallel // tiles), depth // _LEAST_DEPTH)
     many = min(-(-_ROUNDS * policy.parallel // tiles), depth // _LONG_DEPTH)
     return max(few, many)
-
-
-def _is_product(body: UOp) -> bool:
-    """Whether the values to sum are products of repeated ones, as in a matrix product or a convolution."""
-    while body.op is Op.CAST or body.op in MOVEMENT:
-        body = body.src[0]
-    return body.op is Op.MUL and all(_is_repeated(s) for s in body.src)
-
-
-def _is_repeated(u: UOp) -> bool:
-    while u.op in MOVEMENT or u.op is Op.CAST:
-        if u.op is Op.EXPAND:
-            return True
-        u = u.src[0]
-    return False
 
 
 def _in_two_stages(u: UOp, pieces: int) -> UOp:

@@ -16,8 +16,14 @@ def test_shakespeare_is_all_there() -> None:
     assert len(set(text)) == 65
 
 
+def test_names_are_all_there() -> None:
+    names = load("names").decode("ascii").split()
+    assert (len(names), names[0], max(map(len, names))) == (32_033, "emma", 15)
+    assert set("".join(names)) == set("abcdefghijklmnopqrstuvwxyz")
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(DataError, match="no bundled data is called 'marlowe'; there is: tinyshakespeare"):
+    with pytest.raises(DataError, match="no bundled data is called 'marlowe'; there is: names, tinyshakespeare"):
         load("marlowe")
 
 

@@ -11,8 +11,11 @@ from tests.cli.helpers import run, run_process
 MISTAKES = [
     (("trian", "mlp"), "Did you mean 'train'"),
     (("train",), "Missing argument"),
-    (("train", "nanogtp"), "there is no model called 'nanogtp'. Did you mean 'nanogpt'? There is: mlp, conv, nanogpt"),
-    (("train", "xyz"), "there is no model called 'xyz'. There is: mlp, conv, nanogpt"),
+    (
+        ("train", "nanogtp"),
+        "there is no model called 'nanogtp'. Did you mean 'nanogpt'? There is: mlp, conv, nanogpt, ",
+    ),
+    (("train", "xyz"), "there is no model called 'xyz'. There is: mlp, conv, nanogpt, "),
     (("train", "mlp", "--stps", "4"), "--steps"),
     (("train", "mlp", "--steps", "0"), "--steps"),
     (("train", "mlp", "--steps", "many"), "--steps"),

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from anneal.cli._models import MODELS, examples_folder
+from anneal.assets import BUNDLED
+from anneal.cli._models import examples_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +28,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_is_complete_and_for_every_machine(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {"anneal/py.typed", "anneal/assets/tinyshakespeare.txt", "anneal/tensor/gradient.upat"}
-    wanted |= {f"anneal/_examples/{model}.py" for model in MODELS}
-    wanted |= {f"anneal/_examples/gpt2/{file.name}" for file in (ROOT / "examples" / "gpt2").glob("*.py")}
+    wanted = {"anneal/py.typed", "anneal/tensor/gradient.upat"}
+    wanted |= {f"anneal/assets/{file.file}" for file in BUNDLED.values()}
+    wanted |= {f"anneal/_examples/{file.relative_to(EXAMPLES).as_posix()}" for file in EXAMPLES.rglob("*.py")}
     assert wanted <= names
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "examples/")) or "__pycache__" in n]
 
@@ -44,17 +46,15 @@ def test_a_wheel_trains(wheel: Path, tmp_path: Path) -> None:
     assert "step 2  loss" in done.stdout
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_an_example_uses_the_public_api_only(model: str) -> None:
-    text = (examples_folder() / f"{model}.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", sorted(file.name for file in EXAMPLES.glob("*.py")))
+def test_an_example_uses_the_public_api_only_and_can_be_read_in_one_sitting(file: str) -> None:
+    text = (examples_folder() / file).read_text(encoding="utf-8")
     imports = [line for line in text.splitlines() if line.startswith(("import ", "from ")) and "__future__" not in line]
-    allowed = (
-        "import numpy as np",
-        "from anneal import nn",
-        "from anneal.assets import ",
-        "from anneal.tensor import ",
-    )
-    assert [line for line in imports if not line.startswith(allowed)] == []
+    public = ("anneal", "anneal.assets", "anneal.errors", "anneal.tensor", "anneal.training", "numpy")
+    for line in imports:
+        module = line.split()[1]
+        assert module in public or module.startswith(".") or module.partition(".")[0] in sys.stdlib_module_names, line
+    assert len(text.splitlines()) <= 250
 
 
 def test_torch_is_no_test_dependency() -> None:

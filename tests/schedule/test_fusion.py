@@ -124,6 +124,24 @@ def adam(g: UOp | None = None) -> tuple[UOp, UOp, UOp]:
     return m2, v2, p - m2 / (v2.alu(Op.SQRT) + 1e-8)
 
 
+def test_a_sum_of_added_products_is_a_product_each() -> None:
+    # As in the gradient of what two weights read: a device knows a product only when it stands alone.
+    def repeated(g: UOp, w: UOp) -> UOp:
+        shape = (32, 128, 64)
+        return expand(reshape(g, 32, 128, 1), *shape) * expand(reshape(w, 1, 128, 64), *shape)
+
+    a, b = (repeated(buffer(32, 128), buffer(128, 64)) for _ in range(2))
+    bodies = [
+        u.src[0]
+        for call in plan(reduce(a + b, Op.ADD, 1)).calls
+        for u in toposort((call.kernel.sink,))
+        if u.op is Op.REDUCE
+    ]
+    assert [u.op for u in bodies] == [Op.MUL, Op.MUL]
+    # Sums of other things stay one.
+    assert kernels(reduce(buffer(32, 64) * buffer(32, 64) + buffer(32, 64), Op.ADD, 1)) == 1
+
+
 def test_adam_is_one_kernel_with_three_stores() -> None:
     p = plan(*adam())
     assert len(p.calls) == 1

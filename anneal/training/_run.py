@@ -1,0 +1,105 @@
+"""A model in training: the steps that all examples share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from anneal import nn
+from anneal.tensor import Tensor, jit
+
+__all__ = ["Training", "main"]
+
+
+class Training:
+    """A model, an optimiser, and one compiled step. A subclass defines `next_batch`, `loss` and `sample`.
+
+    Args:
+        steps: how many there will be. batch: examples in each.
+        tokens: what `unit` counts, in each example (1: the examples themselves).
+        schedule: sets the learning rate before every step. clip: the largest norm that the gradients may have together.
+
+    >>> class Fit(Training):
+    ...     def next_batch(self):
+    ...         return (Tensor.ones(4, 2),)
+    ...     def loss(self, x):
+    ...         return (self.model(x) ** 2).mean()
+    >>> line = nn.Linear(2, 1)
+    >>> fit = Fit(line, nn.SGD(line.parameters(), lr=0.1), steps=10, batch=4)
+    >>> losses = [fit.step().item() for _ in range(10)]
+    >>> losses[-1] < losses[0]
+    True
+    """
+
+    data: str = ""  # one line: which data, and where they come from
+    info: str = ""  # one line: the model's sizes
+    unit: str = "images"  # what examples_per_step counts
+    picture: np.ndarray[Any, np.dtype[np.uint8]] | None = None  # [h, w, 3]: what sample() has to show, if anything
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: nn.Optimizer,
+        *,
+        steps: int,
+        batch: int,
+        tokens: int = 1,
+        schedule: nn.WarmupCosine | None = None,
+        clip: float | None = None,
+    ) -> None:
+        self.model, self.optimizer, self.schedule, self.clip = model, optimizer, schedule, clip
+        self.steps, self.batch, self.examples_per_step = steps, batch, batch * tokens
+        self.train_step = jit(self.update)
+
+    def next_batch(self) -> tuple[Any, ...]:
+        """Tensors for `loss` and `update`."""
+        raise NotImplementedError(f"{type(self).__name__} defines no next_batch()")
+
+    def loss(self, *batch: Any) -> Tensor:
+        """The loss of a batch, shape (); nothing has run yet."""
+        raise NotImplementedError(f"{type(self).__name__} defines no loss()")
+
+    def update(self, *batch: Any) -> Tensor:
+        """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
+        loss = self.loss(*batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.clip is not None:
+            nn.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        return loss
+
+    def step(self) -> Tensor:
+        """Do one optimiser step on the next batch; the loss of that batch, shape ()."""
+        if self.schedule is not None:
+            self.schedule.step()
+        out: Tensor = self.train_step(*self.next_batch())
+        return out
+
+    def sample(self) -> str:
+        """A short text that shows what the model has learnt; may set `picture`."""
+        return ""
+
+
+def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Groups for AdamW: matrices decay, vectors (biases, norms) do not."""
+    tensors = list(parameters)
+    matrices, vectors = [t for t in tensors if t.ndim >= 2], [t for t in tensors if t.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [g for g in groups if g["params"]]
+
+
+def main(make: Callable[[], Training], every: int = 100) -> None:
+    """Train with the example's defaults, print the loss now and then, and the sample."""
+    training = make()
+    for i in range(training.steps):
+        loss = training.step()
+        if i % every == 0 or i == training.steps - 1:
+            print(f"step {i + 1}  loss {loss.item():.3f}")
+    print(training.sample())
+    if training.picture is not None:
+        from anneal.training._pictures import shades
+
+        print(shades(training.picture, 80))

@@ -1,0 +1,49 @@
+"""Every model that `anneal train` knows learns, shows something, and takes the same steps on both devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anneal.backend import get_device
+from anneal.cli._models import MODELS
+from anneal.tensor import set_default_device
+from tests.examples.helpers import SMALL, small
+
+# A software adapter takes most of a second for each kernel it has not seen; a GPU takes them all.
+LIGHT = ("mlp", "conv", "makemore-bigram", "makemore-mlp")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_learns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = small(name, monkeypatch)
+    losses = np.array([training.step().item() for _ in range(SMALL[name][1])])
+    start, end = losses[:3].mean(), losses[-5:].mean()
+    assert end < SMALL[name][4] * start, (start, end)
+    assert len(training.sample()) > 20
+    picture = getattr(training, "picture", None)
+    assert picture is None or (picture.dtype == np.uint8 and picture.ndim == 3 and picture.std() > 1)
+    assert training.data
+    assert training.info
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_first_steps_agree_between_cpu_and_webgpu(name: str, webgpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name not in LIGHT and get_device(webgpu).describe()["software"]:
+        pytest.skip("a software adapter compiles this model for a minute")
+
+    def losses(device: str) -> list[float]:
+        set_default_device(device)
+        try:
+            training = small(name, monkeypatch, steps=40)
+            return [training.step().item() for _ in range(5)]
+        finally:
+            set_default_device(None)
+
+    cpu = losses("cpu")
+    assert len(set(cpu)) == 5
+    np.testing.assert_allclose(losses(webgpu), cpu, rtol=1e-3)
+
+
+def test_every_model_has_a_small_form() -> None:
+    assert set(SMALL) == set(MODELS)

@@ -1,0 +1,89 @@
+"""The base of the examples, and what the command makes of their pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.tensor import Tensor
+from anneal.training import Training, decayed, main
+from tests.cli.helpers import run
+from tests.training.test_pictures import decoded
+
+
+class Fit(Training):
+    def next_batch(self) -> tuple[Tensor]:
+        return (Tensor.ones(4, 2),)
+
+    def loss(self, x: Tensor) -> Tensor:
+        out: Tensor = (self.model(x) ** 2).mean()
+        return out
+
+
+def test_a_schedule_and_a_limit_of_the_norm_are_kept() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = nn.SGD(model.parameters(), lr=1.0)
+    schedule = nn.WarmupCosine(optimizer, 0.5, warmup=2, steps=10)
+    fit = Fit(model, optimizer, steps=10, batch=4, tokens=3, schedule=schedule, clip=1e-3)
+    before = model.weight.numpy()
+    fit.step().item()
+    assert fit.examples_per_step == 12
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    assert 0 < np.abs(model.weight.numpy() - before).max() <= 0.25e-3
+    with pytest.raises(NotImplementedError, match="Training defines no loss"):
+        Training(model, optimizer, steps=1, batch=1).loss()
+
+
+def test_only_matrices_decay() -> None:
+    model = nn.Linear(2, 1)
+    groups = decayed(model.parameters(), 0.1)
+    assert [(g["params"][0] is p, g["weight_decay"]) for g, p in zip(groups, (model.weight, model.bias))] == [
+        (True, 0.1),
+        (True, 0.0),
+    ]
+
+
+def test_without_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Linear(2, 1)
+    main(lambda: Fit(model, nn.SGD(model.parameters(), lr=0.1), steps=3, batch=4), every=2)
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == ["step 1", "step 3", ""]
+
+
+def test_a_picture_is_written_and_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Painter(Fit):
+        unit, info, data = "rows", "one line", "ones"
+
+        def sample(self) -> str:
+            self.picture = np.random.default_rng(0).integers(0, 256, (33, 200, 3)).astype(np.uint8)
+            return "noise"
+
+    class Example:
+        STEPS, BATCH, LR = 3, 4, 0.1
+
+        @staticmethod
+        def make(steps: int, batch: int, seed: int, lr: float) -> Painter:
+            model = nn.Linear(2, 1)
+            return Painter(model, nn.SGD(model.parameters(), lr=lr), steps=steps, batch=batch)
+
+    for module in ("_train", "_trace"):
+        monkeypatch.setattr(f"anneal.cli.{module}.load_example", lambda name: Example)
+    monkeypatch.chdir(tmp_path)
+    plain = run(capsys, "train", "painter", "--device", "cpu", "--plain")
+    assert plain.code == 0
+    assert decoded((tmp_path / "painter.png").read_bytes()).shape == (33, 200, 3)
+    assert "picture painter.png" in plain.err
+    said, *drawn = plain.out.split("sample:\n")[1].splitlines()
+    assert said == "noise"
+    assert len(drawn) == 5  # three by six pixels each: 80 columns in a pipe
+    assert max(map(len, drawn)) <= 66
+    other = run(capsys, "train", "painter", "--device", "cpu", "--json", "--picture", str(tmp_path / "other.png"))
+    assert other.events[-1]["picture"] == str(tmp_path / "other.png")
+    assert (tmp_path / "other.png").read_bytes() == (tmp_path / "painter.png").read_bytes()
+    nowhere = run(capsys, "train", "painter", "--picture", str(tmp_path / "no" / "x.png"))
+    assert nowhere.code == 4
+    assert "does not exist" in nowhere.err
