@@ -399,15 +399,15 @@ class _Lineariser:
         stores = [s for s, gate in gates.items() if not any(g.op is Op.CONST and not g.arg for g in gate)]
         rest = [[g for g in gates[s] if g.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
-        if not shared and not self.tiles:
-            # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at
-            # barriers all must stay.
-            common = [g for g in rest[0] if all(g in r for r in rest[1:])] if rest else []
-            common = [g for g in common if not g.ranges and not any(u.op is Op.LOAD for u in self.order([g]))]
-            if common:
-                self.emit(common)
-                self.add(root, "guard", None, *[self.operand(g) for g in common])
-                rest = [[g for g in r if g not in common] for r in rest]
+        # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at barriers all
+        # leave or all stay.
+        meet = shared or bool(self.tiles)
+        common = [g for g in rest[0] if all(g in r for r in rest[1:])] if rest else []
+        common = [g for g in common if not g.ranges and not any(_differs(u, meet) for u in self.order([g]))]
+        if common:
+            self.emit(common)
+            self.add(root, "guard", None, *[self.operand(g) for g in common])
+            rest = [[g for g in r if g not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each turn; what stands outside is read before.
         by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
@@ -442,6 +442,11 @@ def _turns(u: UOp) -> list[tuple[UOp, ...]]:
     terms.append(value)
     products = u.arg is Op.ADD and u.dtype.is_float
     return [t.src if products and t.op is Op.MUL else (t,) for t in reversed(terms)]
+
+
+def _differs(u: UOp, meet: bool) -> bool:
+    """Whether a thread has to read memory for `u`, or where threads `meet` may know another value than its neighbours."""
+    return u.op is Op.LOAD or (meet and u.op is Op.SPECIAL and u.arg[0] == "lid")
 
 
 def _conjuncts(gate: UOp) -> list[UOp]:

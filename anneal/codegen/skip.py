@@ -1,29 +1,111 @@
-"""Reduces whose results a whole workgroup throws away are not computed: of causal scores, the blocks above the diagonal.
+"""What a whole workgroup would throw away is not computed: of causal scores, the blocks above the diagonal.
 
 A result that is only looked at where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
-condition fails for all of its elements. Conditions are compared as affine forms: the largest and the smallest value that
-a difference takes over the pieces of a workgroup is an expression in what is left of the ranges, the same for all threads.
+condition fails for all of its elements: its loop takes no turns. A sum whose terms are zero where a condition holds
+takes the turns that are left (`bounds.py`). And where nobody reads what a workgroup stores, it is done at once.
 """
 
 from __future__ import annotations
 
-from anneal.codegen.affine import conjunction, extent, form, replaced, unform
+from collections.abc import Iterable
+
+from anneal.codegen.affine import conjunction, rebuild, replaced
+from anneal.codegen.bounds import Choice, choices, cut_turns, extreme
+from anneal.schedule.masks import UNREAD
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["skip_unused"]
 
 _I32 = dtypes.int32
-_WITHIN = frozenset(("local", "upcast", "vector", "group", "unroll"))  # kinds that vary within a workgroup
-Wish = tuple[UOp, bool]  # a condition, and what it is where a value is looked at
 
 
 def skip_unused(sink: UOp) -> UOp:
+    """The kernel without the stores, the loops and the turns of loops that nothing looks at."""
+    order = toposort((sink,))
+    if not any(u.op is Op.WHERE for u in order) or not any(u.op is Op.LT and u.src[0].dtype is _I32 for u in order):
+        return sink
+    return cut_turns(_without_loops(_without_stores(_without_loads(sink))))
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+
+
+def _without_stores(sink: UOp) -> UOp:
+    """No masks on what is stored for readers who look beside them alone; no stores where all of it is masked."""
+    if not any(s.arg == UNREAD for s in sink.src):
+        return sink
+    staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
+    stores = []
+    for s in sink.src:
+        value = s.src[2]
+        if s.arg != UNREAD or value.op is not Op.WHERE:
+            stores.append(s)
+            continue
+        masked = value.src[1].op is Op.CONST
+        given = value.src[2 if masked else 1]
+        # Asked of the workgroup; without tiles also of each vector.
+        free = () if staged else _each_vector(s)
+        unread = [_always(choices(value.src[0], masked), f) for f in ((), free)]
+        gates = [u.alu(Op.NOT) for u in dict.fromkeys(unread) if u is not None]
+        stores.append(rebuild(s, (*s.src[:2], given, *conjunction([*gates, *s.src[3:]]))))
+    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
+
+
+def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
+    """When one of the choices is made by every element of a workgroup, or of what `free` ranges leave of it; None if that
+    cannot be told."""
+    always: UOp | None = None
+    for comparison, value in wanted:
+        # `a < b` holds everywhere if a - b is always below 0, and fails everywhere if it never is.
+        found = extreme(comparison.src[0] - comparison.src[1], value, tuple(free))
+        if found is None:
+            continue
+        made = found < 0 if value else const(_I32, -1) < found
+        if not (made.is_const and not made.arg):
+            always = made if always is None else always | made
+    return always
+
+
+# -- loads ------------------------------------------------------------------------------------------------------------
+
+
+def _without_loads(sink: UOp) -> UOp:
+    """No loads of vectors of which no element is looked at. In a product that is asked of a workgroup alone; and an index
+    that runs past an end is held there, where it costs nothing to read."""
+    order = toposort((sink,))
+    if any(u.op is Op.BUFFERIZE for u in order):
+        return sink
+    wishes = _wishes(order)
+    table: dict[UOp, UOp] = {}
+    for u in order:
+        if u.op is Op.LOAD and wishes[u]:
+            others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
+            unread = _always(others, _each_vector(u))
+            if unread is not None and not unread.is_const:
+                table[u] = UOp(
+                    Op.LOAD, u.dtype, (*u.src[:2], *conjunction([unread.alu(Op.NOT), *u.src[2:]])), u.arg, u.tag
+                )
+    return replaced(sink, table) if table else sink
+
+
+def _each_vector(access: UOp) -> list[UOp]:
+    """The ranges that tell the vectors apart that an access is made of."""
+    return [r for r in toposort((access.src[1],)) if r.op is Op.RANGE and r.arg[1] != "vector"]
+
+
+# -- loops ------------------------------------------------------------------------------------------------------------
+
+
+def _without_loops(sink: UOp) -> UOp:
     """The kernel with loops of no turns where nothing looks at their results."""
     order = toposort((sink,))
     loops: dict[UOp, list[UOp]] = {}  # the outermost loop of a reduce -> those reduces
+    stored = 0
     for u in order:
         if u.op is Op.REDUCE and u.src[1].arg[1] == "reduce" and u.src[1].src[0].op is Op.CONST:
             loops.setdefault(u.src[1], []).append(u)
+        elif u.op is Op.STORE:
+            stored |= u.ranges
     if not loops or not any(u.op is Op.WHERE for u in order):
         return sink
     comparisons = [(u, value) for u in order if u.op is Op.LT and u.src[0].dtype is _I32 for value in (True, False)]
@@ -32,7 +114,11 @@ def skip_unused(sink: UOp) -> UOp:
     wishes = _wishes(order)
     table: dict[UOp, UOp] = {}
     for r, reduces in loops.items():
-        unused = [x for u in reduces if (x := _nowhere([w for w in comparisons if w in wishes[u]])) is not None]
+        if stored >> r.arg[0] & 1:
+            continue  # a row's loop, which stores too
+        unused = [
+            x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in wishes[u])) is not None
+        ]
         if len(unused) < len(reduces):
             continue
         (never,) = conjunction(unused)
@@ -42,11 +128,11 @@ def skip_unused(sink: UOp) -> UOp:
     return replaced(sink, table) if table else sink
 
 
-def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Wish]]:
+def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
     """The conditions that hold wherever each value is looked at."""
-    out: dict[UOp, frozenset[Wish]] = {}
+    out: dict[UOp, frozenset[Choice]] = {}
 
-    def note(u: UOp, wanted: frozenset[Wish]) -> None:
+    def note(u: UOp, wanted: frozenset[Choice]) -> None:
         known = out.get(u)
         out[u] = wanted if known is None else known & wanted
 
@@ -64,33 +150,3 @@ def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Wish]]:
             for s in u.src:
                 note(s, mine)
     return out
-
-
-def _nowhere(wishes: list[Wish]) -> UOp | None:
-    """When one of the wishes, comparisons, fails for every element of a workgroup; None if that cannot be told."""
-    never: UOp | None = None
-    for condition, value in wishes:
-        # `a < b` fails everywhere if a - b is never below 0, and holds everywhere if it always is.
-        at_most = not value
-        found = _extreme(condition.src[0] - condition.src[1], at_most)
-        if found is None:
-            continue
-        fails = found < 0 if at_most else const(_I32, -1) < found
-        if not (fails.is_const and not fails.arg):
-            never = fails if never is None else never | fails
-    return never
-
-
-def _extreme(u: UOp, largest: bool) -> UOp | None:
-    """The largest or smallest value of `u` within a workgroup."""
-    terms, constant = form(u)
-    outside: dict[UOp, int] = {}
-    for t, k in terms.items():
-        if t.op is Op.RANGE and t.arg[1] in _WITHIN:
-            if (k > 0) is largest:
-                constant += k * (extent(t) - 1)
-        elif any(x.op is Op.LOAD or (x.op is Op.RANGE and x.arg[1] != "workgroup") for x in toposort((t,))):
-            return None
-        else:
-            outside[t] = k
-    return unform(outside, constant)

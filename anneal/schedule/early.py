@@ -5,17 +5,18 @@ from __future__ import annotations
 from anneal.rewrite.announce import announcer
 from anneal.schedule.early_rules import EARLY
 from anneal.schedule.rangeify import reduce_identity
-from anneal.uop import ALU, Op, UOp, arena, toposort
+from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
 
 __all__ = ["early_rewrites"]
 
 
-def early_rewrites(sink: UOp) -> UOp:
+def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
     """One bottom-up walk over the tensor graph with the rules of `early.upat`, and these, which need more than a pattern:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity
     - outputs are made distinct, computed nodes
+    - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
     new: dict[UOp, UOp] = {}
     a = arena()
@@ -36,6 +37,8 @@ def early_rewrites(sink: UOp) -> UOp:
                 out = _repeated(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
+        elif masks and op is Op.COMPOSITE and u.arg[0] == "exp":
+            out = alu(Op.WHERE, (src[2], const(u.dtype, 0), src[0]))
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)
         else:

@@ -54,6 +54,7 @@ class Policy:
     parts: bool = True  # a kernel may have parts: workgroups that compute one thing, and others that compute another
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
     keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
+    masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 

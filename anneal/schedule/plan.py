@@ -8,7 +8,7 @@ become the same object, and the second one finds its plan; a second process find
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
+from anneal.schedule.masks import UNREAD, Mask, masks_of, nested
 from anneal.schedule.memory import arrange
 from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
@@ -118,7 +119,7 @@ class Pass(NamedTuple):
 
 
 def _early(s: Schedule) -> None:
-    s.sink = early_rewrites(s.sink)
+    s.sink = early_rewrites(s.sink, s.policy.masks)
 
 
 def _take_apart(s: Schedule) -> None:
@@ -140,7 +141,9 @@ def _group(s: Schedule) -> None:
 
 
 def _split(s: Schedule) -> None:
-    s.cuts = [cut(g, s.real) for g in s.groups if g.roots[0].size > 0]
+    masks = masks_of(s.order, s.real) if s.policy.masks else {}
+    unread = {u: m for u, m in masks.items() if u not in s.sink.src}
+    s.cuts = [cut(g, s.real, masks, unread) for g in s.groups if g.roots[0].size > 0]
 
 
 def _rangeify(s: Schedule) -> None:
@@ -176,8 +179,13 @@ def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
     return s
 
 
-def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Group]:
-    """The group's own graph with numbered parameters for everything it reads, and what those parameters are."""
+def cut(
+    group: Group, real: dict[UOp, None], masks: Mapping[UOp, Mask], unread: Mapping[UOp, Mask]
+) -> tuple[UOp, tuple[UOp, ...], Group]:
+    """The group's own graph with numbered parameters for everything it reads, and what those parameters are.
+
+    Masked parameters are read through their masks; what is `unread` is stored for readers who do so.
+    """
     roots = group.roots
     mine = set(roots)
     new: dict[UOp, UOp] = {}
@@ -188,7 +196,8 @@ def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Grou
             return False
         if u.op is Op.PARAM or u in real:
             if u not in new:
-                new[u] = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
+                param = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
+                new[u] = masks[u].on(param) if u in masks else param
                 inputs.append(u)
             return True
         return False
@@ -203,8 +212,9 @@ def cut(group: Group, real: dict[UOp, None]) -> tuple[UOp, tuple[UOp, ...], Grou
         else:
             new[u] = u
     d = roots[0].dtype
+    kept = {r: unread[r].on(new[r], UNREAD) if r in unread else new[r] for r in roots}
     parts = [
-        UOp(Op.SINK, d, tuple([new[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
+        UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
         for g in group.parts or (group,)
     ]
     return parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group
@@ -228,7 +238,7 @@ def _kernel_of(piece: UOp) -> Kernel:
         a = arena()
         track, a.track = a.track, False
         try:
-            sink = renumber(simplify_indices(split_ranges(rangeify(piece))))
+            sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
         finally:
             a.track = track
         while len(_kernels) >= _MAX_KERNELS:

@@ -12,6 +12,7 @@ import math
 from anneal.errors import CompilerError
 from anneal.rewrite import simplify
 from anneal.schedule.concat import pieces_of, placed
+from anneal.schedule.masks import UNREAD
 from anneal.schedule.parts import parts_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
@@ -73,8 +74,9 @@ def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
-    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a kernel in parts,
-    each with ranges of its own; a SINK marked CONCATENATION stores the pieces of its root, a part each.
+    or one for each row of them: those are stored over the outer ranges alone. A root tagged UNREAD
+    is stored so. A SINK of SINKs is a kernel in parts, each with ranges of its own; a SINK marked CONCATENATION stores the
+    pieces of its root, a part each.
     """
     ranges = _Ranges()
     stores: list[UOp] = []
@@ -102,7 +104,7 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
             value = UOp(Op.ARGSORT, _I32, (keys, index[0])) if root.size > 1 else _int(0)
         else:
             value = lower.value(root, index if root.shape else ())
-        stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, value), UNREAD if root.tag == UNREAD else None))
     return stores
 
 

@@ -100,6 +100,7 @@ def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
         row_fusion=65536,
         repeated_rows=1 << 26,
         parallel=512,
+        masks=True,
         concurrent=True,
         binding_bytes=binding_bytes,
     )

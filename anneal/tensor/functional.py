@@ -460,6 +460,7 @@ def scaled_dot_product_attention(
     scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
     scores = scores * (1 / math.sqrt(e) if scale is None else scale)
     low = const(scores.dtype, -1e30)
+    later: UOp | None = None
     if is_causal:
         if attn_mask is not None:
             raise ShapeError(f"{name}: give attn_mask or is_causal=True, not both")
@@ -479,7 +480,10 @@ def scaled_dot_product_attention(
         else:
             scores = scores + mask.cast(scores.dtype)
     top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
-    weights = alu(Op.EXP, (scores - expand(top, scores.shape),))
+    shifted = scores - expand(top, scores.shape)
+    weights = alu(Op.EXP, (shifted,))
+    if later is not None:
+        weights = UOp(Op.COMPOSITE, weights.dtype, (weights, shifted, later), ("exp", ()))
     total = reduce_axis(weights, Op.ADD, (n + 1,))
     # The values are weighted by the exponentials and divided once at the end: one division per output instead of one per
     # weight, and a backward that sums over the values' width instead of over the positions.

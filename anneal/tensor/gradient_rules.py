@@ -59,21 +59,22 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
     ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 46),
     ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 47),
-    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 53),
-    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 54),
-    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 55),
-    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, and "chosen" is one of two operands, beside the one that a constant condition left out.', 56),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 59),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 62),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 65),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 66),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 67),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 68),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 71),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 74),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 75),
+    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 53),
+    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 54),
+    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 55),
+    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 56),
+    ('gradient', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 57),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 60),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 65),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 66),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 67),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 68),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 69),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 72),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 75),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 76),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -282,6 +283,10 @@ def _gradient_composite(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # composite["chosen", _](v, x) -> g, where(False, g, 0)
         return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+    if y.arg[0] == 'exp' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["exp", _](v, x, p) -> _, g * y, _
+        return (None, alu(_MUL, (g, y)), None)
     return None
 
 

@@ -11,7 +11,7 @@ from anneal.codegen.heuristics.reduces import shared_reduce
 from anneal.codegen.heuristics.rows import row
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt, axes_of
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, dtypes, toposort
 
 __all__ = ["choose"]
 
@@ -29,6 +29,7 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         [u for u in order if u.op is Op.LOAD],
         sink.src,
         len(order),
+        [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],
     )
     for rule in (matmul, row, shared_reduce, transposed):
         opts = rule(facts, target)

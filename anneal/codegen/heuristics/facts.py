@@ -18,7 +18,7 @@ ENOUGH_THREADS = 65536
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A collapsed kernel: its axes, elements stored, reduces, loads and stores."""
+    """A collapsed kernel: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
 
     axes: list[Axis]
     outputs: int
@@ -26,6 +26,7 @@ class Facts:
     loads: list[UOp]
     stores: tuple[UOp, ...]
     nodes: int
+    comparisons: list[UOp]
 
     def number(self, r: UOp) -> int:
         return next(i for i, a in enumerate(self.axes) if a.range is r)

@@ -83,7 +83,8 @@ class _Product:
     """A kernel's two tiled axes, its reduce ranges, which are tiled as one, how many products it holds, and its batch.
 
     `columns` and `rows` count the loads that may be staged: those that need n, and the others; `down` says that one of
-    these runs along m in memory.
+    these runs along m in memory. `across` are the pairs of m, n and the reduce that a mask compares: above its diagonal
+    nothing is computed.
     """
 
     m: Axis
@@ -94,6 +95,7 @@ class _Product:
     rows: int
     columns: int
     down: bool
+    across: frozenset[str]
 
     @property
     def depth(self) -> int:
@@ -108,6 +110,11 @@ class _Product:
     def groups(self, tile: _Tile) -> int:
         """Workgroups."""
         return self.batch * -(-(self.m.extent or 1) // tile.m) * -(-(self.n.extent or 1) // tile.n)
+
+    def share(self, tile: _Tile) -> float:
+        """The part of the work that is left below the diagonals of masks: the smaller the tile, the nearer to half."""
+        m, n = min(1, tile.m / (self.m.extent or 1)), min(1, tile.n / (self.n.extent or 1))
+        return math.prod((1 + {"mn": max(m, n), "mk": m, "nk": n}[pair]) / 2 for pair in self.across)
 
     def turns(self, tile: _Tile) -> int:
         """Workgroups for each multiprocessor."""
@@ -164,8 +171,20 @@ def _product(facts: Facts) -> _Product | None:
             columns = sum(u >> n.range.arg[0] & 1 for u in used)
             rows = len(used) - columns
             down = any(u.ranges & bits and form(u.src[1])[0].get(m.range) == 1 for u in facts.loads)
-            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down)
+            across = _across(facts.comparisons, m.range, n.range, inner[0].range)
+            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down, across)
     return None
+
+
+def _across(comparisons: list[UOp], m: UOp, n: UOp, k: UOp) -> frozenset[str]:
+    """Which two of m, n and k a comparison has, as far as it has nothing else."""
+    names = {m: "m", n: "n", k: "k"}
+    found = []
+    for u in comparisons:
+        terms = form(u.src[0] - u.src[1])[0]
+        if len(terms) == 2 and all(names.get(t) for t in terms) and sum(terms.values()) == 0:
+            found.append("".join(sorted((names[t] for t in terms), key="mnk".index)))
+    return frozenset(found)
 
 
 def _crossed(m: UOp, n: UOp, used: list[int]) -> bool:
@@ -213,7 +232,7 @@ def _time(product: _Product, tile: _Tile, share: int) -> float:
         whole, rest = divmod(groups / _UNITS, held)
         time = whole * held + (min(held, max(rest, 1 + 3 * rest / held)) if rest else 0)
     deep = -(-product.depth // (steps * share)) * steps * share + _JOINING * math.log2(share) + _START / held
-    return time * tile.m * tile.n * deep / tile.speed
+    return time * tile.m * tile.n * deep * product.share(tile) / tile.speed
 
 
 def _busy(warps: float) -> float:

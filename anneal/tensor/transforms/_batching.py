@@ -160,6 +160,7 @@ COMPOSITES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
     "slope": lambda _: (),
     "equal": lambda _: (),
     "chosen": lambda _: (),
+    "exp": lambda _: (),
     "standardize": lambda axes: tuple([a + 1 for a in axes]),
 }
 

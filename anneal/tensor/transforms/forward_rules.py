@@ -41,6 +41,7 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 31),
     ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 32),
     ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 33),
+    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 34),
 )
 
 def _forward_cast(y: Any, g: Any) -> Any:
@@ -152,6 +153,10 @@ def _forward_composite(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # composite["chosen", _](v, x) -> g, where(False, g, 0)
         return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+    if y.arg[0] == 'exp' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["exp", _](v, x, p) -> _, g * y, _
+        return (None, alu(_MUL, (g, y)), None)
     return None
 
 

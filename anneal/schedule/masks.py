@@ -1,0 +1,127 @@
+"""Masks: where a value in memory is the same number because indices alone say so (what is above a diagonal).
+
+    a = where(i < j, 0, x), kept in memory    consumers read where(i < j, 0, a) in a's place
+
+Then a consumer's kernel shows what it need not read, and a product over masked elements which of its terms are zero, so
+that code generation leaves them out (`anneal/codegen/skip.py`). And since nobody looks at the masked elements any more,
+their producer need not compute or store them: its store is marked UNREAD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from anneal.schedule.fusion import LEAVES, base
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
+
+__all__ = ["UNREAD", "Mask", "masks_of", "nested"]
+
+UNREAD = "unread"  # of a STORE of a `where`: where that chooses its constant, nobody reads what is stored
+_ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
+_OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
+_MOST = 64  # nodes of a condition
+
+
+class Mask(NamedTuple):
+    """A value is the constant `number` wherever `condition`, made of IOTAs and constants, is `when`."""
+
+    condition: UOp
+    when: bool
+    number: UOp
+
+    def on(self, u: UOp, tag: str | None = None) -> UOp:
+        """`u` with the number where the mask says so: the same values, if the mask is that of `u`."""
+        first, second = (self.number, u) if self.when else (u, self.number)
+        return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=tag)
+
+
+def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
+    """The masks of those nodes of `kept` that have one and that only kernels with loops of their own read."""
+    if not any(u.op is Op.WHERE for u in order):
+        return {}
+    opaque = {base(s) for u in order if u.op in _OPAQUE for s in u.src}
+    return {u: m for u in kept if u not in opaque and base(u) not in opaque and (m := _mask(u)) is not None}
+
+
+def _mask(u: UOp) -> Mask | None:
+    chain: list[UOp] = []
+    x = u
+    while x.op is not Op.WHERE:
+        others = [s for s in x.src if s.op is not Op.CONST]
+        if x.op not in _ORDER and x.op not in ALU or len(others) != 1 or x.op in (Op.CAST, Op.BITCAST):
+            return None
+        chain.append(x)
+        x = others[0]
+    condition, a, b = x.src
+    if (a.op is Op.CONST) is (b.op is Op.CONST) or not _is_pattern(condition):
+        return None
+    number = a if a.op is Op.CONST else b
+    for v in reversed(chain):
+        if v.op in ALU:
+            number = alu(v.op, tuple([s if s.op is Op.CONST else number for s in v.src]))
+        elif v.op is not Op.CONTIGUOUS:
+            condition = UOp(v.op, dtypes.bool_, (condition,), v.arg)
+    return Mask(condition, a.op is Op.CONST, number) if number.op is Op.CONST and number.dtype is u.dtype else None
+
+
+def _is_pattern(condition: UOp) -> bool:
+    """Whether indices alone decide it."""
+    if not condition.shape or condition.op in LEAVES:
+        return False
+    seen, stack = {condition}, [condition]
+    while stack:
+        u = stack.pop()
+        if (
+            u.op not in ALU
+            and u.op not in MOVEMENT
+            and u.op is not Op.IOTA
+            and u.op is not Op.CONST
+            or u.dtype.is_float
+        ):
+            return False
+        for s in u.src:
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+        if len(seen) > _MOST:
+            return False
+    return True
+
+
+def nested(sink: UOp) -> UOp:
+    """The kernel without choices under the same choice: in `where(c, a, f(where(c, b, x)))` the inner one is x."""
+    order = toposort((sink,))
+    times: dict[UOp, int] = {}
+    for u in order:
+        if u.op is Op.WHERE:
+            times[u.src[0]] = times.get(u.src[0], 0) + 1
+    twice = {c: n for n, c in enumerate(c for c, n in times.items() if n > 1)}
+    if not twice:
+        return sink
+    # What is known wherever a node is looked at: two bits for each condition.
+    known: dict[UOp, int] = {}
+
+    def note(u: UOp, bits: int) -> None:
+        known[u] = known.get(u, -1) & bits
+
+    for u in reversed(order):
+        mine = known.setdefault(u, 0)
+        if u.op is Op.WHERE and u.src[0] in twice:
+            at = 2 * twice[u.src[0]]
+            note(u.src[0], mine)
+            note(u.src[1], mine | 1 << at)
+            note(u.src[2], mine | 2 << at)
+        else:
+            for s in u.src:
+                note(s, mine)
+    new: dict[UOp, UOp] = {}
+    for u in order:
+        bits = known[u] >> 2 * twice[u.src[0]] & 3 if u.op is Op.WHERE and u.src[0] in twice else 0
+        if bits:
+            new[u] = new[u.src[1 if bits == 1 else 2]]
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[sink]

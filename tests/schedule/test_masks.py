@@ -1,0 +1,129 @@
+"""What indices alone decide: nobody reads the masked elements, and nothing else is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from anneal.backend import get_device
+from anneal.backend.cpu.reference import evaluate
+from anneal.backend.device import Storage, numpy_dtype
+from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
+from anneal.schedule.masks import UNREAD
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+from anneal.tensor.execution import Execution, execute, gpu_policy
+from anneal.uop import Op, UOp, const
+
+MASKS = replace(gpu_policy(), concurrent=False)  # the cpu's memory has one dtype
+Array = npt.NDArray[np.float32]
+
+
+def value(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32), requires_grad=True)
+
+
+def attention(rows: int, columns: int) -> list[Tensor]:
+    q, k, v = value(2, 2, rows, 8), value(2, 2, columns, 8, seed=1), value(2, 2, columns, 8, seed=2)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y.backward(value(*y.shape, seed=3).detach())
+    return [y, *[t.grad for t in (q, k, v) if t.grad is not None]]
+
+
+def scaled() -> list[Tensor]:
+    """The number outside the mask is scaled along, and the other elements are read in another order."""
+    kept = (value(24, 16).tril(2) * 2.0).contiguous()
+    return [kept.T @ value(24, 12, seed=1), kept.exp().sum(0)]
+
+
+def transposed() -> list[Tensor]:
+    kept = value(16, 24).triu().T.contiguous()
+    return [kept @ value(16, 8, seed=1), kept + 1]
+
+
+def band() -> list[Tensor]:
+    kept = value(40, 40).tril(3).triu(-5).contiguous()
+    return [kept @ value(40, 8, seed=1), value(8, 40, seed=2) @ kept, (kept * kept).max(1)]
+
+
+PROGRAMS: dict[str, Callable[[], list[Tensor]]] = {
+    "attention": lambda: attention(24, 24),
+    "attention of fewer queries": lambda: attention(16, 24),
+    "attention of more queries": lambda: attention(24, 16),
+    "scaled": scaled,
+    "transposed": transposed,
+    "band": band,
+}
+
+
+def unread(plan: Plan) -> list[UOp]:
+    return [s for c in plan.calls for s in c.kernel.sink.src if s.arg == UNREAD]
+
+
+def poisoned(kernel: Kernel) -> Kernel:
+    """The kernel with nan in all elements that nobody is to read."""
+    stores = []
+    for s in kernel.sink.src:
+        if s.arg == UNREAD:
+            condition, a, b = s.src[2].src
+            nan = const(s.dtype, float("nan"))
+            given = (condition, nan, b) if a.op is Op.CONST else (condition, a, nan)
+            s = UOp(Op.STORE, s.dtype, (*s.src[:2], UOp(Op.WHERE, s.dtype, given)))
+        stores.append(s)
+    return Kernel(UOp(Op.SINK, kernel.sink.dtype, tuple(stores)), kernel.name)
+
+
+def compare(outputs: list[Storage], results: list[Tensor], wanted: list[Array]) -> None:
+    for storage, t, w in zip(outputs, results, wanted, strict=True):
+        got = get_device(storage.device).download(storage.buffer, storage.size, storage.dtype)
+        np.testing.assert_allclose(got.reshape(t.shape), w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_masked_elements_are_not_read(device: str, name: str) -> None:
+    """Memory is full of nan before, and on the cpu kernels store nan there."""
+    results = PROGRAMS[name]()
+    wanted = evaluate([t.uop for t in results])
+    plan, inputs, _ = plan_for(graph([t.uop for t in results]), MASKS)
+    assert unread(plan)
+    if device == "cpu":
+        plan = replace(plan, calls=tuple([c._replace(kernel=poisoned(c.kernel)) for c in plan.calls]))
+    outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device) for v in plan.outputs]
+    run = Execution(plan, get_device(device), inputs, outputs)
+    for t, (size, dtype) in zip(run.temporaries, plan.temporaries, strict=True):
+        bits = np.frombuffer(b"\xff" * (size * dtype.itemsize), numpy_dtype(dtype))
+        get_device(device).upload(t, bits)
+    run.run()
+    compare(outputs, results, wanted)
+    run.close()
+
+
+def test_outputs_are_stored_whole() -> None:
+    kept = value(16, 16).tril()
+    plan, _, _ = plan_for(graph([kept.uop, (kept @ value(16, 16, seed=1)).uop]), MASKS)
+    assert not unread(plan)
+
+
+def test_sorting_sees_the_masked_elements() -> None:
+    kept = value(16).cumsum(0).reshape(4, 4).tril().contiguous()
+    results = [kept.reshape(16).argsort(), kept @ value(4, 4, seed=1)]
+    plan, inputs, _ = plan_for(graph([t.uop for t in results]), MASKS)
+    plan = replace(plan, calls=tuple([c._replace(kernel=poisoned(c.kernel)) for c in plan.calls]))
+    compare(execute(plan, get_device("cpu"), inputs), results, evaluate([t.uop for t in results]))
+
+
+def test_data_are_no_mask() -> None:
+    x = value(16, 16)
+    kept = (x > 0).where(x, 0.0).contiguous()
+    plan, _, _ = plan_for(graph([(kept @ x).uop]), MASKS)
+    assert not unread(plan)
+
+
+def test_a_device_may_do_without() -> None:
+    results = attention(24, 24)
+    plan, _, _ = plan_for(graph([t.uop for t in results]), Policy())
+    assert not unread(plan)
