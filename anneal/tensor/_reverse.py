@@ -142,7 +142,7 @@ def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None
             raise GradientError(
                 f"{y.op.name.lower()} has no gradient: use detach() on its input if none should flow through it"
             )
-        out = (const(g.dtype, 0),)
+        out = (const(g.dtype, 0),) * len(sources)
     return out
 
 
