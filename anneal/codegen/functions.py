@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from anneal.codegen.functions64 import functions64
+
 __all__ = ["FUNCTIONS", "called"]
 
 FUNCTIONS: dict[str, str] = {
@@ -336,8 +338,10 @@ FUNCTIONS: dict[str, str] = {
 }""",
 }
 
-_CALLS = {name: f"{name}(" for name in FUNCTIONS}
-_VECTOR_CALL = re.compile(r"\b([a-z][a-z0-9_]*?)_x([24])\(")
+FUNCTIONS |= functions64(FUNCTIONS)
+
+_CALL = re.compile(r"\b([a-z]\w*)\(")
+_VECTOR = re.compile(r"(\w+)_x([24])")
 
 
 def called(body: str) -> list[str]:
@@ -346,15 +350,18 @@ def called(body: str) -> list[str]:
     `NAME_x4` is NAME on each lane of a vec4.
     """
     used: set[str] = set()
-    vectors = sorted(set(_VECTOR_CALL.findall(body)))
-    texts = [body, *[f"{name}(" for name, _ in vectors]]
+    vectors: set[tuple[str, int]] = set()
+    texts = [body]
     while texts:
-        text = texts.pop()
-        for name, call in _CALLS.items():
-            if name not in used and call in text:
+        for name in set(_CALL.findall(texts.pop())):
+            by_lane = _VECTOR.fullmatch(name)
+            if by_lane is not None and by_lane[1] in FUNCTIONS:
+                vectors.add((by_lane[1], int(by_lane[2])))
+                name = by_lane[1]
+            if name in FUNCTIONS and name not in used:
                 used.add(name)
                 texts.append(FUNCTIONS[name])
-    return [FUNCTIONS[f] for f in FUNCTIONS if f in used] + [_by_lane(name, int(n)) for name, n in vectors]
+    return [FUNCTIONS[f] for f in FUNCTIONS if f in used] + [_by_lane(name, n) for name, n in sorted(vectors)]
 
 
 _SIGNATURE = re.compile(r"fn \w+\(([^)]*)\) -> (\w+)")

@@ -36,7 +36,7 @@ class Target:
     """What generated code may rely on; the defaults are what every WebGPU device has.
 
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
-    `binding_bytes`: the most that one storage binding shows.
+    `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
     """
 
     max_threads: int = 256
@@ -45,10 +45,19 @@ class Target:
     f16: bool = False
     subgroup: int = 0
     binding_bytes: int = 1 << 27
+    int64: bool = False
+    float64: bool = False
 
     @property
     def dtypes(self) -> frozenset[DType]:
-        return _PLAIN | {_F16} if self.f16 else _PLAIN
+        found = set(_PLAIN)
+        if self.f16:
+            found.add(_F16)
+        if self.int64:
+            found |= {dtypes.int64, dtypes.uint64}
+        if self.float64 and self.int64:  # whose bits are looked at as integers
+            found.add(dtypes.float64)
+        return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +98,8 @@ def legalise(sink: UOp, target: Target) -> UOp:
 
 def _unsupported(u: UOp, target: Target) -> str:
     what = f"{u.op.name} of {u.dtype.name}" if u.op is not Op.PARAM else f"a buffer of {u.dtype.name}"
-    have = ", ".join(sorted(d.name for d in target.dtypes))
-    why = "this adapter lacks shader-f16" if u.dtype is _F16 else f"WGSL computes in {have}"
-    return f"device 'webgpu' has no {what}: {why}; cast it, or use device 'cpu'"
+    feature = {"float16": "shader-f16", "float64": "shader-f64"}.get(u.dtype.name, "shader-int64")
+    return f"device 'webgpu' has no {what}: this adapter lacks {feature}; cast it, or use device 'cpu'"
 
 
 def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -20,7 +20,7 @@ from anneal.codegen.linear import Param
 __all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "window_bytes", "windowed", "windows"]
 
 _ALIGNMENT = 256  # of a binding's offset: what WebGPU lets any adapter ask for
-_BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
+_BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
 
 
 class Binding(NamedTuple):

@@ -76,17 +76,11 @@ class Functions(Elementwise):
     def log1p(self) -> Self:
         """log(1 + self), exact for small values too."""
         x = self._new(self._real())
-        if x.uop.dtype.bits == 64:
-            # What rounding 1 + x loses is added back as a correction, which has no gradient of its own.
-            u = 1.0 + x
-            lost = ((x - (u - 1.0)) / u).detach()
-            return u.log() + (x.abs() < 1.0)._choose(lost, 0.0)
-        # A GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last bit of a float32.
+        # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last bit.
         near = x.abs() < 0.25
         inner = near._choose(x, 0.0)
         s = inner / (inner + 2.0)
-        q = s * s
-        series = s * ((((q * (2 / 9) + 2 / 7) * q + 2 / 5) * q + 2 / 3) * q + 2.0)
+        series = s * _polynomial(s * s, _ARTANH if x.uop.dtype.bits == 64 else _ARTANH[-5:])
         return near._choose(series, (1.0 + x).log())
 
     def sqrt(self) -> Self:
@@ -598,6 +592,7 @@ class Functions(Elementwise):
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
 
+_ARTANH = tuple([2 / (2 * n + 1) for n in range(11, -1, -1)])  # 2 artanh(s) / s by powers of s * s
 _EXPM1 = tuple([1 / math.factorial(n) for n in range(9, 0, -1)])  # (exp(x) - 1) / x by powers of x
 
 # erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).

@@ -271,3 +271,113 @@ def test_random_numbers_stay_below_one(device: str) -> None:
             assert x.max() < 1
             assert abs(x.mean() - 0.5 + 2.0 ** (-d.digits - 1)) < 0.03
             assert math.isclose(wide(Tensor.randn(3000, dtype=d)).std(), 1, rel_tol=0.08)
+
+
+FUNCTIONS: dict[str, tuple[Any, float, float]] = {  # what NumPy calls it, and the arguments
+    "exp": (np.exp, -745, 710),
+    "exp2": (np.exp2, -1070, 1024),
+    "log": (np.log, 0, 1e300),
+    "log2": (np.log2, 0, 1e-300),
+    "sin": (np.sin, -1e4, 1e4),
+    "cos": (np.cos, -1e4, 1e4),
+    "tan": (np.tan, -50, 50),
+    "tanh": (np.tanh, -3, 3),
+    "erf": (np.vectorize(math.erf), -4, 4),
+    "sqrt": (np.sqrt, 0, 1e10),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1e-3, 1e10),
+    "reciprocal": (lambda x: 1 / x, -9, 9),
+    "floor": (np.floor, -9, 9),
+    "round": (np.rint, -9, 9),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), -20, 20),
+    "atan": (np.arctan, -5, 5),
+    "expm1": (np.expm1, -1, 2),
+    "log1p": (np.log1p, -0.9, 3),
+    "erfinv": (None, -0.99, 0.99),
+}
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_functions_of_float64(name: str, device: str) -> None:
+    held(dtypes.float64, device)
+    function, low, high = FUNCTIONS[name]
+    x = np.concatenate([rng.uniform(low, high, 500), np.linspace(low, high, 41)[1:-1], rng.uniform(-0.9, 0.9, 200)])
+    x = x[(x > low) & (x < high)]
+    y = getattr(Tensor(x), name)().numpy()
+    assert y.dtype == np.float64
+    if name == "erfinv":
+        np.testing.assert_allclose([math.erf(v) for v in y], x, rtol=1e-13)
+        return
+    # between two neighbouring floats a sum of series has a few units of its own
+    np.testing.assert_allclose(y, function(x), rtol=3e-15 if name != "tan" else 1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "sin", "tanh", "erf", "sqrt", "exp2", "log2", "cos"])
+def test_the_ends_of_float64(name: str, device: str) -> None:
+    held(dtypes.float64, device)
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e308, -1e308, 1.0])
+    if name in ("sin", "cos"):
+        x = x[np.abs(x) != 1e308]  # too many turns
+    function = np.vectorize(math.erf) if name == "erf" else getattr(np, name)
+    np.testing.assert_allclose(getattr(Tensor(x), name)().numpy(), function(x), rtol=1e-14)
+
+
+def test_arithmetic_of_float64(device: str) -> None:
+    held(dtypes.float64, device)
+    x, y = rng.normal(size=(37, 40)), rng.normal(size=(29, 40))
+    a, b = Tensor(x), Tensor(y)
+    for got, expected in (
+        (a @ b.T, x @ y.T),
+        (a.sum(), x.sum()),
+        (a.softmax(-1), np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        (a.abs() ** 2.5, np.abs(x) ** 2.5),
+        (a % 0.75, x % 0.75),
+        (a.max(0), x.max(0)),
+        (a.maximum(0.25) / 3, np.maximum(x, 0.25) / 3),
+        (a.sort(-1)[0] if isinstance(a.sort(-1), tuple) else a.sort(-1), np.sort(x, -1)),
+        (Tensor([1, 2, 3]) * a[0, 0], np.array([1, 2, 3]) * x[0, 0]),
+    ):
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12, atol=1e-13)
+    assert a.isnan().sum().item() == 0
+    assert (a / 0.0).isnan().sum().item() == 0
+    assert (a * math.nan).isnan().sum().item() == x.size
+
+
+@pytest.mark.parametrize("d", [dtypes.int64, dtypes.uint64], ids=repr)
+def test_arithmetic_of_64_bit_integers(d: DType, device: str) -> None:
+    held(d, device)
+    low, high = int(d.min), int(d.max)
+    x = rng.integers(low, high, 200, dtype=numpy_dtype(d), endpoint=True)
+    y = rng.integers(low, high, 200, dtype=numpy_dtype(d), endpoint=True)
+    x[:6], y[:6] = [low, low, high, 7, 0, 5], [1, 0, high, 3, 0, high]
+    if d is dtypes.int64:
+        y[6:20] = -np.arange(14) // 2
+    n = rng.integers(0, 70, 200).astype(numpy_dtype(d))
+    a, b, s = Tensor(x), Tensor(y), Tensor(n)
+    safe = np.where(y == 0, numpy_dtype(d).type(1), y)
+    wide = n >= 64
+    for name, got, expected in (
+        ("add", a + b, x + y),
+        ("sub", a - b, x - y),
+        ("mul", a * b, x * y),
+        ("idiv", a // b, np.where(y == 0, 0, x // safe)),
+        ("mod", a % b, np.where(y == 0, 0, x % safe)),
+        ("max", a.maximum(b), np.maximum(x, y)),
+        ("xor", a ^ b, x ^ y),
+        ("not", ~a, ~x),
+        ("less", a < b, x < y),
+        ("shl", a << s, np.where(wide, 0, x << (n % 64))),
+        ("shl 40", a << 40, x << 40),
+        ("shr", a >> s, np.where(wide, x >> 63 if d is dtypes.int64 else 0, x >> (n % 64))),
+        ("by 8", a // 8, x // 8),
+        ("by 10", a // 10, x // 10),
+        ("of 10", a % 10, x % 10),
+        ("sum", a.sum(), x.sum()),
+        ("row sum", a.reshape(10, 20).sum(1), x.reshape(10, 20).sum(1)),
+        ("largest", a.max(), x.max()),
+        ("sign", a.sign(), np.sign(x)),
+        ("chosen", (a > b).where(a, 3), np.where(x > y, x, 3)),
+    ):
+        np.testing.assert_array_equal(got.numpy(), expected.astype(got.numpy().dtype), err_msg=name)
+    np.testing.assert_array_equal(Tensor(x).float().numpy(), x.astype(np.float32))
+    assert Tensor(low, dtype=d, device=device).item() == low
+    assert (a * 0 + high).max().item() == high

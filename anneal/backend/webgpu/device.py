@@ -31,7 +31,7 @@ from anneal.uop import DType, UOp
 __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-_FEATURES = ("shader-f16", "timestamp-query", "subgroup")
+_FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup")
 _POOL_BYTES = 1 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 4096
@@ -85,6 +85,8 @@ class WebGpuDevice(Device):
             max_workgroups=granted["max-compute-workgroups-per-dimension"],
             workgroup_bytes=granted["max-compute-workgroup-storage-size"],
             f16="shader-f16" in self.features,
+            int64="shader-int64" in self.features,
+            float64="shader-f64" in self.features,
             subgroup=subgroup_size(adapter),
             binding_bytes=granted["max-storage-buffer-binding-size"],
         )

@@ -84,7 +84,7 @@ class _Product:
 
     `columns` and `rows` count the loads that may be staged: those that need n, and the others; `down` says that one of
     these runs along m in memory. `across` are the pairs of m, n and the reduce that a mask compares: above its diagonal
-    nothing is computed.
+    nothing is computed. `itemsize` is that of what is summed.
     """
 
     m: Axis
@@ -96,6 +96,7 @@ class _Product:
     columns: int
     down: bool
     across: frozenset[str]
+    itemsize: int
 
     @property
     def depth(self) -> int:
@@ -172,7 +173,8 @@ def _product(facts: Facts) -> _Product | None:
             rows = len(used) - columns
             down = any(u.ranges & bits and form(u.src[1])[0].get(m.range) == 1 for u in facts.loads)
             across = _across(facts.comparisons, m.range, n.range, inner[0].range)
-            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down, across)
+            itemsize = max(u.dtype.itemsize for u in facts.reduces)
+            return _Product(m, n, tuple(inner), len(facts.reduces), batch, rows, columns, down, across, itemsize)
     return None
 
 
@@ -209,9 +211,9 @@ def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _T
         share = 1
         while share <= 16 and share * steps <= max(steps, depth) and results <= 128:
             threads = tile.threads * share
-            sums = threads * results * 4 if share > 1 else 0
+            sums = threads * results * product.itemsize if share > 1 else 0
             staged = product.rows * (tile.m + 4) + product.columns * (tile.n + 4)
-            room = 4 * steps * share * staged + sums
+            room = product.itemsize * steps * share * staged + sums
             if threads <= target.max_threads and room <= target.workgroup_bytes:
                 # Of two tiles of one size the taller, where rows lie along memory, or the wider.
                 flat = (tile.rows < tile.columns) == product.down

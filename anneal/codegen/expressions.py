@@ -1,0 +1,280 @@
+"""Expressions of WGSL: types, constants, the table from op to text, and the texts that depend on dtypes and bounds.
+
+An infinite or nan constant is built from its bits and a variable, because a WGSL compiler may reject, or assume away, one
+that it can see.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+from anneal.codegen.functions import FUNCTIONS
+from anneal.codegen.packed import PACKED, Packed, register
+from anneal.uop import DType, Op, UOp, dtypes
+
+__all__ = [
+    "COMPONENTS",
+    "bare",
+    "bits_of",
+    "by_constant",
+    "cast",
+    "component",
+    "literal",
+    "on_lanes",
+    "outer_parens",
+    "packing",
+    "put_part",
+    "template_of",
+    "type_of",
+]
+
+COMPONENTS = "xyzw"
+_TYPES = {
+    dtypes.bool_: "bool", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.float32: "f32", dtypes.float16: "f16",
+    dtypes.int64: "i64", dtypes.uint64: "u64", dtypes.float64: "f64",
+}  # fmt: skip
+
+# -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ----------------------------------
+
+_ANY: dict[Op, str] = {
+    Op.ADD: "({0} + {1})",
+    Op.SUB: "({0} - {1})",
+    Op.MUL: "({0} * {1})",
+    Op.DIV: "({0} / {1})",
+    Op.LT: "({0} < {1})",
+    Op.EQ: "({0} == {1})",
+    Op.NE: "({0} != {1})",
+    Op.AND: "({0} & {1})",
+    Op.OR: "({0} | {1})",
+    Op.XOR: "({0} ^ {1})",
+    Op.NEG: "(-{0})",
+    Op.ABS: "abs({0})",
+    Op.MAX: "max({0}, {1})",
+    Op.MIN: "min({0}, {1})",
+    Op.EXP: "exp_f32({0})",
+    Op.EXP2: "exp2({0})",
+    Op.LOG: "log_f32({0})",
+    Op.LOG2: "log2_f32({0})",
+    Op.SIN: "sin_f32({0})",
+    Op.COS: "cos_f32({0})",
+    Op.TAN: "tan_f32({0})",
+    Op.TANH: "tanh_f32({0})",
+    Op.ERF: "erf_f32({0})",
+    Op.SQRT: "sqrt({0})",
+    Op.RSQRT: "inverseSqrt({0})",
+    Op.RECIP: "(1.0f / {0})",
+    Op.FLOOR: "floor({0})",
+    Op.CEIL: "ceil({0})",
+    Op.ROUND: "round({0})",
+    Op.TRUNC: "trunc({0})",
+    Op.POW: "pow_f32({0}, {1})",
+    Op.THREEFRY: "threefry({0}, {1}, {2})",
+}
+_SPECIFIC: dict[tuple[Op, str], str] = {
+    (Op.NOT, "bool"): "(!{0})",
+    (Op.NOT, "int"): "(~{0})",
+    (Op.NOT, "uint"): "(~{0})",
+    (Op.NEG, "bool"): "{0}",
+    (Op.XOR, "bool"): "({0} != {1})",
+    (Op.ABS, "bool"): "{0}",
+    (Op.SIGN, "bool"): "{0}",
+    # An unordered "not equal": WGSL's != may be false for nan.
+    (Op.NE, "float"): "(!({0} == {1}))",
+    (Op.MAX, "int"): "max_i32({0}, {1})",
+    (Op.MIN, "int"): "min_i32({0}, {1})",
+    (Op.DIV, "float"): "div_f32({0}, {1})",
+    (Op.MAX, "float"): "max_f32({0}, {1})",
+    (Op.MIN, "float"): "min_f32({0}, {1})",
+    (Op.SIGN, "float"): "sign_f32({0})",
+    (Op.SIGN, "int"): "sign({0})",
+    (Op.SIGN, "uint"): "sign_u32({0})",
+    (Op.IDIV, "int"): "floordiv_i32({0}, {1})",
+    (Op.IDIV, "uint"): "div_u32({0}, {1})",
+    (Op.IDIV, "float"): "floordiv_f32({0}, {1})",
+    (Op.MOD, "int"): "floormod_i32({0}, {1})",
+    (Op.MOD, "uint"): "mod_u32({0}, {1})",
+    (Op.MOD, "float"): "floormod_f32({0}, {1})",
+    (Op.SHL, "int"): "shl_i32({0}, {1})",
+    (Op.SHL, "uint"): "shl_u32({0}, {1})",
+    (Op.SHR, "int"): "shr_i32({0}, {1})",
+    (Op.SHR, "uint"): "shr_u32({0}, {1})",
+}
+# What has 64 bits and cannot have the text above with other types.
+_LONG: dict[Op, str] = {
+    Op.EXP2: "exp2_f64({0})",
+    Op.RSQRT: "(1.0lf / sqrt({0}))",
+    Op.RECIP: "(1.0lf / {0})",
+}
+_TYPED = re.compile(r"\b(\w+_[iuf])32\(")
+# For operands whose bounds or constants make the general text needless.
+_NAN_FREE: dict[Op, str] = {
+    # The second operand is a number: a nan in the first comes through.
+    Op.MAX: "select({1}, {0}, !({0} <= {1}))",
+    Op.MIN: "select({1}, {0}, !({0} >= {1}))",
+}
+
+
+def type_of(dtype: DType, lanes: int = 1) -> str:
+    """The WGSL type of a value."""
+    one = _TYPES[register(dtype)]
+    return one if lanes == 1 else f"vec{lanes}<{one}>"
+
+
+def literal(dtype: DType, value: bool | int | float) -> str:
+    """A constant as WGSL text."""
+    dtype = register(dtype)
+    if dtype.kind == "bool":
+        return "true" if value else "false"
+    if dtype is dtypes.uint32:
+        return f"{value}u"
+    if dtype is dtypes.uint64:
+        return f"{value}lu"
+    if dtype is dtypes.int64:
+        return f"{value}li" if value != dtype.min else "(-9223372036854775807li - 1li)"
+    if dtype is dtypes.float64:
+        if math.isfinite(value) and not 0 < abs(value) < 2.3e-308:
+            return f"{float(value)!r}lf"
+        long = struct.unpack("<Q", struct.pack("<d", value))[0] if value == value else 0x7FF8000000000000
+        return f"bitcast<f64>({long:#018x}lu | u64(zero_bits))"
+    if dtype is dtypes.int32:
+        return f"{value}i" if value != dtype.min else "i32(-2147483648)"
+    value = float(value)
+    if math.isfinite(value) and not 0 < abs(value) < 1.2e-38:
+        return f"{value!r}{'h' if dtype.bits == 16 else 'f'}"
+    bits = struct.unpack("<I", struct.pack("<f", value))[0] if value == value else 0x7FC00000
+    text = f"bitcast<f32>({bits:#010x}u | zero_bits)"
+    return f"f16({text})" if dtype.bits == 16 else text
+
+
+def outer_parens(text: str) -> bool:
+    depth = 0
+    for i, ch in enumerate(text):
+        if ch == "(":
+            depth += 1
+        elif ch == ")":
+            depth -= 1
+            if depth == 0:
+                return i == len(text) - 1
+    return False
+
+
+def bare(text: str) -> str:
+    return text[1:-1] if text[0] == "(" and outer_parens(text) else text
+
+
+def component(array: str, index: str, wide: int, lane: str | None = None) -> str:
+    """One element of an array, of vectors if `wide` is over 1; with `lane` the index counts vectors."""
+    if wide == 1:
+        return f"{array}[{index}]"
+    if lane is None and index.removesuffix("i").isdigit():
+        at = int(index.removesuffix("i"))
+        index, lane = f"{at // wide}", f"{at % wide}"
+    if lane is None:
+        return f"{array}[({index}) >> {wide.bit_length() - 1}u][({index}) & {wide - 1}i]"
+    digit = lane.removesuffix("i")
+    return f"{array}[{index}].{COMPONENTS[int(digit)]}" if digit.isdigit() else f"{array}[{index}][{lane}]"
+
+
+def template_of(op: Op, dtype: DType) -> str | None:
+    """The text of `op` on values of `dtype`."""
+    found = _SPECIFIC.get((op, dtype.kind)) or _ANY.get(op)
+    if dtype.bits < 64 or found is None:
+        return found
+    if op is Op.DIV:
+        return _ANY[op]  # f64 needs no care at the ends
+    return _LONG.get(op) or _TYPED.sub(r"\g<1>64(", found)
+
+
+def on_lanes(template: str, lanes: int) -> str:
+    """The template for vectors: our own functions have a name of their own there."""
+    name = template.partition("(")[0]
+    return template if lanes == 1 or name not in FUNCTIONS else template.replace(f"{name}(", f"{name}_x{lanes}(", 1)
+
+
+def _number(dtype: DType, value: int | float, lanes: int) -> str:
+    text = literal(dtype, value)
+    return text if lanes == 1 else f"{type_of(dtype, lanes)}({text})"
+
+
+def cast(old: DType, new: DType, x: str, lanes: int) -> str:
+    x = bare(x)
+    if new.kind == "bool":
+        if old.kind == "bool":
+            return x
+        return (
+            f"(!({x} == {_number(old, 0, lanes)}))" if old.kind == "float" else f"(({x}) != {_number(old, 0, lanes)})"
+        )
+    if old.kind == "float" and new.is_int:
+        wide = x if old.bits >= 32 else f"{type_of(dtypes.float32, lanes)}({x})"
+        name = (PACKED[new].name if new in PACKED else _TYPES[new]) + ("_f64" if old.bits == 64 else "")
+        return f"to_{name}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
+    if new is dtypes.float16 and old.bits == 64:
+        x = f"{type_of(dtypes.float32, lanes)}({x})"
+    if new.is_int and old.is_int and new.bits == 64 and old.bits < 64:
+        # The sign is extended as the old type has it, before it counts as the new.
+        x = f"{type_of(dtypes.int64 if old.kind == 'int' else dtypes.uint64, lanes)}({x})"
+    if new not in PACKED:
+        return f"{type_of(new, lanes)}({x})"
+    packed = PACKED[new]
+    if new.is_float:
+        wide = x if old is dtypes.float32 else f"{type_of(dtypes.float32, lanes)}({x})"
+        return f"round_{packed.name}{'' if lanes == 1 else f'_x{lanes}'}({wide})"
+    return packed.unpack(packed.pack(f"{type_of(new, lanes)}({x})", lanes), lanes)
+
+
+_F16_BITS = Packed("f16", 16)
+
+
+def packing(dtype: DType) -> Packed:
+    return PACKED.get(dtype, _F16_BITS)
+
+
+def bits_of(dtype: DType, x: str, lanes: int) -> str:
+    """The bits of a value of a dtype narrower than a word, in a u32."""
+    return packing(dtype).pack(x, lanes)
+
+
+def put_part(packed: Packed, array: str, index: str, value: str) -> str:
+    """Statements that write one element of a word, whose others may be written by other threads meanwhile."""
+    word, shift = packed.place(index)
+    at = f"&{array}[{word}]"
+    return f"atomicAnd({at}, ~({packed.mask} << {shift})); atomicOr({at}, {packed.pack(bare(value))} << {shift});"
+
+
+def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
+    """Shorter text where a constant operand or known bounds allow it."""
+    if len(u.src) != 2:
+        return None
+    op, a, b = u.op, u.src[0], u.src[1]
+    if kind == "float" and op in _NAN_FREE:
+        if a.op is Op.CONST and a.arg == a.arg:
+            return _NAN_FREE[op].format(args[1], args[0])
+        if b.op is Op.CONST and b.arg == b.arg:
+            return _NAN_FREE[op].format(*args)
+        return None
+    if b.op is not Op.CONST or kind not in ("int", "uint"):
+        return None
+    c = int(b.arg)
+
+    def places(n: int) -> str:
+        return _number(dtypes.uint32, n, lanes)
+
+    if op in (Op.SHL, Op.SHR):
+        sign = "<<" if op is Op.SHL else ">>"
+        return f"({args[0]} {sign} {places(c)})" if 0 <= c < u.dtype.bits else None
+    if op not in (Op.IDIV, Op.MOD) or c <= 0:
+        return None
+    if c & (c - 1) == 0:
+        # Two's complement: a shift rounds down, and a mask is never negative.
+        if op is Op.IDIV:
+            return f"({args[0]} >> {places(c.bit_length() - 1)})"
+        return f"({args[0]} & {_number(u.dtype, c - 1, lanes)})"
+    sign = "/" if op is Op.IDIV else "%"
+    if kind == "uint" or u.dtype.bits == 64 and a.vmin is not None and a.vmin >= 0:
+        return f"({args[0]} {sign} {_number(u.dtype, c, lanes)})"
+    if u.dtype.bits == 32 and a.vmin is not None and a.vmin >= 0:
+        whole, unsigned = type_of(dtypes.int32, lanes), type_of(dtypes.uint32, lanes)
+        return f"{whole}({unsigned}({bare(args[0])}) {sign} {places(c)})"
+    return None
