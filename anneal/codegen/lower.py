@@ -22,6 +22,7 @@ from anneal.codegen.packed import PACKED, register
 from anneal.codegen.stage import fill
 from anneal.errors import DTypeError
 from anneal.rewrite.widen import FLOATS, INTEGERS, widened
+from anneal.schedule.sorting import PERMUTATION
 from anneal.uop import ALU, DType, Op, UOp, const, dtypes, toposort
 
 __all__ = ["Launch", "Target", "legalise", "to_hardware"]
@@ -110,6 +111,8 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
         return rebuild(u, src)
     # Element r goes where its rank says: the number of keys below it, or equal and before it.
     keys, r = value.src
+    if value.arg == PERMUTATION:
+        return UOp(Op.STORE, u.dtype, (src[0], UOp(Op.LOAD, _I32, (keys, r)), r, *src[3:]), u.arg, u.tag)
     j = UOp(Op.RANGE, _I32, r.src, (1 + r.arg[0], "reduce"))
     mine, other = (UOp(Op.LOAD, keys.dtype, (keys, i)) for i in (r, j))
     before = (other < mine) | (other.eq(mine) & (j < r))

@@ -56,6 +56,7 @@ class Policy:
     keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
+    sort_by_counting: int = 0  # rows longer than this are sorted digit by digit, not by counting; 0: none
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property

@@ -24,6 +24,7 @@ from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
+from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
 from anneal.uop import MOVEMENT, DType, Op, UOp, arena, dtypes, toposort
 
@@ -119,7 +120,7 @@ class Pass(NamedTuple):
 
 
 def _early(s: Schedule) -> None:
-    s.sink = early_rewrites(s.sink, s.policy.masks)
+    s.sink = sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy)
 
 
 def _take_apart(s: Schedule) -> None:

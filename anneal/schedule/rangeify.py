@@ -101,7 +101,7 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
         position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])
-            value = UOp(Op.ARGSORT, _I32, (keys, index[0])) if root.size > 1 else _int(0)
+            value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
         else:
             value = lower.value(root, index if root.shape else ())
         stores.append(UOp(Op.STORE, root.dtype, (param, position, value), UNREAD if root.tag == UNREAD else None))

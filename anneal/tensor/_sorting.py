@@ -1,7 +1,7 @@
 """Order: argsort, sort, topk, medians and quantiles, and counting by value.
 
-One row is sorted by the ARGSORT op. Along an axis of many rows every element counts those that come before it (its
-rank), which is quadratic in the axis's length but needs no memory beyond the result.
+One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts those
+that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they are of.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ __all__ = ["Sorting", "sorted_places"]
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
 _BLOCKED = 32
+# Up to here the rank of an element in its row is counted.
+_COUNTED = 256
 
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
 _BETWEEN: dict[str, Callable[[float, int], float]] = {
@@ -76,9 +78,11 @@ def _first_by_blocks(ranked: UOp, k: int) -> UOp:
 
 
 def sorted_places(ranked: UOp) -> UOp:
-    """For each row (the last axis) of integers the positions that sort it, by counting: equal ones keep their order."""
+    """For each row (the last axis) of integers the positions that sort it: equal ones keep their order."""
     shape = ranked.shape
     n = shape[-1]
+    if n > _COUNTED or len(shape) == 1:
+        return _sorted_together(ranked)
     square = (*shape, n)
     mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
     other = broadcast(move.reshape(ranked, (*shape[:-1], 1, n)), square)
@@ -90,6 +94,17 @@ def sorted_places(ranked: UOp) -> UOp:
     # position r of the result holds the one element whose rank is r
     here = alu(Op.EQ, (broadcast(move.reshape(rank, (*shape[:-1], 1, n)), square), i))
     return reduce_node(alu(Op.WHERE, (here, j, const(_INT32, 0))), Op.ADD, (len(square) - 1,), False)
+
+
+def _sorted_together(ranked: UOp) -> UOp:
+    """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
+    shape, n = ranked.shape, ranked.shape[-1]
+    order = UOp(Op.ARGSORT, _INT32, (move.reshape(ranked, (math.prod(shape),)),))
+    if math.prod(shape) == n:
+        return move.reshape(order, shape)
+    length = const(_INT32, n)
+    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (alu(Op.IDIV, (order, length)),)))
+    return move.reshape(alu(Op.MOD, (order, length)), shape)
 
 
 class Sorting(Indexing):
@@ -108,8 +123,8 @@ class Sorting(Indexing):
         """
         at = axis_of("argsort", one_of("argsort", axis, dim, -1), self.ndim)
         ranked = keys(self._kept(), descending)
-        if len(ranked.shape) < 2 and ranked.dtype is _INT32:
-            return self._new_plain(UOp(Op.ARGSORT, _INT32, (ranked,)) if ranked.shape else const(_INT32, 0))
+        if not ranked.shape:
+            return self._new_plain(const(_INT32, 0))
         order = [i for i in range(len(ranked.shape)) if i != at] + [at]
         place = sorted_places(move.permute(ranked, order))
         return self._new_plain(move.permute(place, sorted(range(len(order)), key=order.__getitem__)))

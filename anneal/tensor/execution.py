@@ -102,6 +102,7 @@ def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
         parallel=512,
         masks=True,
         concurrent=True,
+        sort_by_counting=16384,
         binding_bytes=binding_bytes,
     )
 

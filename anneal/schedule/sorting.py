@@ -1,0 +1,136 @@
+"""A long sort as a few passes over its keys: a radix sort, least significant digit first.
+
+The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `Policy.sort_by_counting` keys it
+becomes, for each digit of six bits, one step that is stable:
+
+    counts[block, digit]    how many keys of a block of 64 have a digit
+    starts[block, digit]    where those of them come to lie: behind all smaller digits, and the same one in earlier blocks
+    place[key]              starts[its block, its digit], and how many of its block before it have the same digit
+    order                   the inverse of `place`: an ARGSORT whose keys are told to be a permutation
+"""
+
+from __future__ import annotations
+
+from anneal.schedule.fusion import Policy
+from anneal.uop import Op, UOp, alu, arena, const, dtypes, toposort
+
+__all__ = ["PERMUTATION", "sort_by_digits"]
+
+PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
+
+_I32, _U32 = dtypes.int32, dtypes.uint32
+_BITS = 6
+_BLOCK = 64
+
+
+def sort_by_digits(sink: UOp, policy: Policy) -> UOp:
+    """`sink` with its long sorts in passes."""
+    longest = policy.sort_by_counting
+    a = arena()
+    new: dict[UOp, UOp] = {}
+    if not longest or not any(_is_long(u, longest) for u in toposort((sink,))):
+        return sink
+    for u in toposort((sink,)):
+        src = tuple([new[s] for s in u.src])
+        a.phase = u.provenance[0]
+        new[u] = _sorted(src[0]) if _is_long(u, longest) else u if src == u.src else u.replace(src=src)
+    return new[sink]
+
+
+def _is_long(u: UOp, longest: int) -> bool:
+    return u.op is Op.ARGSORT and u.arg is None and u.dtype is _I32 and u.size > longest and u.src[0].dtype is _I32
+
+
+def _sorted(keys: UOp) -> UOp:
+    n = keys.size
+    blocks = -(-n // _BLOCK)
+    # unsigned, in the same order; what fills the last block is behind all else
+    words = UOp(Op.BITCAST, _U32, (alu(Op.XOR, (_shaped(keys, n), const(_I32, _I32.min))),))
+    if blocks * _BLOCK > n:
+        words = UOp(Op.PAD, _U32, (alu(Op.NOT, (words,)),), ((0, blocks * _BLOCK - n),))
+        words = alu(Op.NOT, (words,))
+    words = _kept(words)
+    order: UOp | None = None
+    for shift in range(0, 32, _BITS):
+        step = _step(words, blocks, shift)
+        if shift + _BITS < 32:
+            words = _kept(_taken(words, step))
+        order = step if order is None else _kept(_taken(order, step))
+    assert order is not None
+    # flat and in memory: what sums by this order reads it so
+    return _kept(UOp(Op.SHRINK, _I32, (order,), ((0, n),))) if blocks * _BLOCK > n else order
+
+
+def _step(words: UOp, blocks: int, shift: int) -> UOp:
+    """The places that sort `words` by the digit at `shift`, those of one digit in their order."""
+    digits = 1 << _BITS
+    low = alu(Op.AND, (alu(Op.SHR, (words, const(_U32, shift))), const(_U32, digits - 1)))
+    digit = _shaped(low.cast(_I32), blocks, _BLOCK)
+    whole = (blocks, digits, _BLOCK)
+    same = alu(Op.EQ, (_spread(digit, whole, 1), _along(whole, 1)))
+    counts = _summed(same.cast(_I32), 2)
+    before = _earlier(counts)  # in earlier blocks
+    totals = _shaped(_summed(counts, 0), digits, 1)
+    smaller = _shaped(_earlier(totals), 1, digits)
+    starts = _kept(alu(Op.ADD, (before, UOp(Op.EXPAND, _I32, (smaller,), (blocks, digits)))))
+    square = (blocks, _BLOCK, _BLOCK)
+    equal = alu(Op.EQ, (_spread(digit, square, 1), _spread(digit, square, 2)))
+    ahead = alu(Op.AND, (equal, alu(Op.LT, (_along(square, 2), _along(square, 1)))))
+    place = alu(Op.ADD, (UOp(Op.GATHER, _I32, (starts, digit), 1), _summed(ahead.cast(_I32), 2)))
+    return UOp(Op.ARGSORT, _I32, (_kept(_shaped(place, blocks * _BLOCK)),), PERMUTATION)
+
+
+def _earlier(table: UOp) -> UOp:
+    """For each row of a table the sum of the rows before it: within runs, then over the runs."""
+    rows, columns = table.shape
+    width = 64
+    if rows <= width:
+        return _before(table)
+    runs = -(-rows // width)
+    padded = UOp(Op.PAD, _I32, (table,), ((0, runs * width - rows), (0, 0))) if runs * width > rows else table
+    by_run = _kept(_shaped(padded, runs, width, columns))
+    inner = _before(_shaped(UOp(Op.PERMUTE, _I32, (by_run,), (1, 0, 2)), width, runs * columns))
+    inner = UOp(Op.PERMUTE, _I32, (_shaped(inner, width, runs, columns),), (1, 0, 2))
+    outer = _earlier(_summed(by_run, 1))
+    total = alu(Op.ADD, (inner, _spread(outer, (runs, width, columns), 1)))
+    flat = _shaped(total, runs * width, columns)
+    return UOp(Op.SHRINK, _I32, (flat,), ((0, rows), (0, columns))) if runs * width > rows else flat
+
+
+def _before(table: UOp) -> UOp:
+    rows, columns = table.shape
+    cube = (rows, rows, columns)  # (row, an earlier one, column)
+    earlier = alu(Op.LT, (_along(cube, 1), _along(cube, 0)))
+    return _summed(alu(Op.WHERE, (earlier, _spread(table, cube, 0), const(_I32, 0))), 1)
+
+
+# -- nodes --------------------------------------------------------------------------------------------------------------
+
+
+def _shaped(u: UOp, *shape: int) -> UOp:
+    return u if u.shape == shape else UOp(Op.RESHAPE, u.dtype, (u,), shape)
+
+
+def _kept(u: UOp) -> UOp:
+    return UOp(Op.CONTIGUOUS, u.dtype, (u,))
+
+
+def _spread(u: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+    """`u`, which lacks `axis`, repeated along it."""
+    ones = (*shape[:axis], 1, *shape[axis + 1 :])
+    return UOp(Op.EXPAND, u.dtype, (_shaped(u, *ones),), shape)
+
+
+def _along(shape: tuple[int, ...], axis: int) -> UOp:
+    """At every place of `shape` its coordinate along `axis`."""
+    ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
+    return UOp(Op.EXPAND, _I32, (_shaped(UOp(Op.IOTA, _I32, (), (shape[axis],)), *ones),), shape)
+
+
+def _summed(u: UOp, axis: int) -> UOp:
+    kept = UOp(Op.REDUCE_AXIS, u.dtype, (u,), (Op.ADD, (axis,)))
+    return _shaped(kept, *[n for i, n in enumerate(u.shape) if i != axis])
+
+
+def _taken(u: UOp, places: UOp) -> UOp:
+    return UOp(Op.GATHER, u.dtype, (u, places), 0)

@@ -1,0 +1,74 @@
+"""Long sorts: a few passes over the keys, stable, and no work that grows with the square of their number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from anneal.schedule import Policy, graph, plan_for
+from anneal.tensor import Tensor, execution, set_default_device
+from anneal.uop import Op, toposort
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture
+def by_digits(webgpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On webgpu more than 100 keys are sorted digit by digit."""
+    make = execution.gpu_policy
+    monkeypatch.setattr(execution, "gpu_policy", lambda *limits: replace(make(*limits), sort_by_counting=100))
+    set_default_device(webgpu)
+    yield
+    set_default_device(None)
+
+
+@pytest.mark.parametrize(("n", "top"), [(101, 3), (128, 2**31), (700, 40), (5000, 2**31)])
+def test_keys_in_order_equal_ones_as_they_were(by_digits: None, n: int, top: int) -> None:
+    keys = rng.integers(-top, top, n).astype(np.int32)
+    keys[:3] = [2**31 - 1, -(2**31), 2**31 - 1]  # beside what fills the last block
+    np.testing.assert_array_equal(Tensor(keys).argsort().numpy(), np.argsort(keys, kind="stable"))
+
+
+def test_floats_rows_and_the_gradient(by_digits: None) -> None:
+    x = rng.normal(size=(3, 300)).astype(np.float32).round(1)
+    x[0, :4] = [np.nan, np.inf, -0.0, 0.0]
+    t = Tensor(x, requires_grad=True)
+    values, places = t.sort(1)
+    order = np.argsort(x, 1, kind="stable")
+    np.testing.assert_array_equal(places.numpy(), order)
+    np.testing.assert_array_equal(values.numpy(), np.sort(x, 1))
+    weight = rng.normal(size=x.shape).astype(np.float32)
+    (values.nan_to_num() * Tensor(weight)).sum().backward()
+    expected = np.zeros_like(x)
+    np.put_along_axis(expected, order, weight, 1)
+    assert t.grad is not None
+    finite = np.isfinite(x)
+    np.testing.assert_allclose(t.grad.numpy()[finite], expected[finite], rtol=1e-6)
+
+
+def test_rows_looked_up_get_their_gradient_by_digits(by_digits: None) -> None:
+    table = Tensor(rng.normal(size=(11, 4)).astype(np.float32), requires_grad=True)
+    rows = rng.integers(0, 11, 333).astype(np.int32)
+    weight = rng.normal(size=(333, 4)).astype(np.float32)
+    (table[Tensor(rows)] * Tensor(weight)).sum().backward()
+    expected = np.zeros((11, 4))
+    np.add.at(expected, rows, weight)
+    assert table.grad is not None
+    np.testing.assert_allclose(table.grad.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_million_keys_take_no_quadratic_work() -> None:
+    keys = Tensor(np.zeros(1 << 20, np.int32))
+    policy = Policy(max_buffers=16, row_fusion=65536, parallel=512, concurrent=True, sort_by_counting=16384)
+    plan = plan_for(graph([keys.argsort().uop]), policy)[0]
+    assert len(plan.calls) < 100
+    loops = [u for c in plan.calls for u in toposort((c.kernel.sink,)) if u.op is Op.RANGE and u.arg[1] == "reduce"]
+    assert max(int(r.src[0].arg) for r in loops) <= 256
+    assert all(u.arg == "permutation" for c in plan.calls for u in toposort((c.kernel.sink,)) if u.op is Op.ARGSORT)
+
+
+def test_a_short_sort_stays_one_kernel() -> None:
+    policy = Policy(sort_by_counting=16384)
+    assert len(plan_for(graph([Tensor(np.zeros(16384, np.int32)).argsort().uop]), policy)[0].calls) == 1
