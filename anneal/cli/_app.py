@@ -107,6 +107,17 @@ def train(
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
     ] = None,
+    model_dir: Annotated[
+        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: start from this checkpoint.")
+    ] = None,
+    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="gpt2: save there, and go on from what is there already."),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", min=1, help="gpt2: steps between checkpoints.")
+    ] = 200,
     as_json: Json = False,
 ) -> None:
     from anneal.cli._train import Options
@@ -115,6 +126,7 @@ def train(
     options = Options(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
+        model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
     )  # fmt: skip
     raise typer.Exit(run(options))
 

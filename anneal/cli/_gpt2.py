@@ -19,7 +19,7 @@ from anneal.cli._output import console, data, json_report, message
 from anneal.cli._train import choose_device
 from anneal.errors import DataError, SettingError, UserError
 
-__all__ = ["Options", "sample"]
+__all__ = ["Options", "places", "sample"]
 
 WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
 WARM = 3  # the first token is the prefill's, with the second and the third the step is compiled and captured
@@ -82,7 +82,7 @@ def sample(options: Options) -> int:
         # A driver takes its time to start: files are looked for and the tokeniser is read meanwhile.
         with ThreadPoolExecutor(1, "anneal-device") as beside:
             opening = beside.submit(get_device, settings.current().device)
-            folder, words = _files(options)
+            folder, words = places(options.model_dir)
             gpt2 = load_module("gpt2")
             tokenizer = gpt2.Tokenizer.read(*[words / name for name in VOCABULARY])
             given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
@@ -111,27 +111,24 @@ def sample(options: Options) -> int:
 # -- files -----------------------------------------------------------------------------------------------------------------
 
 
-def _files(options: Options) -> tuple[Path, Path]:
-    """The folders of the weights and of the vocabulary: the one that was named, or the cache, filled if need be."""
-    folder = options.model_dir
-    if folder is not None:
-        if not folder.is_dir():
-            raise DataError(
-                f"--model-dir {folder} is no folder; it is a folder with {WEIGHTS}, as Hugging Face lays it out"
-            )
-        if not (folder / WEIGHTS).is_file():
-            raise DataError(
-                f"{folder} has no {WEIGHTS}; --model-dir is a folder with that file, as Hugging Face lays it out"
-            )
-        there = [name for name in VOCABULARY if (folder / name).is_file()]
-        if len(there) == len(VOCABULARY):
-            return folder, folder
-        if there:
-            raise DataError(
-                f"{folder} has {there[0]} and no {' or '.join(n for n in VOCABULARY if n not in there)}; both or none"
-            )
-        return folder, _fetched(VOCABULARY)
-    return (found := _fetched((WEIGHTS, *VOCABULARY))), found
+def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
+    """The folders of the weights and of the vocabulary: the one that was named, or the cache, filled if need be.
+
+    Without `weights` only the vocabulary is looked for.
+    """
+    if folder is None:
+        found = _fetched((WEIGHTS, *VOCABULARY) if weights else VOCABULARY)
+        return found, found
+    as_hugging_face = f"a folder with {WEIGHTS}, as Hugging Face lays it out"
+    if not folder.is_dir():
+        raise DataError(f"--model-dir {folder} is no folder; it is {as_hugging_face}")
+    if weights and not (folder / WEIGHTS).is_file():
+        raise DataError(f"{folder} has no {WEIGHTS}; --model-dir is {as_hugging_face}")
+    missing = [name for name in VOCABULARY if not (folder / name).is_file()]
+    if len(missing) == 1:
+        there = next(n for n in VOCABULARY if n not in missing)
+        raise DataError(f"{folder} has {there} and no {missing[0]}; give it both or none")
+    return folder, _fetched(VOCABULARY) if missing else folder
 
 
 def _fetched(names: tuple[str, ...]) -> Path:

@@ -21,6 +21,7 @@ MODELS = {
     "mlp": "a perceptron on three spirals",
     "conv": "a convolutional net on dot-matrix digits",
     "nanogpt": "a character GPT on Tiny Shakespeare",
+    "gpt2": "GPT-2 on the same text; --scratch: a small one from random weights",
     "llama": "the same text by a Llama: RMSNorm, rotary positions, grouped queries, SwiGLU",
     "vit": "a vision transformer on pictures of shapes",
     "makemore-bigram": "names from a table of pairs of letters",
@@ -110,5 +111,5 @@ def load_example(name: str) -> Example:
     if name not in MODELS:
         raise suggest("model", name, MODELS)
     file, _, member = name.partition("-")
-    module = load_module(file)
+    module = load_module(f"{file}.train" if (examples_folder() / file).is_dir() else file)
     return cast(Example, module.MODELS[member] if member else module)

@@ -31,6 +31,8 @@ class Start:
     lr: float
     unit: str
     examples_per_step: int
+    checkpoint: Path | None = None
+    before: int = 0  # steps that earlier processes did
 
 
 @dataclass(slots=True)
@@ -42,6 +44,12 @@ class Progress:
     kernels: int = 0
     uops_forward: int = 0
     uops_backward: int = 0
+    before: int = 0  # steps that earlier processes did
+
+    @property
+    def count(self) -> int:
+        """Steps done so far."""
+        return self.before + len(self.losses)
 
     @property
     def median_ms(self) -> float:
@@ -75,6 +83,8 @@ class Reporter(Protocol):
 
     def step(self, progress: Progress) -> None: ...
 
+    def saved(self, progress: Progress, folder: Path) -> None: ...
+
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None: ...
 
     def close(self) -> None:
@@ -92,12 +102,15 @@ class JsonLines:
 
     def step(self, progress: Progress) -> None:
         json_line(
-            event="step", step=len(progress.losses), loss=progress.losses[-1], ms=round(progress.times[-1], 3)
+            event="step", step=progress.count, loss=progress.losses[-1], ms=round(progress.times[-1], 3)
         )  # fmt: skip
+
+    def saved(self, progress: Progress, folder: Path) -> None:
+        json_line(event="checkpoint", step=progress.count, folder=str(folder))
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         json_line(
-            event="done", steps=len(progress.losses), final_loss=progress.final_loss,
+            event="done", steps=progress.count, final_loss=progress.final_loss,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,
             picture=str(picture.path) if picture else None, stopped=stopped,
@@ -120,10 +133,13 @@ class PlainLines:
             message(line)
 
     def step(self, progress: Progress) -> None:
-        count = len(progress.losses)
+        count = progress.count
         total = self._start.steps if self._start else count
-        if count == 1 or count % self.every == 0 or count == total:
+        if len(progress.losses) == 1 or count % self.every == 0 or count == total:
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
+
+    def saved(self, progress: Progress, folder: Path) -> None:
+        """Nothing to say: the start names the folder."""
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         if self._start:
@@ -160,6 +176,9 @@ class Dashboard:
             self._drawn_at = now
             self._live.update(self._render(progress), refresh=True)
 
+    def saved(self, progress: Progress, folder: Path) -> None:
+        """Nothing to say: the start names the folder."""
+
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self._live.update(self._render(progress), refresh=True)
         self.close()
@@ -181,9 +200,9 @@ class Dashboard:
         width = min(100, self._console.width) - 4
         recent = statistics.median(progress.times[-25:])
         chart = "\n".join(curve(progress.losses, width, 10, braille=self._braille))
-        left = (start.steps - len(progress.losses)) * recent / 1e3
+        left = (start.steps - progress.count) * recent / 1e3
         facts = (
-            f"step {len(progress.losses)}/{start.steps}   loss {progress.losses[-1]:.4f}   {recent:.1f} ms/step   "
+            f"step {progress.count}/{start.steps}   loss {progress.losses[-1]:.4f}   {recent:.1f} ms/step   "
             f"{start.examples_per_step / recent * 1e3:,.0f} {start.unit}/s   {progress.kernels} kernels   "
             f"{left / 60:.0f}:{left % 60:02.0f} left"
         )
@@ -198,14 +217,19 @@ def _header(start: Start) -> list[str]:
         f"data    {start.data}",
         f"device  {on}",
         f"run     {start.steps} steps of {start.batch}, lr {start.lr:g}, seed {start.seed}; Ctrl-C stops with a sample",
+        *([] if start.checkpoint is None else [f"saves   {start.checkpoint}{_from(start.before)}"]),
     ]
+
+
+def _from(before: int) -> str:
+    return f", where {before} steps are done already" if before else ""
 
 
 def _footer(start: Start, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
     if progress.losses:
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
-            f"{'stopped after' if stopped else 'done:'} {len(progress.losses)} steps  final loss {progress.final_loss:.4f}"
+            f"{'stopped after' if stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
             f"  median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
         )
         data(

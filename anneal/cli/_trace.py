@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from anneal import settings
-from anneal.cli._models import load_example
+from anneal.cli._models import Training, load_example
 from anneal.uop import UOp, toposort
 
-__all__ = ["Trace", "trace"]
+__all__ = ["Trace", "trace", "trace_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,19 @@ def trace(model: str, batch: int | None = None, device: str = "cpu") -> Trace:
 
     On the cpu unless a device is named: a graph needs memory for the weights, and no GPU.
     """
-    from anneal.tensor.execution import tracing
-
     with settings.override(device=device):
         example = load_example(model)
         training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
-        given = training.next_batch()
-        with tracing() as noted:
-            loss = training.update(*given)
+        return trace_step(model, training)
+
+
+def trace_step(model: str, training: Training) -> Trace:
+    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes."""
+    from anneal.tensor.execution import tracing
+
+    given = training.next_batch()
+    with tracing() as noted:
+        loss = training.update(*given)
     outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in noted]]))
     return Trace(model, loss.uop, outputs, toposort(outputs))
 

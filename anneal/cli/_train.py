@@ -18,7 +18,7 @@ from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
 from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
-from anneal.cli._trace import trace
+from anneal.cli._trace import trace_step
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["Options", "choose_device", "train"]
@@ -42,6 +42,10 @@ class Options:
     plain: bool = False
     save: Path | None = None
     picture: Path | None = None
+    model_dir: Path | None = None
+    scratch: bool = False
+    checkpoint: Path | None = None
+    checkpoint_every: int = 200
     as_json: bool = False
 
 
@@ -50,6 +54,8 @@ def train(options: Options) -> int:
     changes = choose_device(options.device, options.adapter)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
+    if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
+        raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
     for path in (options.save, options.picture):
         if path is not None:
             check_writable(path)
@@ -65,19 +71,31 @@ def train(options: Options) -> int:
         stack.enter_context(settings.override(device=device.name))
         steps = options.steps or example.STEPS
         lr = options.lr or example.LR
-        training = example.make(steps=steps, batch=options.batch or example.BATCH, seed=options.seed, lr=lr)
+        batch = options.batch or example.BATCH
+        training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
+        before = getattr(training, "done", 0)
         start = Start(
             model=options.model, info=training.info, data=training.data, device=device.name,
             adapter=device.describe().get("adapter"), params=sum(p.numel() for p in training.model.parameters()),
             steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
-            examples_per_step=training.examples_per_step,
+            examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip
         reporter = choose_reporter(options)
         reporter.start(start)
         try:
-            return _run(options, training, steps, reporter)
+            return _run(options, training, steps, reporter, Progress(before=before))
         finally:
             reporter.close()
+
+
+def _places(options: Options) -> dict[str, Path | None]:
+    """The folders that GPT-2's training reads and writes."""
+    if options.model != "gpt2":
+        return {}
+    from anneal.cli._gpt2 import places
+
+    start, words = places(options.model_dir, weights=not options.scratch)
+    return {"words": words, "start": None if options.scratch else start, "checkpoint": options.checkpoint}
 
 
 def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
@@ -111,27 +129,32 @@ def check_writable(path: Path) -> None:
         raise DataError(f"{path} cannot be written: no permission; choose another folder")
 
 
-def _run(options: Options, training: Training, steps: int, reporter: Reporter) -> int:
-    progress = Progress()
-    model = options.model
+def _run(options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress) -> int:
+    every = options.checkpoint_every
     with interrupts("this step") as stop:
-        while len(progress.losses) < steps and not stop:
+        while progress.count < steps and not stop:
+            left = steps - progress.count
+            if options.checkpoint is not None:
+                left = min(left, every - progress.count % every)
             # the steps that compile are waited for one by one
-            left = steps - len(progress.losses)
             _advance(training, progress, min(left, _AHEAD) if len(progress.losses) >= 2 else 1, stop, reporter)
-        stopped = bool(stop) and len(progress.losses) < steps
+            if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
+                training.save()
+                reporter.saved(progress, options.checkpoint)
+        stopped = bool(stop) and progress.count < steps
         stop.clear()
         sample = training.sample()
-        traced = trace(model, training.batch)
-        progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         shown = _draw(training, options)
+        if options.save is not None:
+            from anneal.tensor.io import safe_save
+
+            safe_save(training.model.state_dict(), options.save)
+        traced = trace_step(options.model, training)
+        progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         reporter.done(progress, sample, shown, stopped)
     if shown is not None:
         message(f"picture {shown.path}")
     if options.save is not None:
-        from anneal.tensor.io import safe_save
-
-        safe_save(training.model.state_dict(), options.save)
         message(f"saved   {options.save}")
     return STOPPED if stopped else 0
 
@@ -169,7 +192,7 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
         progress.times.append(each)
         progress.losses.append(loss)
         if not math.isfinite(loss):
-            raise UserError(f"the loss became {loss} at step {len(progress.losses)}; try a smaller --lr")
+            raise UserError(f"the loss became {loss} at step {progress.count}; try a smaller --lr")
         reporter.step(progress)
 
 

@@ -23,15 +23,16 @@ from tests.cli.helpers import run, run_process
 CONTEXT = 48
 
 
-def make(folder: Path, bias: float = 0.0) -> Path:
-    """A checkpoint over bytes and <|endoftext|>, with a taste for letters; `bias` is one for the end."""
+def make(folder: Path, bias: float = 0.0, spread: float = 12.0) -> Path:
+    """A checkpoint over bytes and <|endoftext|>; weights are spread further than at first, `bias` is a taste for the end."""
     manual_seed(4)
     model = nn.GPT(vocab_size=257, block_size=CONTEXT, n_layer=2, n_head=2, n_embd=16)
     with no_grad():
         for p in model.parameters():
-            p.assign(p * 12 if p.ndim > 1 else p)
-        model.wte.weight[256] = model.wte.weight[256] * 0 + bias
-        model.ln_f.bias.assign(model.ln_f.bias + 1)
+            p.assign(p * spread if p.ndim > 1 else p)
+        if bias:
+            model.wte.weight[256] = model.wte.weight[256] * 0 + bias
+            model.ln_f.bias.assign(model.ln_f.bias + 1)
     write_checkpoint(model, folder)
     ids = BYTE_OF_LETTER | {"<|endoftext|>": 256}
     (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")

@@ -1,0 +1,172 @@
+"""GPT-2 learns Tiny Shakespeare: from a checkpoint on, or a small one from nothing.
+
+    anneal train gpt2               anneal train gpt2 --scratch --checkpoint shakespeare
+
+Its checkpoints are GPT-2's, so `anneal gpt2 sample --model-dir shakespeare` and transformers read them. Beside the weights
+stands what training goes on from: the optimiser's state, the place in the schedule and in the stream of random numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anneal import nn
+from anneal.assets import ASSETS, fetch, load
+from anneal.errors import DataError
+from anneal.tensor import Tensor, io, manual_seed
+from anneal.training import Training, decayed, main
+
+from .checkpoint import WEIGHTS, read_checkpoint, write_checkpoint
+from .generate import Decoder, Sampling
+from .tokenizer import Tokenizer
+
+__all__ = ["FineTuning", "make"]
+
+STEPS, BATCH, LR = 1000, 8, 3e-4
+CONTEXT, LAYERS, HEADS, WIDTH = 128, 4, 4, 256  # of a small one; a window has so many tokens in any case
+WARM_UP = 50
+
+VOCABULARY = ("vocab.json", "merges.txt")
+STATE = "training-{}.safetensors"
+
+
+class FineTuning(Training):
+    """A GPT-2 in training, on the default device.
+
+    Args:
+        words: the folder of the vocabulary.
+        start: a checkpoint to start from; without one a small model is made.
+        checkpoint: the folder for `save`. If it has a checkpoint already, training goes on from there: on the cpu device
+            what follows is what would have followed, to the last bit.
+
+    Raises DataError for a folder that is none of these, or was made with another batch, seed or learning rate.
+    """
+
+    model: nn.GPT
+    unit = "tokens"
+
+    def __init__(
+        self, steps: int, batch: int, seed: int, lr: float, words: Path,
+        start: Path | None = None, checkpoint: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.words, self.tokenizer = words, Tokenizer.read(*[words / name for name in VOCABULARY])
+        self.text = np.array(self.tokenizer.encode(load("tinyshakespeare").decode()), np.int32)
+        self.data = f"Tiny Shakespeare, {len(self.text):,} tokens, shipped with anneal (public domain)"
+        self.rng = np.random.default_rng(seed)
+        manual_seed(seed)
+        self.checkpoint, self.done = checkpoint, 0  # steps so far
+        again = checkpoint is not None and (checkpoint / WEIGHTS).exists()
+        model = self._model(checkpoint if again else start)
+        c = model.config
+        self.info = (
+            f"vocab {c.vocab_size}, {c.n_layer} layers, {c.n_head} heads, width {c.n_embd}, context {c.block_size}"
+        )
+        self.window = min(CONTEXT, c.block_size)
+        self.settings = {"batch": batch, "seed": seed, "lr": lr}
+        optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.95))
+        schedule = nn.WarmupCosine(optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
+        super().__init__(model, optimizer, steps=steps, batch=batch, tokens=self.window, schedule=schedule, clip=1.0)
+        if again and checkpoint is not None:
+            self._resume(checkpoint, schedule)
+
+    def _model(self, start: Path | None) -> nn.GPT:
+        size = max(self.tokenizer.vocabulary.tokens) + 1
+        if start is None:
+            return nn.GPT(vocab_size=size, block_size=CONTEXT, n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
+        model = read_checkpoint(start)
+        if size > model.config.vocab_size:
+            raise DataError(
+                f"{start} knows {model.config.vocab_size} tokens, and {self.words / VOCABULARY[0]} has {size}: they do not "
+                "belong together"
+            )
+        return model.train()
+
+    def next_batch(self) -> tuple[Tensor]:
+        """Random windows of the text, int32[batch, window + 1]."""
+        starts = self.rng.integers(0, len(self.text) - self.window - 1, self.batch)
+        return (Tensor(self.text[starts[:, None] + np.arange(self.window + 1)]),)
+
+    def loss(self, windows: Tensor) -> Tensor:
+        """Mean cross entropy of the token that follows each position, shape ()."""
+        return self.model.loss(windows[:, :-1], windows[:, 1:])
+
+    def step(self) -> Tensor:
+        self.done += 1
+        return super().step()
+
+    def sample(self, length: int = 100, prompt: str = "ROMEO:\n") -> str:
+        """The prompt, and how the model goes on."""
+        decoder = Decoder(self.model, Sampling(temperature=0.8), max(self.tokenizer.vocabulary.tokens) + 1)
+        given = self.tokenizer.encode(prompt)[-decoder.length :]
+        said = list(decoder.generate(given, length, self.tokenizer.end_of_text))
+        self.model.train()
+        return self.tokenizer.decode(given + said).strip()
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint. Whenever this is cut short, the folder has the last whole one.
+
+        The weights name the file of their state, and are replaced by one rename after it is there.
+        """
+        folder = self.checkpoint
+        assert folder is not None, "made without a folder for checkpoints"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DataError(f"cannot make the folder {folder}: {e.strerror or e}") from e
+        for name in VOCABULARY:
+            if not (folder / name).exists():
+                io.save_text((self.words / name).read_text(encoding="utf-8"), folder / name)
+        notes = {"step": self.done, "random": self.rng.bit_generator.state, **self.settings}
+        state = STATE.format(self.done)
+        io.safe_save(self.optimizer.state_dict(), folder / state, {"training": json.dumps(notes)})
+        write_checkpoint(self.model, folder, {"training": state})
+        # earlier states, and what a process that was killed left behind
+        for old in (
+            *folder.glob(STATE.format("*")),
+            *folder.glob(f".{STATE.format('*')}.*"),
+            *folder.glob(f".{WEIGHTS}.*"),
+        ):
+            if old.name != state:
+                old.unlink(missing_ok=True)
+
+    def _resume(self, folder: Path, schedule: nn.WarmupCosine) -> None:
+        weights = folder / WEIGHTS
+        state = io.safe_metadata(weights).get("training")
+        if state is None:
+            raise DataError(
+                f"{weights} is no checkpoint of a training, and would be overwritten; start from it with --model-dir, and "
+                "name another folder for checkpoints"
+            )
+        try:
+            notes: dict[str, Any] = json.loads(io.safe_metadata(folder / state)["training"])
+            self.rng.bit_generator.state = notes["random"]
+            self.done = schedule.count = notes["step"]
+            theirs = {name: notes[name] for name in self.settings}
+        except (KeyError, TypeError, ValueError) as e:
+            raise DataError(f"{folder / state} is damaged ({e}); remove it and {weights} to start anew") from e
+        for name, mine in self.settings.items():
+            if theirs[name] != mine:
+                raise DataError(
+                    f"{folder} was trained with --{name} {theirs[name]}, and this is {mine}; use the same, or another folder"
+                )
+        self.optimizer.load_state_dict(io.safe_load(folder / state))
+
+
+def make(
+    *, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = LR, words: Path | None = None,
+    start: Path | None = None, checkpoint: Path | None = None,
+) -> FineTuning:  # fmt: skip
+    """A training run. Without `words`, GPT-2's own vocabulary is fetched."""
+    if words is None:
+        words = [fetch(ASSETS[f"gpt2/{name}"]) for name in VOCABULARY][0].parent
+    return FineTuning(steps, batch, seed, lr, words, start, checkpoint)
+
+
+if __name__ == "__main__":
+    main(make)
