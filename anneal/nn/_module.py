@@ -7,11 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from anneal.errors import DataError
+from anneal.backend.device import DEVICE_NAMES
+from anneal.errors import DataError, DTypeError
 from anneal.tensor import Tensor
-from anneal.tensor._base import outdate_captures
+from anneal.tensor._base import DTypeLike, as_dtype, outdate_captures
 from anneal.tensor.execution import realize
 from anneal.tensor.jit import forbid_in_capture
+from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Module"]
 
@@ -192,15 +194,49 @@ class Module:
         for t in self.parameters():
             t.grad = None
 
-    def to(self, device: str) -> Self:
-        """Move every tensor to `device`, in place: the tensors stay the same objects."""
+    def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
+        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same objects.
+
+        >>> from anneal import nn
+        >>> nn.Linear(2, 1).to("bfloat16").weight.dtype
+        dtypes.bfloat16
+        """
+        for a in args:
+            if isinstance(a, str) and a in DEVICE_NAMES:
+                device = a
+            else:
+                dtype = a
+        kind = None if dtype is None else as_dtype(dtype)
+        if kind is not None and not kind.is_float:
+            raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
+        changed = []
         for _, t in self._tensors(private=True):
-            if t.device != device:
-                moved = t.detach().to(device)
-                t.device = moved.device
-                t.assign(moved)
-                t.grad = None
+            own = kind if kind is not None and t.dtype.is_float else t.dtype
+            if own is not t.dtype or device not in (None, t.device):
+                new = t.detach().to(device=device).cast(own)
+                t.device, t.grad = new.device, None
+                t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
+                changed.append(t)
+        if changed:
+            outdate_captures()
+            realize(changed)
         return self
+
+    def half(self) -> Self:
+        """`.to("float16")`."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """`.to("bfloat16")`: half the memory; an optimiser keeps a float32 copy of what it trains."""
+        return self.to(dtypes.bfloat16)
+
+    def double(self) -> Self:
+        """`.to("float64")`."""
+        return self.to(dtypes.float64)
+
+    def float(self) -> Self:
+        """`.to("float32")`."""
+        return self.to(dtypes.float32)
 
     def realize(self) -> Self:
         """Compute every tensor now, together."""

@@ -3,6 +3,9 @@
 `step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters, moments.
 Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What changes from
 step to step (learning rates, the corrections for the first steps) is data, so every step runs the same kernels.
+
+A parameter of 16 or 8 bits has a float32 copy in the state, "master", to which updates too small for it add up; the
+parameter is that copy, rounded.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from anneal.tensor._movement import pad, reshape, shrink
 from anneal.tensor.execution import realize
 from anneal.tensor.functional import take_running_updates
 from anneal.tensor.gradient import take_results
-from anneal.uop import Op, UOp, alu, arena, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
 
@@ -131,6 +134,23 @@ class Optimizer:
         """Put the new nodes of parameters and state into `done`."""
         raise NotImplementedError(type(self).__name__)
 
+    def _operands(self, t: Tensor) -> tuple[UOp, UOp, DType]:
+        """Parameter and gradient in the dtype the update is computed in."""
+        assert t.grad is not None
+        wide = dtypes.float64 if t.uop.dtype is dtypes.float64 else _F32
+        p, g = t.uop.cast(wide), t.grad.uop.cast(wide)
+        if t.uop.dtype.is_narrow:
+            # Where the parameter is not what the copy rounds to, somebody else has set it.
+            master = self._state(t, "master").uop
+            p = alu(Op.WHERE, (master.cast(t.uop.dtype).eq(t.uop), master, p))
+        return p, g, wide
+
+    def _put(self, t: Tensor, new: UOp, done: dict[Tensor, UOp]) -> None:
+        """The parameter's new value, rounded to its dtype."""
+        if t.uop.dtype.is_narrow:
+            done[self._state(t, "master")] = new
+        done[t] = new.cast(t.uop.dtype)
+
     def _state(self, t: Tensor, name: str) -> Tensor:
         """A state tensor like `t`, zero at first."""
         mine = self.state.setdefault(id(t), {})
@@ -222,7 +242,7 @@ class SGD(Optimizer):
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         momentum, decay = group["momentum"], group["weight_decay"]
         for t in params:
-            p, g, wide = _operands(t)
+            p, g, wide = self._operands(t)
             if decay:
                 g = g + p * decay
             if momentum:
@@ -230,14 +250,7 @@ class SGD(Optimizer):
                 new = b.uop * momentum + g
                 done[b] = new
                 g = g + new * momentum if group["nesterov"] else new
-            done[t] = (p - g * group.rate_node.cast(wide)).cast(t.uop.dtype)
-
-
-def _operands(t: Tensor) -> tuple[UOp, UOp, Any]:
-    """Parameter and gradient in the dtype the update is computed in."""
-    assert t.grad is not None
-    wide = dtypes.float64 if t.uop.dtype is dtypes.float64 else _F32
-    return t.uop.cast(wide), t.grad.uop.cast(wide), wide
+            self._put(t, p - g * group.rate_node.cast(wide), done)
 
 
 class Adam(Optimizer):
@@ -276,7 +289,7 @@ class Adam(Optimizer):
             shared.append(1.0 - group.rate_node * decay)
         numbers = _array(shared)
         for t in params:
-            p, g, wide = _operands(t)
+            p, g, wide = self._operands(t)
             size, root, *rest = [u.cast(wide) for u in _parts(numbers, len(shared))]
             if decay and not self.decoupled:
                 g = g + p * decay
@@ -286,7 +299,7 @@ class Adam(Optimizer):
             if rest:
                 p = p * rest[0]
             change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
-            done[t] = (p - change).cast(t.uop.dtype)
+            self._put(t, p - change, done)
 
 
 class AdamW(Adam):
