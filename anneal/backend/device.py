@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -128,6 +128,10 @@ class Batch(ABC):
     def run(self) -> None:
         """Execute every call in order. Results are visible to `Device.download` and to later batches."""
 
+    def give(self, values: Mapping[str, int]) -> None:
+        """From the next run on variables have these values."""
+        raise DeviceError(f"{type(self).__name__} has no variables")
+
     def exchanges(self, buffer: Any) -> bool:
         """Whether `run_and_exchange` may replace `buffer`."""
         return False
@@ -194,8 +198,11 @@ class Device(ABC):
         return [self.compile(k.sink) for k in kernels]
 
     @abstractmethod
-    def prepare(self, calls: Sequence[Call]) -> Batch:
-        """Bind calls, each a program and its buffers in the order of the PARAM slots, for execution in order."""
+    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> Batch:
+        """Bind calls, each a program and its buffers in the order of the PARAM slots, for execution in order.
+
+        `values` are those of the variables that the programs have.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Facts for `anneal doctor`: at least name, backend, limits and dtypes."""

@@ -254,6 +254,10 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
         if b.op is Op.CONST and b.arg == b.arg:
             return _NAN_FREE[op].format(*args)
         return None
+    if kind == "int" and a.dtype is dtypes.int32 and b.op is not Op.CONST and op in (Op.IDIV, Op.MOD) and lanes == 1:
+        if a.vmin is not None and a.vmin >= 0 and b.vmin is not None and b.vmin > 0:
+            return f"i32(u32({bare(args[0])}) {'/' if op is Op.IDIV else '%'} u32({bare(args[1])}))"
+        return None
     if b.op is not Op.CONST or kind not in ("int", "uint"):
         return None
     c = int(b.arg)

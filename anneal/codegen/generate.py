@@ -15,7 +15,7 @@ from anneal.codegen.skip import skip_unused
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
 from anneal.schedule.parts import alone, parts_of
-from anneal.uop import Op, UOp, arena
+from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Kernel", "generate", "lower", "prepare"]
 
@@ -29,6 +29,7 @@ class Kernel:
     launch: Launch
     grid: tuple[int, int, int]
     opts: tuple[Opt, ...]
+    variables: tuple[str, ...] = ()  # what the last binding holds the values of, if there are any
 
 
 def prepare(sink: UOp, target: Target) -> UOp:
@@ -52,7 +53,16 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     finally:
         a.track = track
     size = grid(body.launch.workgroups, target.max_workgroups)
-    return Kernel(module(body.text, target), body.program.params, body.launch, size, body.opts)
+    params, names = _with_variables(body.program.params, body.text.variables)
+    return Kernel(module(body.text, target), params, body.launch, size, body.opts, names)
+
+
+def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
+    """The bindings of a kernel, with one for the values of variables."""
+    if not names:
+        return tuple(params), ()
+    slot = 1 + max(p.slot for p in params)
+    return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +110,9 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
             params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
     size = grid(launch.workgroups, target.max_workgroups)
     source = joint_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
-    return Kernel(
-        source, tuple([params[k] for k in sorted(params)]), launch, size, tuple([o for b in bodies for o in b.opts])
-    )
+    names = tuple(sorted({n for b in bodies for n in b.text.variables}))
+    bound, names = _with_variables([params[k] for k in sorted(params)], names)
+    return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
 
 
 _bodies: dict[tuple[UOp, Target], _Body] = {}  # of parts: many kernels have the same, and one has it many times

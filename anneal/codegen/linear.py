@@ -18,10 +18,11 @@ from anneal.codegen.opts import SERIAL, identity
 from anneal.codegen.packed import per_word
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import variables_of
 
 __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
-_NAMED = frozenset((Op.CONST, Op.PARAM, Op.SHARED))
+_NAMED = frozenset((Op.CONST, Op.VARIABLE, Op.PARAM, Op.SHARED))
 
 _IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and what their epilogue loads at a time
 _EARLY = 24  # words loaded outside of reduces that may wait in registers until those are done
@@ -76,6 +77,7 @@ class LinearProgram:
     wide: Mapping[UOp, int]
     tiles: tuple[UOp, ...]
     parted: frozenset[UOp] = frozenset()
+    variables: tuple[UOp, ...] = ()  # by name
 
     def width(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
@@ -126,6 +128,7 @@ class _Lineariser:
         self.wide: dict[UOp, int] = {}
         self.tiles: list[UOp] = []
         self.parted: set[UOp] = set()
+        self.variables: dict[str, UOp] = {}
         self._analyse()
 
     def _analyse(self) -> None:
@@ -150,6 +153,8 @@ class _Lineariser:
                 params.setdefault(u, False)
             elif u.op is Op.SHARED:
                 self.tiles.append(u)
+            elif u.op is Op.VARIABLE:
+                self.variables[u.arg[0]] = u
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
                 params[u.src[0]] = True
                 if per_word(u.dtype) > 1 and not is_whole(u.src[1]):
@@ -426,9 +431,10 @@ class _Lineariser:
                 for s, src in by_loops[loops]:
                     self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
         tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
-        return LinearProgram(
-            tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, frozenset(self.parted)
-        )
+        self.variables |= {v.arg[0]: v for v in variables_of(launch.needed)} if launch.needed is not None else {}
+        variables = tuple([self.variables[n] for n in sorted(self.variables)])
+        parted = frozenset(self.parted)
+        return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, parted, variables)
 
 
 def _turns(u: UOp) -> list[tuple[UOp, ...]]:

@@ -24,6 +24,7 @@ from anneal.errors import DTypeError
 from anneal.rewrite.widen import FLOATS, INTEGERS, widened
 from anneal.schedule.sorting import PERMUTATION
 from anneal.uop import ALU, DType, Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, most, product
 
 __all__ = ["Launch", "Target", "legalise", "to_hardware"]
 
@@ -63,12 +64,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do)."""
+    """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do).
+
+    `needed`: how many of the workgroups have work, where that depends on variables; then `workgroups` is the most.
+    """
 
     workgroups: int
     threads: int
     group: int = 1
     group_stride: int = 1
+    needed: UOp | None = None
 
 
 # -- legal ops --------------------------------------------------------------------------------------------------------
@@ -148,15 +153,18 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
         by_kind.setdefault(r.arg[1], []).append(r)
     serial = sum(1 << r.arg[0] for r in ranges if r.arg[1] in SERIAL)
     table: dict[UOp, UOp] = {}
-    workgroups = _digits("wg", list(reversed(by_kind.get("workgroup", ()))), table)
+    outer = by_kind.get("workgroup", [])[::-1]
+    workgroups = _digits("wg", outer, table)
+    extents = product([e.arg if (e := r.src[0]).is_const else e for r in outer])
+    needed = extents if isinstance(extents, UOp) else None
     groups = by_kind.get("group", [])
     threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
     count = _digits("lid", threads, table)
-    launch = Launch(workgroups, count)
+    launch = Launch(workgroups, count, needed=needed)
     gate: UOp | None = None
     if groups:
         stride = math.prod(extent(r) for r in threads[: threads.index(groups[0])])
-        launch = Launch(workgroups, count, extent(groups[0]), stride)
+        launch = Launch(workgroups, count, extent(groups[0]), stride, needed)
         for g in groups[1:]:
             table[g] = table[groups[0]]
         gate = table[groups[0]].eq(0)
@@ -192,12 +200,15 @@ class _Tiles:
 
 def _digits(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
     """Make `ranges`, fastest first, the digits of one hardware index; returns its extent."""
-    total = math.prod(extent(r) for r in ranges)
+    total = math.prod(most(r.src[0]) if r.src[0].op is not Op.CONST else extent(r) for r in ranges)
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
-    stride = 1
-    for r in ranges:
-        table[r] = (whole // stride) % extent(r)
-        stride *= extent(r)
+    stride: Size = 1
+    for n, r in enumerate(ranges):
+        digit = whole // stride
+        last = n == len(ranges) - 1 and total > 1
+        here = r.src[0]
+        table[r] = digit if last else digit % (here if here.op is not Op.CONST else extent(r))
+        stride = product([stride, here if here.op is not Op.CONST else extent(r)])
     return total
 
 

@@ -10,8 +10,9 @@ from anneal.codegen.functions import called
 from anneal.codegen.lower import Launch, Target
 from anneal.codegen.windows import declarations, windowed
 from anneal.errors import CompilerError
+from anneal.uop import Op, UOp, toposort
 
-__all__ = ["Shared", "Text", "grid", "joint_bytes", "joint_module", "module"]
+__all__ = ["Shared", "Text", "grid", "joint_bytes", "joint_module", "module", "variable_name"]
 
 
 def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
@@ -56,6 +57,7 @@ class Text(NamedTuple):
     uses: frozenset[str]  # of "wg" and "lid"
     lines: tuple[str, ...]
     launch: Launch
+    variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
 
     def bound(self, slots: Sequence[int]) -> Text:
         """The same with other bindings: `slots[n]` in the place of n."""
@@ -68,9 +70,12 @@ def module(text: Text, target: Target) -> str:
     workgroups = text.launch.workgroups
     where, spare = _position(workgroups, target)
     start = []
-    if "wg" in text.uses or spare:
+    needed = text.launch.needed
+    if "wg" in text.uses or spare or needed is not None:
         start.append(f"  let wg = {where};")
-    if spare:
+    if needed is not None:
+        start.append(f"  if (wg >= {_expression(needed)}) {{ return; }}")
+    elif spare:
         start.append(f"  if (wg >= {workgroups}i) {{ return; }}")
     if "lid" in text.uses:
         start.append("  let lid = i32(local_id);")
@@ -108,11 +113,14 @@ def joint_module(texts: Sequence[Text], target: Target) -> str:
         end = first + t.launch.workgroups
         idle = f" & (local_id < {t.launch.threads}u)" if t.launch.threads < threads else ""
         lines.append(f"  if ((at >= {first}i) & (at < {end}i){idle}) {{")
-        if "wg" in t.uses:
+        if "wg" in t.uses or t.launch.needed is not None:
             lines.append(f"    let wg = at - {first}i;")
+        if t.launch.needed is not None:
+            lines.append(f"    if (wg >= {_expression(t.launch.needed)}) {{ return; }}")
         lines += ["  " + line for line in body] + ["  }"]
         first = end
-    whole = Text(bindings, _joint_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch)
+    names = tuple(sorted({n for t in texts for n in t.variables}))
+    whole = Text(bindings, _joint_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
     return _module(whole, threads, lines, target)
 
 
@@ -136,7 +144,34 @@ def joint_bytes(texts: Sequence[Text]) -> int:
     return sum(x.nbytes for x in _joint_memory(texts))
 
 
+def variable_name(name: str) -> str:
+    """What a variable is called in WGSL."""
+    return "v_" + "".join(c if c.isascii() else f"u{ord(c):x}" for c in name)
+
+
+_OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}
+
+
+def _expression(u: UOp) -> str:
+    """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
+    text: dict[UOp, str] = {}
+    for x in toposort((u,)):
+        if x.op is Op.CONST:
+            text[x] = f"{x.arg}i"
+        elif x.op is Op.VARIABLE:
+            text[x] = variable_name(x.arg[0])
+        elif x.op is Op.MAX or x.op is Op.MIN:
+            text[x] = f"{x.op.name.lower()}({text[x.src[0]]}, {text[x.src[1]]})"
+        else:
+            text[x] = f"({text[x.src[0]]} {_OPERATORS[x.op]} {text[x.src[1]]})"
+    return text[u]
+
+
 def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> str:
+    if text.variables:
+        slot = 1 + max(text.bindings)
+        lines = [f"  let {variable_name(n)} = p{slot}[{i}];" for i, n in enumerate(text.variables)] + list(lines)
+        text = text._replace(bindings={**text.bindings, slot: ("i32", False, 4 * len(text.variables))})
     bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
     body = "\n".join(windowed(lines, split))
     helpers = called(body)

@@ -28,6 +28,7 @@ from anneal.codegen.row import join_row, row_reduces
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop.sizes import Size, content, is_symbolic, least, most, product, size
 
 __all__ = ["KINDS", "SERIAL", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
 
@@ -74,10 +75,20 @@ class Opt:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One range of a collapsed kernel; `extent` is None where it depends on data."""
+    """One range of a collapsed kernel.
+
+    `extent` is None where it depends on data. Where it is symbolic, it is a number near the largest that has no more
+    divisors than every value has: what the rules decide with; `size` is what it is, and `largest` the most that it can be.
+    """
 
     range: UOp
     extent: int | None
+    size: Size = 0
+
+    @property
+    def largest(self) -> int:
+        """The most values that the range can take; 0 where data decide."""
+        return most(self.size)
 
     @property
     def is_loop(self) -> bool:
@@ -88,7 +99,30 @@ def axes_of(sink: UOp) -> list[Axis]:
     """The axes an opt may name, in their numbering."""
     ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
     ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))
-    return [Axis(r, int(r.src[0].arg) if r.src[0].op is Op.CONST else None) for r in ranges]
+    return [_axis(r) for r in ranges]
+
+
+def _axis(r: UOp) -> Axis:
+    extent = r.src[0]
+    if extent.op is Op.CONST:
+        return Axis(r, int(extent.arg), int(extent.arg))
+    return Axis(r, typical(extent), extent) if is_symbolic(extent) else Axis(r, None)
+
+
+def typical(n: UOp) -> int:
+    """About the largest value of a symbolic extent, divisible by what divides all of them and by little else."""
+    unit = content(n)
+    turns = most(n) // unit
+    while turns > 2 and not all(turns % d for d in range(2, math.isqrt(turns) + 1)):
+        turns -= 1
+    return unit * turns
+
+
+def ceil_div(n: Size, amount: int) -> Size:
+    """How many times `amount` it takes to have `n`."""
+    if isinstance(n, int):
+        return -(-n // amount)
+    return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)
 
 
 def identity(op: Op, dtype: DType) -> UOp:
@@ -103,17 +137,23 @@ def identity(op: Op, dtype: DType) -> UOp:
 class _Split:
     """An axis while opts are applied: what is left of it, and the pieces split off, outermost first."""
 
-    __slots__ = ("axis", "digits", "extent", "is_row", "left", "pieces")
+    __slots__ = ("axis", "digits", "even", "extent", "is_row", "left", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
         self.is_row = False
-        self.extent = self.left = axis.extent or 0
+        self.extent: Size = axis.size
+        self.left: Size = axis.size
+        self.even = True  # whether every amount so far divides what it splits
         self.pieces: list[UOp] = []
         self.digits: list[UOp] = []  # after MERGE: the ranges this one stands for, outermost first
 
     def take(self, amount: int, piece: UOp) -> None:
-        self.left = -(-self.left // amount)
+        self.even = self.even and content(self.left) % amount == 0
+        self.left = ceil_div(self.left, amount)
+        if isinstance(self.left, UOp) and most(self.left) <= 1:
+            self.left = 1
+            self.even = False
         self.pieces.insert(0, piece)
 
     def write_in_text(self) -> None:
@@ -135,23 +175,31 @@ class _Split:
         multiple of the lanes plus the lane.
         """
         value = self._plain(head)
-        inside = value < self.extent
+        inside = const(dtypes.bool_, True) if self.even else value < self.extent
         if inside.is_const:
             return value, inside
         last = self.pieces[-1] if self.pieces else head
         kind, extent = (last.arg[1], int(last.src[0].arg)) if last.op is Op.RANGE else ("", 1)
         lanes = extent if kind == "vector" else _LANES if kind in ("upcast", "unroll", "written") else 1
-        if lanes == 1 or extent % lanes or self.extent % lanes:
-            return (value.alu(Op.MIN, const(_I32, self.extent - 1)) if clamp else value), inside
+        if lanes == 1 or extent % lanes or content(self.extent) % lanes:
+            return (_held(value, self.extent) if clamp else value), inside
         whole, lane = (last // lanes, last % lanes) if extent > lanes else (const(_I32, 0), last)
         value = head
         for p in self.pieces[:-1]:
             value = value * int(p.src[0].arg) + p
         value = value * (extent // lanes) + whole
-        inside = value < self.extent // lanes
+        quads = ceil_div(self.extent, lanes)
+        inside = value < quads
         if clamp:
-            value = value.alu(Op.MIN, const(_I32, self.extent // lanes - 1))
+            value = _held(value, quads)
         return value * lanes + lane, inside
+
+
+def _held(value: UOp, extent: Size) -> UOp:
+    """`value` held below `extent`; at 0 where there is nothing below it."""
+    last = extent - 1
+    held = value.alu(Op.MIN, last if isinstance(last, UOp) else const(_I32, last))
+    return held if least(extent) else held.alu(Op.MAX, const(_I32, 0))
 
 
 def apply_opts(sink: UOp, opts: tuple[Opt, ...] | list[Opt]) -> UOp:
@@ -267,8 +315,8 @@ def _one_vector(sink: UOp) -> None:
             raise CompilerError("the turns of a loop would be a vector", stage="apply_opts", node=u)
 
 
-def _range(ident: int, extent: int, kind: str) -> UOp:
-    return UOp(Op.RANGE, _I32, (const(_I32, extent),), (ident, kind))
+def _range(ident: int, extent: Size, kind: str) -> UOp:
+    return UOp(Op.RANGE, _I32, (extent if isinstance(extent, UOp) else const(_I32, extent),), (ident, kind))
 
 
 def _check(opt: Opt, splits: list[_Split], group: int) -> None:
@@ -313,18 +361,18 @@ def _merge(split: _Split, opt: Opt, axes: list[Axis], sink: UOp) -> set[UOp]:
 
 def _flatten(loops: list[_Split], amount: int, fresh: int, outer: dict[UOp, UOp], clamp: bool) -> UOp | None:
     """Give every loop range's remaining part as a digit of one flat index; returns the flat index's bound check."""
-    total = math.prod(s.left for s in loops)
-    groups = -(-total // amount)
+    total = product([s.left for s in loops])
+    groups = ceil_div(total, amount)
     flat = const(_I32, 0) if groups == 1 else _range(fresh, groups, "workgroup")
     flat = flat * amount + _range(fresh + 1, amount, "local") if amount > 1 else flat
-    inside = flat < total
+    inside = const(dtypes.bool_, True) if content(total) % amount == 0 else flat < total
     if clamp and not inside.is_const:
-        flat = flat.alu(Op.MIN, const(_I32, total - 1))
-    stride = 1
+        flat = _held(flat, total)
+    stride: Size = 1
     for i, s in enumerate(reversed(loops)):
-        digit = flat // stride if stride > 1 else flat
+        digit = flat // stride if stride != 1 else flat
         outer[s.axis.range] = digit % s.left if i < len(loops) - 1 else digit
-        stride *= s.left
+        stride = product([stride, s.left])
     return None if inside.is_const else inside
 
 

@@ -22,12 +22,13 @@ def encode_kernel(kernel: Kernel) -> list[Any]:
         encode_value(astuple(kernel.launch)),
         list(kernel.grid),
         encode_opts(kernel.opts),
+        list(kernel.variables),
     ]
 
 
 def decode_kernel(data: list[Any]) -> Kernel:
     """The kernel that `encode_kernel` wrote down."""
-    source, params, launch, (x, y, z), opts = data
+    source, params, launch, (x, y, z), opts, variables = data
     nodes = [(decode_graph(rows), written) for rows, written in params]
     return Kernel(
         source,
@@ -35,6 +36,7 @@ def decode_kernel(data: list[Any]) -> Kernel:
         Launch(*decode_value(launch)),
         (x, y, z),
         decode_opts(opts),
+        tuple(variables),
     )
 
 

@@ -26,7 +26,7 @@ from anneal.codegen.expressions import (
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
-from anneal.codegen.modules import Shared, Text
+from anneal.codegen.modules import Shared, Text, variable_name
 from anneal.codegen.packed import PACKED, element_type
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
@@ -81,6 +81,8 @@ class _Writer:
             return f"p{o.arg[0]}"
         if o.op is Op.SHARED:
             return f"tile{o.arg[0]}"
+        if o.op is Op.VARIABLE:
+            return variable_name(o.arg[0])
         if o.op is Op.RANGE:
             n = int(o.src[0].arg)
             return f"vec{n}<i32>({', '.join(f'{i}i' for i in range(n))})"
@@ -458,7 +460,8 @@ class _Writer:
             shared.append(Shared(f"tile{t.arg[0]}", type_of(t.dtype, lanes), size, size * lanes * t.dtype.itemsize))
         f16 = any(x.node.dtype is dtypes.float16 for x in p.params)
         uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
-        return Text(bindings, (*shared, *self.shared), f16, uses, tuple(self.lines), p.launch)
+        names = tuple([v.arg[0] for v in p.variables])
+        return Text(bindings, (*shared, *self.shared), f16, uses, tuple(self.lines), p.launch, names)
 
 
 def write(program: LinearProgram, target: Target) -> Text:

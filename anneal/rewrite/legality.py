@@ -75,6 +75,10 @@ def _gather(u: UOp) -> str:
     return "" if len(u.src) == 2 and u.src[1].dtype is dtypes.int32 else "takes values and int32 indices"
 
 
+def _update(u: UOp) -> str:
+    return "" if len(u.src) == 2 and u.src[1].dtype is u.dtype else "takes an array and values of its dtype"
+
+
 def _scatter(u: UOp) -> str:
     return "" if len(u.src) == 2 and u.src[0].dtype is dtypes.int32 else "takes int32 rows and values"
 
@@ -140,6 +144,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
     | _ELEMENTWISE
     | dict.fromkeys(MOVEMENT, _kept)
     | {
+        Op.BIND: _leaf,
         Op.BUFFER: _leaf,
         Op.PARAM: _leaf,
         Op.IOTA: _leaf,
@@ -149,6 +154,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.ARGSORT: _one,
         Op.SEGMENT_SUM: _segments,
         Op.CONTIGUOUS: _kept,
+        Op.UPDATE: _update,
         Op.DETACH: _kept,
         Op.COMPOSITE: _fine,
         Op.SINK: _fine,

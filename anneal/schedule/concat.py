@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from anneal.shape import reshaped_index
-from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop import Op, UOp
+from anneal.uop.sizes import Size, size
 
 __all__ = ["pieces_of", "placed"]
 
@@ -39,18 +40,21 @@ def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
     if len(axes) != 1:
         return []
     axis = axes.pop()
-    pads.sort(key=lambda p: int(p.arg[axis][0]))
-    end = 0
-    for p in pads:
-        if p.arg[axis][0] != end or not p.src[0].size:
+    begins = {p.arg[axis][0]: p for p in pads}
+    pieces: list[UOp] = []
+    end: Size = 0
+    while end in begins:
+        p = begins.pop(end)
+        if not p.src[0].size:
             return []
-        end += p.src[0].shape[axis]
-    return pads if pads and end == pads[0].shape[axis] else []
+        pieces.append(p)
+        end = size(end + p.src[0].shape[axis])
+    return pieces if len(pieces) == len(pads) and end == pads[0].shape[axis] else []
 
 
 def placed(root: UOp, pad: UOp, index: Index) -> Index:
     """Where in `root` the element of a piece lies that is at `index` before its PAD."""
-    out = tuple([i + const(dtypes.int32, b) if b else i for i, (b, _) in zip(index, pad.arg, strict=True)])
+    out = tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, pad.arg, strict=True)])
     chain = []
     u = root
     while u.op in _REORDER:

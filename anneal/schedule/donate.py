@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from anneal.schedule.memory import arrange
 from anneal.schedule.plan import Call, Kernel, Plan, name_of
@@ -32,12 +33,20 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
     for n, c in enumerate(order):
         for v in c.args[c.outputs :]:
             final_reader[v] = n
-    accepted: dict[int, int] = {}
+    updated = _updated(order, wanted)
+    accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
     calls: list[Call] = []
     for n, c in enumerate(order):
         pairs: dict[int, int] = {}
+        if c.args[0] in accepted and _is_copy_of(c, accepted[c.args[0]]):
+            continue  # of memory to itself: an update writes its part into it
         for slot, v in enumerate(c.args[: c.outputs]):
             source = wanted.get(v)
+            if v in updated:
+                source, first = updated[v]
+                if n == first and source in c.args[c.outputs :]:
+                    pairs[c.args.index(source, c.outputs)] = slot
+                continue
             if source is None or final_reader.get(source, -1) > n or source in accepted.values():
                 continue
             old, new = plan.values[source], plan.values[v]
@@ -51,7 +60,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
             accepted[v] = source
         calls.append(_merge(c, pairs) if pairs else c)
     calls, (memory, temporaries) = arrange(plan.values, calls, concurrent, accepted)
-    donated = Plan(plan.values, plan.inputs, plan.outputs, tuple(calls), memory, temporaries)
+    donated = replace(plan, calls=tuple(calls), memory=memory, temporaries=temporaries)
     return donated, accepted
 
 
@@ -63,6 +72,47 @@ def _read_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
         if u.op is Op.ARGSORT and u.src[0].arg[0] == load_slot:
             return False
     return True
+
+
+def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[int | None, int]]:
+    """Values that are a copy at first, into which updates then write their parts.
+
+    For each: the input that it may overwrite, so that nothing need be copied, or None; and the first update. It may if
+    nobody reads the input any more by then, but that update itself where it writes.
+    """
+    writers: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for n, c in enumerate(order):
+        for v in c.args[: c.outputs]:
+            writers.setdefault(v, []).append(n)
+        for v in c.args[c.outputs :]:
+            readers.setdefault(v, []).append(n)
+    out: dict[int, tuple[int | None, int]] = {}
+    for v, at in writers.items():
+        if len(at) < 2:
+            continue
+        copy, first = at[:2]
+        source = wanted.get(v)
+        if source is not None:
+            last = max([n for n in readers[source] if n != copy], default=-1)
+            c = order[first]
+            fits = last < first or (
+                last == first and _read_in_place(c.kernel.sink, c.args.index(v), c.args.index(source, c.outputs))
+            )
+            taken = any(source == other for other, _ in out.values())
+            if not fits or taken or not _is_copy_of(order[copy], source):
+                source = None
+        out[v] = source, first
+    return out
+
+
+def _is_copy_of(call: Call, source: int) -> bool:
+    """Whether a call stores one array as it reads it from `source`."""
+    sink = call.kernel.sink
+    value = sink.src[0].src[2]
+    if len(sink.src) != 1 or value.op is not Op.LOAD or value.src != (value.src[0], sink.src[0].src[1]):
+        return False
+    return call.args[1:] == (source,)
 
 
 _merged: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}

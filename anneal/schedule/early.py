@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anneal.rewrite.announce import announcer
 from anneal.schedule.early_rules import EARLY
+from anneal.schedule.fusion import COPY
 from anneal.schedule.rangeify import reduce_identity
 from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
 
@@ -21,7 +22,10 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
     new: dict[UOp, UOp] = {}
     a = arena()
     record = announcer()
-    for u in toposort((sink,)):
+    order = toposort((sink,))
+    in_place = _in_place(order)
+    copies = 0
+    for u in order:
         a.phase = u.provenance[0]  # what replaces a backward node is backward too
         src = tuple([new[s] for s in u.src])
         op = u.op
@@ -39,6 +43,11 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = _distinct_outputs(u, src)
         elif masks and op is Op.COMPOSITE and u.arg[0] == "exp":
             out = alu(Op.WHERE, (src[2], const(u.dtype, 0), src[0]))
+        elif op is Op.UPDATE:
+            if u not in in_place:
+                copies += 1
+                src = (UOp(Op.CONTIGUOUS, u.dtype, (src[0],), tag=(COPY, copies)), src[1])
+            out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)
         else:
@@ -49,6 +58,15 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = found[0]
         new[u] = out
     return new[sink]
+
+
+def _in_place(order: list[UOp]) -> set[UOp]:
+    """Updates of what another update made for them alone: they need no copy of it."""
+    users: dict[UOp, int] = {}
+    for u in order:
+        for s in u.src:
+            users[s] = users.get(s, 0) + 1
+    return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
 
 
 def _repeated(scalar: UOp, shape: tuple[int, ...]) -> UOp:
@@ -68,7 +86,7 @@ def _distinct_outputs(sink: UOp, src: tuple[UOp, ...]) -> UOp:
     """Every output is computed into memory of its own, also one that is a leaf or that another output equals."""
     out: dict[UOp, None] = {}
     for n, s in enumerate(src):
-        if s in out or s.op in (Op.CONST, Op.IOTA, Op.PARAM, Op.BUFFER):
+        if s in out or s.op in (Op.CONST, Op.VARIABLE, Op.IOTA, Op.PARAM, Op.BUFFER):
             s = UOp(Op.CONTIGUOUS, s.dtype, (s,), tag=n)
         out[s] = None
     return UOp(Op.SINK, sink.dtype, tuple(out))

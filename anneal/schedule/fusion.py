@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from anneal.schedule.rows import goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["COST", "LEAVES", "Policy", "base", "realize_map"]
+__all__ = ["COPY", "COST", "LEAVES", "Policy", "base", "realize_map"]
 
 # What recomputing an op costs, in units of one multiply.
 COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
@@ -34,6 +34,7 @@ _GATHER_COST = 40  # an indirect read: worth keeping where several kernels want 
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 _NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
 LEAVES = frozenset((Op.BUFFER, Op.PARAM))
+COPY = "copy for an update"  # in the tag of a CONTIGUOUS: the memory that an UPDATE writes into
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             if reduce_of[src[0]] is not None or cost[src[0]] > 0:
                 materialise(src[0])  # rows are read in any order: as they lie in memory
             reduce_of[u], cost[u], leaves[u] = u, 1000, within_limit(u)
-        elif op is Op.CONTIGUOUS:
+        elif op is Op.CONTIGUOUS or op is Op.UPDATE:
             real[u] = None
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
         else:

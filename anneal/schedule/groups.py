@@ -15,13 +15,14 @@ What is joined and read by nobody else is not stored any more.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from anneal.schedule.concat import pieces_of
-from anneal.schedule.fusion import COST, LEAVES, Policy
+from anneal.schedule.fusion import COPY, COST, LEAVES, Policy
 from anneal.schedule.rows import goes_back, row_length
 from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop.sizes import count, most
 
 __all__ = ["Group", "group_kernels"]
 
@@ -37,7 +38,7 @@ class Group:
 
     roots: list[UOp]
     inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
-    reduces: tuple[tuple[int, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
+    reduces: tuple[tuple[Any, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
     opaque: bool = False  # ARGSORT and the like, never merged
     size: int = 0  # values that it computes, or reduces row by row
     row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
@@ -54,7 +55,7 @@ class Group:
     @property
     def is_light(self) -> bool:
         """Whether a thread alone may compute each value."""
-        return not self.row and all(math.prod(s) <= _SHORT * self.size for s in self.reduces)
+        return not self.row and all(count(s) <= _SHORT * self.size for s in self.reduces)
 
     @property
     def computes_rows(self) -> bool:
@@ -82,7 +83,9 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
 
 def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
     concatenates = policy.parts and bool(pieces_of(root, real))
-    opaque = concatenates or root.op is Op.ARGSORT or root.op is Op.SEGMENT_SUM
+    opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
+    if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
+        opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
     g = Group([root], opaque=opaque, concatenates=concatenates)
     seen = {root}
     stack = [root]
@@ -99,8 +102,8 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
                 g.inputs[s] = None
             elif s.src:
                 stack.append(s)
-    g.reduces = tuple(sorted({r.src[0].shape for r in reduces}))
-    g.size = root.size
+    g.reduces = _in_order({r.src[0].shape for r in reduces})
+    g.size = root.size if root.op is not Op.UPDATE else root.src[1].size
     if reduces:
         rows = {(r.src[0].size, row_length(r)) for r in reduces}
         body = max(size for size, _ in rows)
@@ -110,6 +113,10 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
         if not rows and 0 < row <= policy.row_fusion and whole and not g.product:
             g.size, g.row = size, row
     return g
+
+
+def _in_order(shapes: set[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(sorted(shapes, key=lambda shape: [(most(n), str(n)) for n in shape]))
 
 
 class _Joining:
@@ -207,7 +214,7 @@ class _Joining:
             readers.pop(p, None)
             readers[g] = None
         g.roots, g.inputs = kept + g.roots, inputs
-        g.reduces, g.product = tuple(sorted({*g.reduces, *p.reduces})), g.product or p.product
+        g.reduces, g.product = _in_order({*g.reduces, *p.reduces}), g.product or p.product
         self.gone.add(p)
         return True
 
@@ -221,7 +228,7 @@ class _Joining:
             if list(self.readers[p.roots[0]]) != [g] or p.roots[0].size != pad.src[0].size:
                 continue
             if not p.is_light:  # workgroups of one size compute products or rows of one kind
-                kinds.add((p.size, tuple(sorted(map(math.prod, p.reduces)))))
+                kinds.add((p.size, tuple(sorted(map(count, p.reduces)))))
                 if len(kinds) > 1:
                     kinds.pop()
                     continue
@@ -401,7 +408,7 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
 
 def _extent(g: Group) -> int:
     """The number of elements that a group walks over."""
-    return max((g.roots[0].size, *[math.prod(s) for s in g.reduces]))
+    return max((g.roots[0].size, *[count(s) for s in g.reduces]))
 
 
 def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:

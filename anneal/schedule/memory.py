@@ -75,6 +75,7 @@ def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[
     for n, c in enumerate(calls):
         needs = {w for v in c.args[c.outputs :] for w in writers.get(v, ())}
         needs.update(r for v in c.args[: c.outputs] if v in overwrites for r in readers.get(overwrites[v], ()))
+        needs.update(w for v in c.args[: c.outputs] for w in writers[v] if w < n)
         needs.discard(n)
         ahead.append(needs)
     return ahead

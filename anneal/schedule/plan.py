@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from anneal import settings
-from anneal.errors import TransformError
+from anneal.errors import ShapeError, TransformError
 from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
@@ -26,7 +26,8 @@ from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
-from anneal.uop import MOVEMENT, DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop.sizes import is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
     "PASSES",
@@ -90,6 +91,7 @@ class Plan:
     calls: tuple[Call, ...]
     memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
     temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
+    variables: tuple[UOp, ...] = ()  # those whose values each run must give
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -195,6 +197,8 @@ def cut(
     def outside(u: UOp) -> bool:
         if u in mine:
             return False
+        if u in new:
+            return True
         if u.op is Op.PARAM or u in real:
             if u not in new:
                 param = UOp(Op.PARAM, u.dtype, (), (len(roots) + len(inputs), u.shape))
@@ -203,7 +207,12 @@ def cut(
             return True
         return False
 
+    if roots[0].op is Op.UPDATE:
+        update = roots[0]
+        new[update.src[0]] = UOp(Op.PARAM, update.dtype, (), (0, update.shape))
     for u in toposort(roots, until=outside):
+        if u in new:
+            continue
         if u.src:
             src = tuple([new[x] for x in u.src])
             if u.op is Op.CONTIGUOUS:
@@ -258,7 +267,7 @@ def name_of(sink: UOp) -> str:
     reduces: list[tuple[int, str]] = []
     for u in toposort((parts[0],)):
         if u.op is Op.RANGE:
-            size = str(u.src[0].arg) if u.src[0].is_const else "n"
+            size = _size_word(u.src[0])
             (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
     words = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
     if reduces:
@@ -266,6 +275,13 @@ def name_of(sink: UOp) -> str:
     if len(parts) > 1:
         words += ["and", str(len(parts) - 1)]
     return "_".join([*words, sink.key.hex()[:6]])
+
+
+def _size_word(extent: UOp) -> str:
+    """What a kernel's name says of a range: its size, or the variables of a symbolic one."""
+    if extent.is_const:
+        return str(extent.arg)
+    return "".join(v.arg[0] for v in variables_of(extent)) if is_symbolic(extent) else "n"
 
 
 def _assemble(s: Schedule) -> Plan:
@@ -276,32 +292,56 @@ def _assemble(s: Schedule) -> Plan:
     sizes = {u.arg[0]: u for u in params}
     for i in range(count):
         u = sizes.get(i)
-        values.append(Value(u.size, u.dtype, "input") if u is not None else Value(0, dtypes.float32, "input"))
+        values.append(Value(int(u.size), u.dtype, "input") if u is not None else Value(0, dtypes.float32, "input"))
         if u is not None:
             number[u] = i
     wanted = set(s.sink.src)
     for g in s.groups:
         for r in g.roots:
+            kind = "output" if r in wanted else "temp"
+            if r.op is Op.UPDATE:  # in the memory that it changes
+                number[r] = number[r.src[0]]
+                if r in wanted:
+                    values[number[r]] = Value(int(r.size), r.dtype, kind)
+                continue
             number[r] = len(values)
-            values.append(Value(r.size, r.dtype, "output" if r in wanted else "temp"))
+            values.append(Value(int(r.size), r.dtype, kind))
     calls = []
     for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
         args = tuple([number[u] for u in (*group.roots, *inputs)])
         calls.append(Call(kernel, args, len(group.roots), phase_of(group.roots[-1])))
     ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
     outputs = tuple([number[u] for u in s.sink.src])
-    return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries)
+    return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))
+
+
+def _variables(kernels: Iterable[Kernel]) -> tuple[UOp, ...]:
+    """The variables of all kernels, by name. Raises ShapeError for one name with two ranges of values."""
+    if not SYMBOLIC.seen:
+        return ()
+    found: dict[str, UOp] = {}
+    for k in dict.fromkeys(kernels):
+        for v in variables_of(k.sink):
+            if found.setdefault(v.arg[0], v) is not v:
+                a, b = (f"{x.arg[1]} to {x.arg[2]}" for x in (found[v.arg[0]], v))
+                raise ShapeError(f"two Variables {v.arg[0]} in one program, from {a} and from {b}: give them two names")
+    return tuple([found[name] for name in sorted(found)])
 
 
 def phase_of(u: UOp) -> str:
     return u.provenance[0]
 
 
-def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
-    """Replace each BUFFER by PARAM(slot, (size,)), numbered in structural order; returns the storages by slot."""
+def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, list[Any]]:
+    """Replace each BUFFER by PARAM(slot, (size,)), numbered in structural order; returns the storages by slot.
+
+    Bound variables become VARIABLEs; `values` takes what they are bound to.
+    """
     new: dict[UOp, UOp] = {}
     storages: list[Any] = []
     a = arena()
+    if SYMBOLIC.seen:
+        sink = _unbound(sink, {} if values is None else values)
     for u in toposort((sink,)):
         if u.op is Op.BUFFER:
             new[u] = UOp(Op.PARAM, u.dtype, (), (len(storages), u.shape))
@@ -324,15 +364,36 @@ def parametrise(sink: UOp) -> tuple[UOp, list[Any]]:
     return new[sink], storages
 
 
-def plan_for(sink: UOp, policy: Policy) -> tuple[Plan, list[Any], bool]:
+def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
+    """The graph with VARIABLEs for bound variables, whose values are noted."""
+    new: dict[UOp, UOp] = {}
+    a = arena()
+    order = toposort((sink,))
+    if not any(u.op is Op.BIND or u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order):
+        return sink
+    for u in order:
+        if u.op is Op.BIND or u.op is Op.VARIABLE:
+            new[u] = cast(UOp, unbound(u, values))
+            continue
+        src = tuple([new[x] for x in u.src])
+        arg = mapped(u.arg, lambda n: unbound(n, values)) if symbolic_arg(u.arg) else u.arg
+        if src == u.src and arg is u.arg:
+            new[u] = u
+            continue
+        a.phase = u.provenance[0]
+        new[u] = UOp(u.op, u.dtype, src, arg, u.tag)
+    return new[sink]
+
+
+def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
     """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already.
 
-    Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
+    `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
     """
     a = arena()
     track, phase, a.track = a.track, a.phase, False
     try:
-        program, storages = parametrise(sink)
+        program, storages = parametrise(sink, values)
         found = _plans.get((program, policy))
         if found is not None:
             return found, storages[: found.inputs], True

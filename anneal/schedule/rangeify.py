@@ -8,6 +8,7 @@ node, and a value read at two places is computed twice.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from anneal.errors import CompilerError
 from anneal.rewrite import simplify
@@ -16,6 +17,7 @@ from anneal.schedule.masks import UNREAD
 from anneal.schedule.parts import parts_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg
 
 __all__ = ["CONCATENATION", "rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
 
@@ -26,8 +28,8 @@ _I32 = dtypes.int32
 CONCATENATION = "concatenation"
 
 
-def _int(value: int) -> UOp:
-    return const(_I32, value)
+def _int(value: Size) -> UOp:
+    return value if isinstance(value, UOp) else const(_I32, value)
 
 
 def reduce_identity(op: Op, value: UOp) -> UOp:
@@ -48,9 +50,9 @@ class _Ranges:
 
     def __init__(self) -> None:
         self.count = 0
-        self.shared: dict[tuple[int, int, int], UOp] = {}
+        self.shared: dict[tuple[int, int, Any], UOp] = {}
 
-    def loop(self, extent: int) -> UOp:
+    def loop(self, extent: Size) -> UOp:
         if extent == 1:
             return _int(0)
         self.count += 1
@@ -59,10 +61,10 @@ class _Ranges:
     def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
         if extent.is_const and extent.arg == 1:
             return _int(0)
-        if not extent.is_const:
+        if not extent.is_const and not is_symbolic(extent):
             self.count += 1
             return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
-        key = (open_ranges, position, extent.arg)
+        key = (open_ranges, position, extent.arg if extent.is_const else extent)
         found = self.shared.get(key)
         if found is None:
             self.count += 1
@@ -91,12 +93,14 @@ def rangeify(cut: UOp) -> UOp:
 
 
 def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
-    shape = max((r.shape for r in roots), key=math.prod)
+    if roots[0].op is Op.UPDATE:
+        return _stores_of_update(roots[0], slot, ranges)
+    shape = max((r.shape for r in roots), key=count)
     whole = tuple([ranges.loop(s) for s in shape])
     stores = []
     lower = _Lower(ranges)
     for n, root in enumerate(roots):
-        param = UOp(Op.PARAM, root.dtype, (), (slot + n, (root.size,)))
+        param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
         index = whole if root.shape == shape else _same_place(whole, shape, root.shape)
         position = linear_index(index, root.shape)
         if root.op is Op.ARGSORT:
@@ -108,8 +112,17 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
     return stores
 
 
+def _stores_of_update(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
+    """The value's elements in their places; the others are in that memory already."""
+    param = UOp(Op.PARAM, root.dtype, (), (slot, (int(root.size),)))
+    index = tuple([ranges.loop(s) for s in root.src[1].shape])
+    place = tuple([i + b if b.__class__ is not int or b else i for i, b in zip(index, root.arg, strict=True)])
+    value = _Lower(ranges).value(root.src[1], index)
+    return [UOp(Op.STORE, root.dtype, (param, linear_index(place, root.shape), value))]
+
+
 def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
-    param = UOp(Op.PARAM, root.dtype, (), (slot, (root.size,)))
+    param = UOp(Op.PARAM, root.dtype, (), (slot, (int(root.size),)))
     stores = []
     for pad in pieces_of(root):
         piece = pad.src[0]
@@ -119,12 +132,24 @@ def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
     return stores
 
 
-def _same_place(whole: Index, shape: tuple[int, ...], other: tuple[int, ...]) -> Index:
+def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) -> Index:
     """The index in an array of shape `other` of the element, or of the row, that `whole` is or is part of."""
-    row = math.prod(shape) // max(1, math.prod(other))
+    row = divided_size(product(shape), product(other)) if count(other) else 1
+    assert row is not None, (shape, other)
     if row == 1:
         return reshaped_index(whole, shape, other)
+    lead = _leading(shape, other)
+    if lead is not None:
+        return reshaped_index(whole[:lead], shape[:lead], other)
     return unflatten(alu(Op.IDIV, (linear_index(whole, shape), _int(row))), other)
+
+
+def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
+    """How many leading axes of `shape` have the elements of `other`, if its rows are whole axes of symbolic sizes."""
+    if not symbolic_arg(shape):
+        return None
+    wanted = product(other)
+    return next((n for n in range(len(shape) + 1) if product(shape[:n]) == wanted), None)
 
 
 class _Lower:
@@ -137,10 +162,10 @@ class _Lower:
             leaf = leaf.src[0]
         if leaf.op is not Op.PARAM:
             raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
-        return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (leaf.size,)))
+        return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, gate: UOp | None) -> UOp:
-        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (leaf.size,)))
+        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
         position = linear_index(index, leaf.shape)
         return UOp(Op.LOAD, leaf.dtype, (param, position) if gate is None else (param, position, gate))
 
@@ -183,7 +208,7 @@ class _Lower:
     def leaf(self, ctx: Context) -> UOp | None:
         node, index, gate = ctx
         op = node.op
-        if op is Op.CONST:
+        if op is Op.CONST or op is Op.VARIABLE:
             return node
         if op is Op.PARAM:
             return self.load(node, index, gate)
@@ -235,10 +260,10 @@ class _Lower:
         inside: UOp | None = None
         if where.vmin is None or where.vmin < 0:
             inside = alu(Op.LT, (_int(-1), where))
-        if where.vmax is None or where.vmax >= size:
+        if where.vmax is None or size.__class__ is not int or where.vmax >= size:
             inside = _both(inside, alu(Op.LT, (where, _int(size))))
         below = list(index)
-        below[axis] = where if size > 1 else _int(0)
+        below[axis] = where if size != 1 else _int(0)
         return (node.src[0], tuple(below), _both(gate, inside))
 
     def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
@@ -274,13 +299,18 @@ class _Lower:
 
 def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     """REDUCE over the ranges the value depends on; the others only repeat it."""
-    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not r.src[0].is_const])
-    idle = math.prod(r.src[0].arg for r in ranges if r not in used)
+    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not is_symbolic(r.src[0])])
+    idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
     if used:
         value = UOp(Op.REDUCE, value.dtype, (value, *used), kind)
-    if idle != 1:
+    if isinstance(idle, UOp) and kind is not Op.ADD and (kind is Op.MUL or not idle.vmin):
+        # nothing may be left of it, or its power: summed up after all
+        value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
+    elif idle != 1:
         if kind is Op.ADD:
-            value = alu(Op.MUL, (value, const(value.dtype, idle)))
+            value = alu(
+                Op.MUL, (value, _int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
+            )
         elif kind is Op.MUL:
             power, result = value, const(value.dtype, 1)
             while idle:  # square and multiply
@@ -388,7 +418,7 @@ def renumber(sink: UOp) -> UOp:
 
 
 def _strides(position: UOp) -> dict[UOp, int]:
-    """Coefficient of each range in an affine position."""
+    """Coefficient of each range in an affine position; the largest it can be, where it is symbolic."""
     out: dict[UOp, int] = {}
     stack = [(position, 1)]
     while stack:
@@ -399,6 +429,8 @@ def _strides(position: UOp) -> dict[UOp, int]:
             stack.append((u.src[0], k * u.src[1].arg))
         elif u.op is Op.MUL and u.src[0].is_const:
             stack.append((u.src[1], k * u.src[0].arg))
+        elif u.op is Op.MUL and is_symbolic(u.src[1]):
+            stack.append((u.src[0], k * most(u.src[1])))
         elif u.op is Op.RANGE:
             out[u] = out.get(u, 0) + k
     return out

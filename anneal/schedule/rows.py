@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from anneal.uop import ALU, MOVEMENT, Op, UOp
+from anneal.uop.sizes import count
 
 __all__ = ["goes_back", "is_vector_product", "repeats_beside_vectors", "repeats_for_vectors", "row_length"]
 
@@ -21,14 +21,14 @@ def row_length(reduce: UOp) -> int:
     first = min(axes)
     if any(shape[a] != 1 for a in range(first, len(shape)) if a not in axes):
         return 0
-    return math.prod(shape[first:])
+    return count(shape[first:])
 
 
 def goes_back(expand: UOp, row: int) -> bool:
     """Whether an EXPAND gives the number of each row of `row` elements back to all of them."""
     before, after = expand.src[0].shape, expand.shape
     first = next((a for a, (m, n) in enumerate(zip(before, after, strict=True)) if m != n), None)
-    return first is not None and math.prod(before[first:]) == 1 and math.prod(after[first:]) == row
+    return first is not None and count(before[first:]) == 1 and count(after[first:]) == row
 
 
 def repeats_for_vectors(expand: UOp, reduce: UOp, consumers: Mapping[UOp, Sequence[UOp]]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anneal import cache, settings
 from anneal.schedule.fusion import Policy
 from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
+from anneal.uop.sizes import variable
 
 if TYPE_CHECKING:
     from anneal.schedule.plan import Plan
@@ -49,6 +50,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
         "calls": [[number[c.kernel], c.args, c.outputs, c.phase] for c in plan.calls],
         "memory": plan.memory,
         "temporaries": [[size, dtype.name] for size, dtype in plan.temporaries],
+        "variables": [v.arg for v in plan.variables],
         "kernels": [[k.name, k.key.hex(), json.dumps(encode_graph(k.sink))] for k in number],
     }
 
@@ -65,6 +67,7 @@ def decode_plan(data: dict[str, Any]) -> Plan:
         tuple([Call(kernels[k], tuple(args), outputs, phase) for k, args, outputs, phase in data["calls"]]),
         tuple([(value, place) for value, place in data["memory"]]),
         tuple([(size, by_name(dtype)) for size, dtype in data["temporaries"]]),
+        tuple([variable(*arg) for arg in data["variables"]]),
     )
 
 

@@ -14,7 +14,8 @@ import math
 
 from anneal.schedule.fusion import Policy
 from anneal.schedule.helpers import is_product
-from anneal.uop import DType, Op, UOp, alu, arena, const, toposort
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, arena, const, toposort
+from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["split_reduces"]
 
@@ -60,6 +61,8 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
 def _pieces(u: UOp, policy: Policy) -> int:
     """How many partial results each result of a reduction is worth."""
     body, axes = u.src[0], u.arg[1]
+    if SYMBOLIC.seen and symbolic_arg(tuple([body.shape[a] for a in axes])):
+        return 1  # a sum is cut where its shape alone says so
     depth: int = math.prod([body.shape[a] for a in axes])
     if depth < min(_WORTH.values()) or not u.size:
         return 1
@@ -120,7 +123,7 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
 def _segment_pieces(u: UOp, policy: Policy) -> int:
     """How many parts each segment is worth: fewer the more sums there are, one to a thread."""
     elements = u.src[1].size
-    if elements < _LONG_SEGMENTS or not u.size:
+    if elements < _LONG_SEGMENTS or not u.size or symbolic_arg((*u.shape, elements)):
         return 1
     return min(_MOST_PARTS, elements // _SEGMENT_PART, policy.parallel * _THREADS * 8 // u.size)
 
@@ -184,7 +187,9 @@ def _summed_whole(u: UOp) -> UOp | None:
     """What `u`, of shape (), is the sum of all elements of."""
     while u.op is Op.RESHAPE:
         u = u.src[0]
-    return u.src[0] if u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.src[0].size else None
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):
+        return None
+    return u.src[0] if u.src[0].size else None
 
 
 def _sum_of_all(bodies: list[UOp], rest: list[UOp], policy: Policy) -> UOp:

@@ -9,52 +9,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Size, divided_size, least, most, size
 
 __all__ = ["linear_index", "reshaped_index", "source_index", "unflatten"]
 
 Index = tuple[UOp, ...]
 
 
-def _int(value: int) -> UOp:
-    return const(dtypes.int32, value)
+def _int(value: Size) -> UOp:
+    return value if isinstance(value, UOp) else const(dtypes.int32, value)
 
 
-def linear_index(index: Sequence[UOp], shape: Sequence[int]) -> UOp:
+def linear_index(index: Sequence[UOp], shape: Sequence[Size]) -> UOp:
     """The row-major position of `index` in an array of `shape`.
 
     >>> linear_index((const(dtypes.int32, 1), const(dtypes.int32, 2)), (3, 4)).arg
     6
     """
     total: UOp | None = None
-    stride = 1
-    for i, size in zip(reversed(index), reversed(shape), strict=True):
-        if size != 1:
+    stride: Size = 1
+    for i, n in zip(reversed(index), reversed(shape), strict=True):
+        if n != 1:
             term = i if stride == 1 else alu(Op.MUL, (i, _int(stride)))
             total = term if total is None else alu(Op.ADD, (term, total))
-        stride *= size
+        stride = stride * n
     return _int(0) if total is None else total
 
 
-def unflatten(position: UOp, shape: Sequence[int]) -> Index:
+def unflatten(position: UOp, shape: Sequence[Size]) -> Index:
     """The index at row-major `position` of an array of `shape`; inverse of `linear_index`."""
     out: list[UOp] = []
     rest = position
-    sizes = [s for s in shape if s != 1]
-    big = len(sizes)  # axes of more than one element still to produce
-    for size in reversed(shape):
-        if size == 1:
+    big = sum(1 for s in shape if s != 1)  # axes of more than one element still to produce
+    for n in reversed(shape):
+        if n == 1:
             out.append(_int(0))
             continue
         big -= 1
         if big == 0:
             out.append(rest)
         else:
-            out.append(alu(Op.MOD, (rest, _int(size))))
-            rest = alu(Op.IDIV, (rest, _int(size)))
+            out.append(alu(Op.MOD, (rest, _int(n))))
+            rest = alu(Op.IDIV, (rest, _int(n)))
     return tuple(reversed(out))
 
 
-def reshaped_index(index: Sequence[UOp], shape: Sequence[int], other: Sequence[int]) -> Index:
+def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[Size]) -> Index:
     """The index in an array of shape `other` of the element at `index` of its reshape to `shape`.
 
     Axes are matched in the smallest groups of equal product, so that a reshape that only splits, merges, adds or drops
@@ -77,11 +77,11 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[int], other: Sequence[i
         a, b = other[i], shape[j]
         i, j = i + 1, j + 1
         while a != b:
-            if a < b:
-                a *= other[i]
+            if j == m or i < n and _goes_on(a, b):
+                a = _times(a, other[i])
                 i += 1
             else:
-                b *= shape[j]
+                b = _times(b, shape[j])
                 j += 1
         if i - i0 == 1 and j - j0 == 1:
             out.append(index[j0])
@@ -89,6 +89,21 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[int], other: Sequence[i
             position = linear_index(index[j0:j], shape[j0:j])
             out.extend(unflatten(position, other[i0:i]))
     return tuple(out)
+
+
+def _times(a: Size, b: Size) -> Size:
+    return a * b if isinstance(a, int) and isinstance(b, int) else size(a * b)
+
+
+def _goes_on(a: Size, b: Size) -> bool:
+    """Whether the group of product `a` is to take in another axis, rather than that of product `b`, to meet the other."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if divided_size(b, a) is not None:
+        return True
+    if divided_size(a, b) is not None:
+        return False
+    return (most(a), least(a)) < (most(b), least(b))
 
 
 def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
@@ -109,7 +124,7 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
         zero = _int(0)
         return tuple([zero if s == 1 else i for i, s in zip(index, old, strict=True)]), None
     if op is Op.SHRINK:
-        return tuple([i + b if b else i for i, (b, _) in zip(index, arg, strict=True)]), None
+        return tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, arg, strict=True)]), None
     if op is Op.FLIP:
         return tuple(
             [_int(s - 1) - i if a in arg else i for a, (i, s) in enumerate(zip(index, old, strict=True))]
@@ -118,12 +133,12 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
     gate: UOp | None = None
     moved: list[UOp] = []
     for i, s, (before, after) in zip(index, old, arg, strict=True):
-        if before:
+        if before.__class__ is not int or before:
             gate = _both(gate, alu(Op.LT, (_int(before - 1), i)))
-        if after:
+        if after.__class__ is not int or after:
             gate = _both(gate, alu(Op.LT, (i, _int(before + s))))
-        shifted = i + -before if before else i
-        moved.append(_int(0) if s == 1 and (before or after) else shifted)
+        shifted = i - before if before.__class__ is not int or before else i
+        moved.append(_int(0) if s == 1 and shifted is not i or s == 1 and after != 0 else shifted)
     return tuple(moved), gate
 
 

@@ -14,6 +14,7 @@ from anneal.tensor._base import (
     set_default_device,
 )
 from anneal.tensor._creation import meshgrid
+from anneal.tensor._sizes import Variable
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
 from anneal.tensor.execution import realize, upload
@@ -37,6 +38,7 @@ __all__ = [
     "DType",
     "Generator",
     "Tensor",
+    "Variable",
     "as_dtype",
     "broadcast_shapes",
     "broadcast_tensors",

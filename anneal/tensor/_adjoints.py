@@ -10,9 +10,12 @@ import math
 from collections.abc import Sequence
 
 from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
+from anneal.tensor._sizes import reciprocal
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
+from anneal.uop.sizes import Size, divided_size, product
 
 __all__ = [
+    "around",
     "expanded",
     "flipped",
     "gathered",
@@ -20,6 +23,7 @@ __all__ = [
     "max_right",
     "others_product",
     "padded",
+    "part",
     "permuted",
     "power_base",
     "power_exponent",
@@ -32,9 +36,9 @@ __all__ = [
 ]
 
 
-def scale(g: UOp, factor: float) -> UOp:
+def scale(g: UOp, factor: float | UOp) -> UOp:
     """`g * factor`, without a node for a factor of one."""
-    return g if factor == 1 else g * factor
+    return g * factor if isinstance(factor, UOp) or factor != 1 else g
 
 
 # -- movement -----------------------------------------------------------------------------------------------------
@@ -60,7 +64,8 @@ def _inverse(axes: Sequence[int]) -> list[int]:
 def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
     """Sum over the repeated axes."""
     if not g.shape:
-        return scale(g, y.size // x.size) if x.size else g
+        times = divided_size(product(y.shape), product(x.shape)) if x.size else 1
+        return scale(g, times.cast(g.dtype) if isinstance(times, UOp) else times or 1)
     return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
 
 
@@ -74,6 +79,19 @@ def padded(g: UOp, x: UOp, pairs: Pairs) -> UOp:
 def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
     """Zeros where nothing was kept."""
     return pad(spread(g, y.shape), tuple([(b, n - e) for (b, e), n in zip(pairs, x.shape, strict=True)]))
+
+
+def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g` outside of the part that was replaced."""
+    g = spread(g, y.shape)
+    ends = zip(begins, v.shape, y.shape, strict=True)
+    inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
+    return alu(Op.WHERE, (inside, g.const_like(0), g))
+
+
+def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g` in the part that was replaced."""
+    return shrink(g, tuple([(b, b + m) for b, m in zip(begins, v.shape, strict=True)])) if g.shape else g
 
 
 def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
@@ -252,7 +270,7 @@ def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
     """
     if not g.shape:
         g = spread(g, y.shape)
-    share = 1.0 / math.prod([y.shape[a] for a in axes])
+    share = reciprocal(y.dtype, [y.shape[a] for a in axes])
     mean = reduce_axis(g, Op.ADD, axes) * share
     along = reduce_axis(g * y, Op.ADD, axes) * share
     return (g - expand(mean, y.shape) - y * expand(along, y.shape)) * expand(r, y.shape)

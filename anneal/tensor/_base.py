@@ -37,8 +37,10 @@ from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
+from anneal.tensor._sizes import bound_shape
 from anneal.tensor.execution import assigned_watch, storage_of
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
+from anneal.uop.sizes import is_symbolic, product, size
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -60,7 +62,7 @@ __all__ = [
 
 Number = bool | int | float
 Array = npt.NDArray[Any]
-Shape = tuple[int, ...]
+Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 DTypeLike = DType | str | npt.DTypeLike | type
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -353,14 +355,14 @@ def one_of(name: str, axis: Any, dim: Any, default: Any = None) -> Any:
     return dim
 
 
-def int_args(name: str, args: Sequence[Any]) -> tuple[int, ...]:
-    """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints."""
+def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
+    """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = args[0]
-    out = []
+    out: list[Any] = []
     for a in args:
         try:
-            out.append(a.__index__())
+            out.append(size(a) if isinstance(a, UOp) else a.__index__())
         except (AttributeError, TypeError):
             raise ShapeError(f"{name}: sizes and axes are ints, not {a!r}; given {tuple(args)}") from None
     return tuple(out)
@@ -507,6 +509,10 @@ class TensorBase:
             return self._new_plain(weak_const(name, self.uop.dtype, other))
         if isinstance(other, (np.ndarray, list, tuple)):
             return type(self)(other, device=self.device)
+        if isinstance(other, UOp) and is_symbolic(other):
+            # a size is a Python number: it takes the tensor's dtype within its kind or above it
+            here = self.uop.dtype
+            return self._new_plain(other if here is dtypes.bool_ else other.cast(here))
         raise DTypeError(f"{name}: takes a tensor, an array or a number, not {type(other).__name__}")
 
     def _new_plain(self, u: UOp) -> Self:
@@ -554,7 +560,8 @@ class TensorBase:
         >>> Tensor.zeros(2, 3).numel()
         6
         """
-        return math.prod(self.uop.shape)
+        count: int = product(self.uop.shape)
+        return count
 
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or the size of one axis.
@@ -567,7 +574,8 @@ class TensorBase:
             return self.uop.shape
         if not self.uop.shape:
             raise ShapeError("size: a tensor of shape () has no axes")
-        return self.uop.shape[axis_of("size", dim, self.ndim)]
+        n: int = self.uop.shape[axis_of("size", dim, self.ndim)]
+        return n
 
     def element_size(self) -> int:
         """Bytes of one element in host memory."""
@@ -589,7 +597,10 @@ class TensorBase:
     def __len__(self) -> int:
         if not self.uop.shape:
             raise TypeError("len: a tensor of shape () has no length")
-        return self.uop.shape[0]
+        n = self.uop.shape[0]
+        if not isinstance(n, int):
+            raise TypeError(f"len: the first axis has {n} elements; a length is a number: use .shape[0]")
+        return n
 
     __hash__ = object.__hash__
 
@@ -817,7 +828,7 @@ class TensorBase:
         if u.op is Op.CONST:
             return np.array(u.arg, numpy_dtype(u.dtype))
         if 0 in u.shape:
-            return np.zeros(u.shape, numpy_dtype(u.dtype))
+            return np.zeros(bound_shape(u.shape), numpy_dtype(u.dtype))
         if assigned_watch:  # only while a jit function runs
             from anneal.tensor.jit import forbid_in_jit
 
@@ -827,9 +838,11 @@ class TensorBase:
             self.realize()
             storage = storage_of(self.uop)
             assert storage is not None, self.uop
+        shape = bound_shape(u.shape)
+        n = math.prod(shape)
         if storage.host is not None:
-            return storage.host.reshape(u.shape).copy()
-        return get_device(storage.device).download(storage.buffer, storage.size, storage.dtype).reshape(u.shape)
+            return storage.host[:n].reshape(shape).copy()
+        return get_device(storage.device).download(storage.buffer, n, storage.dtype).reshape(shape)
 
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.

@@ -14,6 +14,7 @@ from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, int_args
 from anneal.tensor._linalg import Linalg
 from anneal.tensor._views import iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import size
 
 if TYPE_CHECKING:
     from anneal.tensor.random import Generator
@@ -154,6 +155,15 @@ class Creation(Linalg):
             start, end = 0, start
         if not step:
             raise ShapeError("arange: step must not be 0")
+        if isinstance(start, UOp) or isinstance(end, UOp):
+            if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
+                raise ShapeError(
+                    f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1"
+                )
+            n = size(end - start)
+            kind = dtypes.int32 if dtype is None else as_dtype(dtype)
+            u = broadcast(UOp(Op.IOTA, dtypes.int32, (), (n,)) + start, (n,)).cast(kind)
+            return cls._fresh(u, device, requires_grad)
         whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
         kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else as_dtype(dtype)
         n = max(0, len(range(int(start), int(end), int(step))) if whole else math.ceil((end - start) / step))

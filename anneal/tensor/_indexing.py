@@ -27,7 +27,9 @@ from anneal.tensor._base import (
 )
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._views import every, iota
+from anneal.tensor.execution import is_realized
 from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import size
 
 __all__ = ["Indexing"]
 
@@ -42,11 +44,16 @@ class _Basic:
 
     __slots__ = ("bounds", "flips", "shape", "steps")
 
-    def __init__(self, bounds: list[tuple[int, int]], flips: list[int], steps: list[int], shape: list[int]) -> None:
+    def __init__(self, bounds: list[tuple[Any, Any]], flips: list[int], steps: list[int], shape: list[Any]) -> None:
         self.bounds = tuple(bounds)
         self.flips = tuple(flips)
         self.steps = steps
         self.shape = tuple(shape)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether neighbours stay neighbours, in order."""
+        return not self.flips and all(s == 1 for s in self.steps)
 
     def read(self, u: UOp) -> UOp:
         """The chosen part: cut, turned round, thinned, reshaped."""
@@ -57,7 +64,7 @@ class _Basic:
 
     def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
         """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
-        kept = [-(-(e - b) // s) for (b, e), s in zip(self.bounds, self.steps, strict=True)]
+        kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
         u = move.reshape(u, tuple(kept))
         for axis, step in enumerate(self.steps):
             if step > 1:
@@ -75,6 +82,15 @@ def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
     u = move.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
     u = move.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
     return move.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
+
+
+class _Position:
+    """A symbolic position in an index."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: UOp) -> None:
+        self.size = size
 
 
 class _Known:
@@ -132,7 +148,12 @@ class Indexing(Reduce):
             new = move.reshape(move.permute(new, front), (math.prod(shape), *rows.shape[1:]))
             new = put_rows(rows, move.reshape(position, (math.prod(shape),)), new)
             new = lay_back(new, part.shape, picks)
-        if part is not old.uop:
+        in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
+        if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
+            # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
+            box = move.reshape(new, tuple([e - b for b, e in basic.bounds]))
+            new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
+        elif part is not old.uop:
             inside = basic.write(broadcast(const(_BOOL, True), part.shape), self.shape)
             placed = basic.write(new, self.shape)
             new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
@@ -159,10 +180,10 @@ class Indexing(Reduce):
             raise ShapeError(f"index: {used} axes are named, but shape {shape} has {len(shape)}")
         rest: list[Any] = [slice(None)] * (len(shape) - used)
         items = items[: dots[0]] + rest + items[dots[0] + 1 :] if dots else items + rest
-        bounds: list[tuple[int, int]] = []
+        bounds: list[tuple[Any, Any]] = []
         flips: list[int] = []
         steps: list[int] = []
-        out: list[int] = []
+        out: list[Any] = []
         picks: dict[int, Pick] = {}
         for x in items:
             if x is None:
@@ -170,18 +191,23 @@ class Indexing(Reduce):
                 continue
             axis = len(bounds)
             n = shape[axis]
-            begin, end, step = 0, n, 1
+            begin: Any = 0
+            end, step = n, 1
             if isinstance(x, slice):
                 begin, end, step = self._slice_bounds(x, n, axis)
                 if step < 0:
                     flips.append(axis)
                     step = -step
-                out.append(-(-(end - begin) // step))
+                out.append(-(-(end - begin) // step) if step != 1 else size(end - begin))
             elif isinstance(x, int):
-                if not -n <= x < n:
+                if not (-n <= x and x < n):
                     raise ShapeError(_out_of_range(x, axis, shape))
                 begin = x + n if x < 0 else x
                 end = begin + 1
+            elif isinstance(x, _Position):
+                begin, end = x.size, size(x.size + 1)
+                if not (begin >= 0 and end <= n):
+                    raise ShapeError(_out_of_range(x.size, axis, shape))
             else:
                 picks[len(out)] = (self._known(x, axis), True) if isinstance(x, _Known) else (x, False)
                 out.append(n)
@@ -189,7 +215,9 @@ class Indexing(Reduce):
             steps.append(step)
         return _Basic(bounds, flips, steps, out), picks
 
-    def _slice_bounds(self, s: slice, n: int, axis: int) -> tuple[int, int, int]:
+    def _slice_bounds(self, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
+        if any(isinstance(x, UOp) for x in (s.start, s.stop, n)):
+            return self._symbolic_bounds(s, n, axis)
         try:
             begin, end, step = s.indices(n)
         except (TypeError, ValueError) as e:
@@ -200,6 +228,18 @@ class Indexing(Reduce):
         if step > 0:
             return begin, begin + (count - 1) * step + 1, step
         return begin + (count - 1) * step, begin + 1, step
+
+    def _symbolic_bounds(self, s: slice, n: Any, axis: int) -> tuple[Any, Any, int]:
+        if s.step not in (None, 1, -1) or (s.step == -1 and (s.start, s.stop) != (None, None)):
+            raise ShapeError(f"index: {s} on axis {axis} of shape {self.shape}: symbolic slices go by steps of 1")
+        ends = []
+        for x, default in ((s.start, 0), (s.stop, n)):
+            x = default if x is None else x
+            ends.append(size(n + x if x < 0 else x))
+        begin, end = ends
+        if not (begin <= end and end <= n):
+            raise ShapeError(f"index: {begin} to {end} is not inside axis {axis} of shape {self.shape}")
+        return begin, end, s.step or 1
 
     def _known(self, x: _Known, axis: int) -> UOp:
         n = self.uop.shape[axis]
@@ -222,6 +262,9 @@ class Indexing(Reduce):
             )
         if isinstance(x, int):
             return [x]
+        if isinstance(x, UOp):
+            n = size(x)
+            return [n if isinstance(n, int) else _Position(n)]
         if isinstance(x, TensorBase):
             if x.device != self.device:
                 self._mixed("index", x)
@@ -501,7 +544,7 @@ def take_rows(u: UOp, index: UOp) -> UOp:
     return move.reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
 
 
-def _out_of_range(x: int, axis: int, shape: tuple[int, ...]) -> str:
+def _out_of_range(x: Any, axis: int, shape: tuple[Any, ...]) -> str:
     n = shape[axis]
     return f"index: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n} to {n - 1}"
 

@@ -7,16 +7,21 @@ is. `spread` gives such a value its full shape where an op needs it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from anneal.uop import Op, UOp
+from anneal.uop import SYMBOLIC, Op, UOp
+from anneal.uop.sizes import sizes
 
 __all__ = ["expand", "flip", "pad", "permute", "reduce_axis", "reshape", "shrink", "spread"]
 
-Pairs = tuple[tuple[int, int], ...]
+Pairs = tuple[tuple[Any, Any], ...]
+Shape = tuple[Any, ...]
 
 
-def reshape(x: UOp, shape: tuple[int, ...]) -> UOp:
+def reshape(x: UOp, shape: Shape) -> UOp:
     """`x` with `shape`; a reshape of a reshape is one reshape."""
+    if SYMBOLIC.seen:
+        shape = sizes(shape)
     if x.shape == shape:
         return x
     if x.op is Op.RESHAPE:
@@ -26,8 +31,10 @@ def reshape(x: UOp, shape: tuple[int, ...]) -> UOp:
     return UOp(Op.RESHAPE, x.dtype, (x,), shape)
 
 
-def expand(x: UOp, shape: tuple[int, ...]) -> UOp:
+def expand(x: UOp, shape: Shape) -> UOp:
     """`x` with its axes of size 1 repeated to `shape`."""
+    if SYMBOLIC.seen:
+        shape = sizes(shape)
     if x.shape == shape:
         return x
     if x.op is Op.EXPAND:
@@ -35,7 +42,7 @@ def expand(x: UOp, shape: tuple[int, ...]) -> UOp:
     return UOp(Op.EXPAND, x.dtype, (x,), shape)
 
 
-def spread(x: UOp, shape: tuple[int, ...]) -> UOp:
+def spread(x: UOp, shape: Shape) -> UOp:
     """`x` itself if it has `shape`; a scalar repeated to `shape` otherwise."""
     if x.shape == shape:
         return x
@@ -55,11 +62,15 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
 
 def pad(x: UOp, pairs: Pairs) -> UOp:
     """`x` with zeros before and after on each axis."""
+    if SYMBOLIC.seen:
+        pairs = tuple([sizes(p) for p in pairs])
     return x if all(p == (0, 0) for p in pairs) else UOp(Op.PAD, x.dtype, (x,), pairs)
 
 
 def shrink(x: UOp, pairs: Pairs) -> UOp:
     """The part [begin, end) of `x` on each axis."""
+    if SYMBOLIC.seen:
+        pairs = tuple([sizes(p) for p in pairs])
     if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
         return x
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)

@@ -13,8 +13,10 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, in_single, one_of
+from anneal.tensor._sizes import reciprocal
 from anneal.tensor._views import Views, iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import product
 
 __all__ = ["Reduce"]
 
@@ -134,7 +136,8 @@ class Reduce(Views):
 
     def _count(self, name: str, axis: Axes) -> int:
         s = self.uop.shape
-        return math.prod([s[a] for a in axes_of(name, axis, len(s))])
+        count: int = product([s[a] for a in axes_of(name, axis, len(s))])
+        return count
 
     @in_single()
     def mean(
@@ -152,6 +155,8 @@ class Reduce(Views):
         total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)), keepdim)
         if n == 1:
             return self._new(total)
+        if isinstance(n, UOp):
+            return self._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
         scale = 1 / n if n else math.nan
         return self._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
 
@@ -176,8 +181,11 @@ class Reduce(Views):
             correction = int(unbiased)
         x = self._new(self._real())
         centred = x - x.mean(axis, True)
-        left = max(0, self._count("var", axis) - correction)
+        left = self._count("var", axis) - correction
         total = (centred * centred).sum(axis, keepdim)
+        if isinstance(left, UOp):
+            return total / self._new_plain(alu(Op.MAX, (left, left.const_like(0))).cast(total.dtype))
+        left = max(0, left)
         return total * (1 / left) if left else total / 0.0
 
     @in_single()

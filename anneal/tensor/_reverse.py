@@ -14,6 +14,7 @@ from anneal.errors import GradientError
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, promote
+from anneal.uop.sizes import product
 
 __all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back", "sources_of"]
 
@@ -149,7 +150,8 @@ def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None
 def _sum(c: UOp, y: UOp) -> UOp:
     """The whole sum of a contribution to a source of shape `()`, which every element of `y` read."""
     if not c.shape:
-        return c * float(y.size)
+        n = product(y.shape)
+        return c * (n.cast(c.dtype) if isinstance(n, UOp) else float(n))
     total = UOp(Op.REDUCE_AXIS, c.dtype, (c,), (Op.ADD, tuple(range(len(c.shape)))))
     return UOp(Op.RESHAPE, c.dtype, (total,), ())
 

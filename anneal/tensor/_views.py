@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +20,7 @@ from anneal.tensor._base import (
 )
 from anneal.tensor._functions import Functions
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
+from anneal.uop.sizes import Size, divided_size, product, range_of, size
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -31,7 +31,7 @@ _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
 
 
-def iota(n: int, axis: int = 0, ndim: int = 1) -> UOp:
+def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
     u = UOp(Op.IOTA, _INT32, (), (n,))
     return u if ndim == 1 else move.reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
@@ -59,16 +59,17 @@ class Views(Functions):
         if new == old:
             return self
         if -1 in new:
-            known = -math.prod(new)
-            total = math.prod(old)
+            known = -product(new)
+            total = product(old)
             if new.count(-1) > 1:
                 raise ShapeError(f"reshape: only one size of {new} can be -1")
-            if not known or total % known:
+            left = divided_size(total, size(known))
+            if left is None:
                 raise ShapeError(f"reshape: {total} elements of shape {old} do not divide into {new}")
-            new = tuple([total // known if n == -1 else n for n in new])
-        if math.prod(new) != math.prod(old) or any(n < 0 for n in new):
+            new = tuple([left if n == -1 else n for n in new])
+        if product(new) != product(old) or any(n < 0 for n in new):
             raise ShapeError(
-                f"reshape: shape {old} has {math.prod(old)} elements and {new} has {math.prod(new)}; "
+                f"reshape: shape {old} has {product(old)} elements and {new} has {product(new)}; "
                 f"they must be equal (one size may be -1)"
             )
         return self._new(move.reshape(self.uop, new))
@@ -104,7 +105,7 @@ class Views(Functions):
         if a > b:
             raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {self.shape}")
         s = self.shape
-        return self.reshape((*s[:a], math.prod(s[a : b + 1]), *s[b + 1 :]))
+        return self.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
 
     def ravel(self) -> Self:
         """All axes as one."""
@@ -119,9 +120,9 @@ class Views(Functions):
         """
         a = axis_of("unflatten", dim, self.ndim)
         s, new = self.shape, int_args("unflatten", (sizes,))
-        if new.count(-1) == 1 and -math.prod(new) and not s[a] % -math.prod(new):
-            new = tuple([s[a] // -math.prod(new) if n == -1 else n for n in new])
-        if math.prod(new) != s[a]:
+        if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
+            new = tuple([left if n == -1 else n for n in new])
+        if product(new) != s[a]:
             raise ShapeError(
                 f"unflatten: axis {dim} of shape {s} has {s[a]} elements, which {tuple(sizes)} does not give"
             )
@@ -361,12 +362,12 @@ class Views(Functions):
         if mode != "constant":
             return self._pad_from_inside(pairs, mode)
         u = self.uop
-        cut = tuple([(max(0, -b), n - max(0, -a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
+        cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
         for i, (begin, end) in enumerate(cut):
             if begin > end:
                 raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
         u = move.shrink(u, cut)
-        grown = tuple([(max(0, b), max(0, a)) for b, a in pairs])
+        grown = tuple([(_above(b), _above(a)) for b, a in pairs])
         padded = move.pad(u, grown)
         if value and padded is not u:
             fill = weak_const("pad", u.dtype, value)
@@ -405,16 +406,18 @@ class Views(Functions):
                     f"pad: {mode} of {(before, after)} needs 0 to {room} on axis {axis} of shape {self.shape}"
                 )
             parts = []
-            for size, left in ((before, True), (after, False)):
-                if not size:
+            for width, left in ((before, True), (after, False)):
+                if not width:
                     continue
                 if mode == "replicate":
                     edge = out._slice(axis, 0, 1) if left else out._slice(axis, n - 1, n)
-                    part = edge._new(broadcast(edge.uop, (*out.shape[:axis], size, *out.shape[axis + 1 :])))
+                    part = edge._new(broadcast(edge.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
                 elif mode == "reflect":
-                    part = (out._slice(axis, 1, size + 1) if left else out._slice(axis, n - 1 - size, n - 1)).flip(axis)
+                    part = (out._slice(axis, 1, width + 1) if left else out._slice(axis, n - 1 - width, n - 1)).flip(
+                        axis
+                    )
                 else:
-                    part = out._slice(axis, n - size, n) if left else out._slice(axis, 0, size)
+                    part = out._slice(axis, n - width, n) if left else out._slice(axis, 0, width)
                 parts.append((left, part))
             row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
             out = out._cat(row, axis) if len(row) > 1 else out
@@ -438,7 +441,7 @@ class Views(Functions):
             raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {tuple(bounds)}")
         pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(bounds, s, strict=True)])
         for i, ((b, e), n) in enumerate(zip(pairs, s, strict=True)):
-            if not 0 <= b <= e <= n:
+            if not (b >= 0 and b <= e and e <= n):
                 raise ShapeError(f"shrink: ({b}, {e}) is not inside axis {i} of {n} elements (shape {s})")
         return self._new(move.shrink(self.uop, pairs))
 
@@ -452,7 +455,7 @@ class Views(Functions):
         a = axis_of("narrow", dim, self.ndim)
         n = self.shape[a]
         begin = start + n if start < 0 else start
-        if not 0 <= begin <= begin + length <= n:
+        if not (begin >= 0 and length >= 0 and begin + length <= n):
             raise ShapeError(f"narrow: {length} from {start} is not inside axis {dim} of shape {self.shape}")
         return self._slice(a, begin, begin + length)
 
@@ -469,7 +472,7 @@ class Views(Functions):
         for p in parts:
             u = p.uop.cast(dtype)
             n = u.shape[axis]
-            if n:
+            if n.__class__ is not int or n:
                 padded = move.pad(
                     u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
                 )
@@ -712,6 +715,16 @@ class Views(Functions):
     def flipud(self) -> Self:
         """The first axis reversed."""
         return self.flip(0)
+
+
+def _above(n: Size) -> Size:
+    """`max(0, n)`, for a symbolic size that is known to have one sign."""
+    if isinstance(n, int):
+        return max(0, n)
+    low, high = range_of(n)
+    if low < 0 < high:
+        raise ShapeError(f"pad: whether {n} adds or cuts off depends on the values of its Variables; give it one sign")
+    return n if low >= 0 else 0
 
 
 def every(u: UOp, axis: int, step: int) -> UOp:

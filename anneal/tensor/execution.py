@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from anneal.backend import Device, Storage, get_device
 from anneal.backend.device import Array
 from anneal.errors import DeviceError
 from anneal.schedule import Plan, Policy, graph, plan_for
-from anneal.uop import Op, UOp, arena
+from anneal.tensor._sizes import bound_shape
+from anneal.uop import SYMBOLIC, Op, UOp, arena
+from anneal.uop.sizes import Values, product
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -45,6 +48,14 @@ assigned_watch: list[list[weakref.ref[Tensor]]] = []
 # While `tracing`: lists of what would have been realized.
 _tracing: list[list[Tensor]] = []
 
+_given: dict[str, int] = {}  # the values of variables with which the plan ran that observers are told of
+
+
+def given_values() -> dict[str, int]:
+    """What the variables of the plan are that an observer is told of."""
+    return dict(_given)
+
+
 _cache_hits = 0
 _cache_misses = 0
 _compiling = 0.0
@@ -65,6 +76,8 @@ def storage_of(u: UOp) -> Storage | None:
     """The storage that `u` shows whole and in order, or None if it is lazy."""
     while u.op is Op.RESHAPE:
         u = u.src[0]
+    if u.op is Op.SHRINK and u.src[0].op is Op.BUFFER and u.arg[0][0] == 0 and isinstance(u.arg[0][1], UOp):
+        u = u.src[0]  # of a symbolic size: at the begin of memory for the largest
     return u.arg if u.op is Op.BUFFER else None
 
 
@@ -72,9 +85,11 @@ def is_realized(u: UOp) -> bool:
     return storage_of(u) is not None
 
 
-def buffer_leaf(storage: Storage, shape: tuple[int, ...]) -> UOp:
+def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
     """The leaf that shows `storage` as an array of `shape`."""
     flat = UOp(Op.BUFFER, storage.dtype, (), storage)
+    if SYMBOLIC.seen and isinstance(n := product(shape), UOp):
+        flat = UOp(Op.SHRINK, storage.dtype, (flat,), ((0, n),))
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
 
 
@@ -110,10 +125,18 @@ def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
 class Execution:
     """A plan bound to buffers: `run()` launches it, any number of times."""
 
-    __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries")
+    __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries", "values")
 
-    def __init__(self, plan: Plan, device: Device, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: Device,
+        inputs: Sequence[Storage],
+        outputs: Sequence[Storage],
+        values: Mapping[str, int] | None = None,
+    ) -> None:
         self.plan, self.device = plan, device
+        self.values: dict[str, int] = {v.arg[0]: (values or {})[v.arg[0]] for v in plan.variables}
         buffers: list[Any] = [None] * len(plan.values)
         for i, s in enumerate(inputs):
             buffers[i] = s.ensure()
@@ -132,7 +155,14 @@ class Execution:
 
     def _bind(self) -> None:
         calls = zip(self._programs, self.plan.calls, strict=True)
-        self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls])
+        self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
+
+    def give(self, values: Mapping[str, int]) -> None:
+        """Run with these values of the variables from the next time on."""
+        mine = {name: values.get(name, old) for name, old in self.values.items()}
+        if mine != self.values:
+            self.values = mine
+            self.batch.give(mine)
 
     def rebind(self, old: Any, new: Any) -> None:
         """Use the buffer `new` in place of `old`."""
@@ -162,12 +192,16 @@ class Execution:
         self.temporaries = []
 
 
-def execute(plan: Plan, device: Device, inputs: list[Storage]) -> list[Storage]:
+def execute(
+    plan: Plan, device: Device, inputs: list[Storage], values: Mapping[str, int] | None = None
+) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs."""
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-    run = Execution(plan, device, inputs, outputs)
+    run = Execution(plan, device, inputs, outputs, values)
     run.run()
     run.close()
+    _given.clear()
+    _given.update(run.values)
     for observe in observers:
         observe(plan, inputs, outputs)
     return outputs
@@ -181,11 +215,12 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     if lazy:
         device = get_device(device_name)
         begun = time.perf_counter()
-        plan, inputs, hit = plan_for(graph(lazy), policy_for(device))
+        values = Values()
+        plan, inputs, hit = plan_for(graph(lazy), policy_for(device), values)
         planned = time.perf_counter()
         _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
         _compiling += planned - begun
-        for u, storage in zip(lazy, execute(plan, device, inputs), strict=True):
+        for u, storage in zip(lazy, execute(plan, device, inputs, values), strict=True):
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, hit, planned - begun, time.perf_counter() - planned)
@@ -278,9 +313,10 @@ def values(tensors: Sequence[Tensor]) -> list[Array]:
             by_device.setdefault(s.device, []).append(n)
     for name, numbers in by_device.items():
         storages = [storage_of(tensors[n].uop) for n in numbers]
-        pieces = [(s.buffer, s.size, s.dtype) for s in storages if s is not None]
-        for n, array in zip(numbers, get_device(name).download_all(pieces), strict=True):
-            out[n] = array.reshape(tensors[n].shape)
+        shapes = [bound_shape(tensors[n].shape) for n in numbers]
+        pieces = [(s.buffer, math.prod(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
+        for n, shape, array in zip(numbers, shapes, get_device(name).download_all(pieces), strict=True):
+            out[n] = array.reshape(shape)
     return [a for a in out if a is not None]
 
 

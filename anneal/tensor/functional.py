@@ -35,6 +35,7 @@ from anneal.tensor._losses import (
 )
 from anneal.tensor._movement import expand, permute, reduce_axis, reshape
 from anneal.tensor._resize import interpolate, pixel_shuffle, pixel_unshuffle
+from anneal.tensor._sizes import reciprocal
 from anneal.tensor._windows import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -194,7 +195,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
 def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
     """`(u - mean) / sqrt(variance + eps)` along `axes`, with mean and variance (their axes kept)."""
-    share = 1.0 / math.prod([u.shape[a] for a in axes])
+    share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     mean = reduce_axis(u, Op.ADD, axes) * share
     centred = u - expand(mean, u.shape)
     variance = reduce_axis(centred * centred, Op.ADD, axes) * share
@@ -255,7 +256,7 @@ def rms_norm(
     same_device("rms_norm", x, weight)
     axes = _trailing("rms_norm", x, normalized_shape, weight)
     u = x.uop
-    share = 1.0 / math.prod([u.shape[a] for a in axes])
+    share = reciprocal(u.dtype, [u.shape[a] for a in axes])
     square = reduce_axis(u * u, Op.ADD, axes) * share + (2.0 ** (1 - u.dtype.digits) if eps is None else eps)
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 

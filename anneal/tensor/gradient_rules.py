@@ -10,7 +10,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import alu, const
 from anneal.uop.ops import Op
-from anneal.tensor._adjoints import expanded, flipped, gathered, max_left, max_right, padded, permuted, power_base
+from anneal.tensor._adjoints import around, expanded, flipped, gathered, max_left, max_right, padded, part, permuted, power_base
 from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, standardized, widest
 
 _CONST = Op.CONST
@@ -72,9 +72,10 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 67),
     ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 68),
     ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 69),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 72),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 75),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 76),
+    ('gradient', 'update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and to the part what replaces it.', 72),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 75),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 78),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 79),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -354,6 +355,14 @@ def _gradient_contiguous(y: Any, g: Any) -> Any:
     return None
 
 
+def _gradient_update(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)
+        return (around(g, y, s1, y.arg), part(g, s1, y.arg))
+    return None
+
+
 def _gradient_reduce_axis(y: Any, g: Any) -> Any:
     if len(y.src) == 1:
         s0, = y.src
@@ -378,4 +387,4 @@ def _gradient_scatter_add(y: Any, g: Any) -> Any:
     return None
 
 
-GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.MOD: _gradient_mod, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.COMPOSITE: _gradient_composite, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}
+GRADIENT: dict[Op, Callable[[Any, Any], Any]] = {Op.ADD: _gradient_add, Op.SUB: _gradient_sub, Op.MUL: _gradient_mul, Op.DIV: _gradient_div, Op.NEG: _gradient_neg, Op.MOD: _gradient_mod, Op.POW: _gradient_pow, Op.WHERE: _gradient_where, Op.MAX: _gradient_max, Op.MIN: _gradient_min, Op.ABS: _gradient_abs, Op.EXP: _gradient_exp, Op.EXP2: _gradient_exp2, Op.LOG: _gradient_log, Op.LOG2: _gradient_log2, Op.SIN: _gradient_sin, Op.COS: _gradient_cos, Op.TAN: _gradient_tan, Op.TANH: _gradient_tanh, Op.ERF: _gradient_erf, Op.SQRT: _gradient_sqrt, Op.RSQRT: _gradient_rsqrt, Op.RECIP: _gradient_recip, Op.COMPOSITE: _gradient_composite, Op.CAST: _gradient_cast, Op.RESHAPE: _gradient_reshape, Op.PERMUTE: _gradient_permute, Op.EXPAND: _gradient_expand, Op.PAD: _gradient_pad, Op.SHRINK: _gradient_shrink, Op.FLIP: _gradient_flip, Op.CONTIGUOUS: _gradient_contiguous, Op.UPDATE: _gradient_update, Op.REDUCE_AXIS: _gradient_reduce_axis, Op.GATHER: _gradient_gather, Op.SCATTER_ADD: _gradient_scatter_add}

@@ -29,7 +29,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, update_wrapper
+from functools import cache, partial, update_wrapper
 from operator import attrgetter, is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -40,7 +40,8 @@ from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
 from anneal.tensor._base import _MODE, INSIDE, capture_epoch, leaves
 from anneal.tensor._surroundings import Surroundings
-from anneal.uop import Op, UOp, arena, dtypes, toposort
+from anneal.uop import SYMBOLIC, Op, UOp, arena, dtypes, toposort
+from anneal.uop.sizes import bindings_of, bound_sizes, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -83,13 +84,13 @@ class _Recorder:
 
     def __init__(self, kept: bool) -> None:
         self.kept = kept
-        self.runs: list[tuple[Plan, list[Storage], list[Storage]]] = []
+        self.runs: list[tuple[Plan, list[Storage], list[Storage], dict[str, int]]] = []
         self.realized: list[weakref.ref[Tensor]] = []
         self.assigned: list[weakref.ref[Tensor]] = []
         self.made: list[Storage] = []
 
     def saw(self, plan: Plan, inputs: list[Storage], outputs: list[Storage]) -> None:
-        self.runs.append((plan, inputs, outputs))
+        self.runs.append((plan, inputs, outputs, _realize.given_values()))
 
 
 @contextmanager
@@ -111,17 +112,20 @@ def _recording(kept: bool) -> Iterator[_Recorder]:
         _active.pop()
 
 
-def _flatten(value: Any, tensors: list[Tensor]) -> Any:
-    """Collect the tensors of a nest of tuples, lists and dicts; returns its hashable structure."""
+def _flatten(value: Any, tensors: list[Tensor], bound: dict[str, int]) -> Any:
+    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables; returns its hashable structure."""
     from anneal.tensor._tensor import Tensor
 
     if isinstance(value, Tensor):
         tensors.append(value)
-        return ("T", value.shape, value.dtype, value.device)
+        shape = mapped(value.shape, lambda u: unbound(u, bound)) if SYMBOLIC.seen else value.shape
+        return ("T", shape, value.dtype, value.device)
     if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *[_flatten(v, tensors) for v in value])
+        return (type(value).__name__, *[_flatten(v, tensors, bound) for v in value])
     if isinstance(value, dict):
-        return ("dict", *[(k, _flatten(v, tensors)) for k, v in value.items()])
+        return ("dict", *[(k, _flatten(v, tensors, bound)) for k, v in value.items()])
+    if isinstance(value, UOp) and is_symbolic(value) and not value.is_const:
+        return ("S", unbound(value, bound) if bindings_of(value) else value)
     try:
         hash(value)
     except TypeError:
@@ -132,17 +136,18 @@ def _flatten(value: Any, tensors: list[Tensor]) -> Any:
     return ("V", type(value), value)
 
 
-def _rebuild(value: Any, fresh: Iterator[Tensor]) -> Any:
+def _rebuild(value: Any, fresh: Iterator[Tensor], sizes: Callable[[Any], Any]) -> Any:
+    """The nest with other tensors, and what `sizes` makes of sizes."""
     from anneal.tensor._tensor import Tensor
 
     if isinstance(value, Tensor):
         return next(fresh)
     if isinstance(value, (list, tuple)):
-        items = [_rebuild(v, fresh) for v in value]
+        items = [_rebuild(v, fresh, sizes) for v in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {k: _rebuild(v, fresh) for k, v in value.items()}
-    return value
+        return {k: _rebuild(v, fresh, sizes) for k, v in value.items()}
+    return sizes(value) if isinstance(value, UOp) else value
 
 
 class _Slot:
@@ -165,6 +170,18 @@ class _Slot:
         else:
             device.copy(other.ensure(), mine.ensure(), mine.size, mine.dtype)
         self._loaded = weakref.ref(other)
+
+
+class _Held:
+    """A result of symbolic shape: each call gets a copy of its own."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+
+_ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
 
 
 class _Read:
@@ -318,12 +335,13 @@ class _Captured:
         graded: list[weakref.ref[Tensor]],
     ) -> None:
         self.surroundings = surroundings
+        self.bound: dict[str, int] = {}  # the values of the Variables among the arguments
         self.graded = graded  # leaves whose gradient the function took
-        internal = {id(s) for _, _, outputs in record.runs for s in outputs}
+        internal = {id(s) for _, _, outputs, _ in record.runs for s in outputs}
         given = {id(s): n for n, s in enumerate(arguments)}
         made = {id(s) for s in record.made if s not in arguments}
         outside: dict[int, Storage] = {}
-        for _, inputs, _ in record.runs:
+        for _, inputs, _, _ in record.runs:
             for s in inputs:
                 if id(s) not in internal and id(s) not in given:
                     outside[id(s)] = s
@@ -361,6 +379,11 @@ class _Captured:
             shown = _realize.storage_of(t.uop)
             assert shown is not None
             self.state[key] = _Written(t, shown)
+            if any(v.tag is _ARGUMENT for n in t.shape for v in variables_of(n)):
+                raise JitError(
+                    f"a jit function assigned values of symbolic shape {t.shape} to a tensor that outlives the call; give it "
+                    "the largest size, and assign to a part of it"
+                )
         self.epoch = capture_epoch()
         self.arguments = [_Slot(s) for s in arguments]
         self.result = result
@@ -381,21 +404,25 @@ class _Captured:
             return lambda arguments: result
         if shown is not None and id(shown) in given:
             number = given[id(shown)]
-            return lambda arguments: Tensor._from_uop(_realize.buffer_leaf(arguments[number], shape), device.name)
+            return lambda arguments: Tensor._from_uop(
+                _realize.buffer_leaf(arguments[number], self._now(shape)), device.name
+            )
         if shown is None:
             return lambda arguments: Tensor._from_uop(leaf, device.name)
         key = id(shown)
         owner = shown.owner() if shown.owner is not None else None
         if key not in internal and owner is not None:
             self.reads.setdefault(key, _Read(owner, shown))
-        held = self.state.get(key) or self.reads.get(key)
+        held: _Written | _Read | _Held | None = self.state.get(key) or self.reads.get(key)
+        if held is None and key in internal and symbolic_arg(shape):
+            held = _Held(shown)
         if held is not None:
 
             def copy(arguments: list[Storage]) -> Tensor:
                 """The result looks at state: later calls change that, and must not change this."""
                 own = Storage(held.storage.size, held.storage.dtype, device.name)
                 own.buffer = _copy_of(device, held.storage)
-                return Tensor._from_uop(_realize.buffer_leaf(own, shape), device.name)
+                return Tensor._from_uop(_realize.buffer_leaf(own, self._now(shape)), device.name)
 
             return copy
         if key not in internal:
@@ -416,10 +443,10 @@ class _Captured:
     def _bind(self, record: _Recorder, pairs: dict[int, Storage]) -> None:
         """State is read from and written to the storage that carries it."""
         self.runs: list[_realize.Execution] = []
-        self.copies: list[tuple[Storage, Storage]] = []
+        self.copies: list[tuple[_Written, Storage]] = []  # state, and where its new values are computed
         carried = {id(v): k for k, v in pairs.items()}
-        last_reader = {id(s): n for n, (_, inputs, _) in enumerate(record.runs) for s in inputs}
-        for n, (plan, inputs, outputs) in enumerate(record.runs):
+        last_reader = {id(s): n for n, (_, inputs, _, _) in enumerate(record.runs) for s in inputs}
+        for n, (plan, inputs, outputs, values) in enumerate(record.runs):
             wanted: dict[int, int] = {}
             for value, s in zip(plan.outputs, outputs, strict=True):
                 source = carried.get(id(s))
@@ -435,11 +462,15 @@ class _Captured:
                 if source is not None and value not in done and (source in last_reader and last_reader[source] >= n):
                     aside = Storage(s.size, s.dtype, s.device)
                     bound_out[k] = aside
-                    self.copies.append((s, aside))
-            self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out))
+                    self.copies.append((self.state[id(s)], aside))
+            self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out, values))
 
-    def replay(self, arguments: list[Storage]) -> Any:
+    def replay(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
         device = self.device
+        if bound:
+            self.bound = bound
+            for run in self.runs:
+                run.give(bound)
         for slot, theirs in zip(self.arguments, arguments, strict=True):
             slot.load(device, theirs)
         self._protect()
@@ -451,7 +482,7 @@ class _Captured:
         exchange = [(h.storage.buffer, new.storage.ensure()) for _, h, new in fresh]
         for run in self.runs:
             run.run(exchange)
-        for state, aside in self.copies:
+        for state, aside in [(h.storage, aside) for h, aside in self.copies]:
             device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
         for r in self.graded:
             if (t := r()) is not None:
@@ -477,7 +508,11 @@ class _Captured:
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the kernels have run."""
-        return _rebuild(self.result, iter([make(arguments) for make in self.sources]))
+        return _rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
+
+    def _now(self, sizes: Any) -> Any:
+        """A size, or a shape, as this call's values of Variables make it."""
+        return bound_sizes(sizes, self.bound) if self.bound else sizes
 
     def _watch(self) -> None:
         """Note the nodes of the state, and the references to each when nobody else uses them; the list is one too."""
@@ -510,7 +545,7 @@ class _Captured:
 
 
 def _device_of(record: _Recorder) -> str:
-    for _, inputs, outputs in record.runs:
+    for _, inputs, outputs, _ in record.runs:
         for s in (*outputs, *inputs):
             return s.device
     raise JitError("a jit function ran nothing: it must realize or return at least one tensor")
@@ -549,7 +584,8 @@ class Jit(Generic[P, R]):
             # a jit inside a jit is part of the outer one, and a transform looks into the function
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key = _flatten((args, kwargs), tensors)
+        bound: dict[str, int] = {}
+        key = _flatten((args, kwargs), tensors, bound)
         for t in tensors:
             if t.requires_grad:
                 raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
@@ -562,7 +598,7 @@ class Jit(Generic[P, R]):
         captured = self.captures.get(key)
         if captured is not None and captured.epoch == capture_epoch():
             if not captured.surroundings.changed():
-                return captured.replay(storages)  # type: ignore[no-any-return]
+                return captured.replay(storages, bound)  # type: ignore[no-any-return]
             del self.captures[key]
         # what the function reads is computed first: a pending assignment is no part of the function
         _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
@@ -575,23 +611,22 @@ class Jit(Generic[P, R]):
             # Captured with copies: the caller's tensors are not overwritten, and what the function reads by itself is
             # no argument, even if it happens to be passed as well.
             copies = [_duplicate(s) for s in storages]
+            sizes = partial(bound_sizes, values=bound, tag=_ARGUMENT)
             given = [
-                Tensor._from_uop(_realize.buffer_leaf(copies[n], t.shape), t.device)
+                Tensor._from_uop(_realize.buffer_leaf(copies[n], sizes(t.shape) if bound else t.shape), t.device)
                 for n, t in zip(places, tensors, strict=True)
             ]
-            args, kwargs = _rebuild((args, kwargs), iter(given))
+            args, kwargs = _rebuild((args, kwargs), iter(given), sizes)
         with _recording(kept=not first) as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
-            _flatten(result, results)
-            if results:
-                _realize.realize(results)
-            _settle(record)
+            _flatten(result, results, {})
+            _settle(record, results)
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(
                 "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
             )
-        used = {id(s) for _, inputs, _ in record.runs for s in inputs}
+        used = {id(s) for _, inputs, _, _ in record.runs for s in inputs}
         graded = []
         for leaf in leaves():
             old = before.get(id(leaf))
@@ -614,6 +649,7 @@ class Jit(Generic[P, R]):
         again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
         made = _Captured(record, copies, result, results, again, surroundings, graded)
         self.captures[key] = made
+        made.bound = bound
         return made.results(storages)  # type: ignore[no-any-return]
 
 
@@ -629,15 +665,15 @@ def _duplicate(s: Storage) -> Storage:
     return copy
 
 
-def _settle(record: _Recorder) -> None:
-    """Compute what the function assigned and left lazy, so that the update is part of the call."""
+def _settle(record: _Recorder, results: list[Tensor]) -> None:
+    """Compute the results, and with them what the function assigned and left lazy: the update is part of the call."""
     pending = [t for r in record.assigned if (t := r()) is not None]
-    _realize.realize(list({id(t): t for t in pending}.values()))
+    _realize.realize(list({id(t): t for t in (*results, *pending)}.values()))
 
 
 def _owners(record: _Recorder) -> list[weakref.ref[Tensor]]:
     """The tensors whose memory the function read."""
-    found = {id(s): s.owner for _, inputs, _ in record.runs for s in inputs if s.owner is not None}
+    found = {id(s): s.owner for _, inputs, _, _ in record.runs for s in inputs if s.owner is not None}
     return list(found.values())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from anneal.uop.dtype import by_name
 from anneal.uop.node import UOp, toposort
 from anneal.uop.ops import ALL, Op
+from anneal.uop.sizes import is_symbolic
 
 __all__ = ["decode_graph", "decode_value", "encode_graph", "encode_value"]
 
@@ -54,6 +55,8 @@ def encode_value(value: Any) -> Any:
         return [encode_value(v) for v in value]
     if isinstance(value, Op):
         return {"op": value.name}
+    if isinstance(value, UOp) and is_symbolic(value):
+        return {"size": encode_graph(value)}
     raise TypeError(f"cannot be written down: {value!r}")
 
 
@@ -64,5 +67,7 @@ def decode_value(value: Any) -> Any:
     if isinstance(value, dict):
         if "op" in value:
             return ALL[value["op"]]
+        if "size" in value:
+            return decode_graph(value["size"])
         return struct.unpack("<d", bytes.fromhex(value["bits"]))[0]
     return value

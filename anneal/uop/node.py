@@ -17,13 +17,25 @@ from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.ops import ALU, COMPARE, Op
 
-__all__ = ["Arena", "UOp", "arena", "const", "toposort"]
+__all__ = ["SYMBOLIC", "Arena", "UOp", "arena", "const", "toposort"]
 
 Bound = int | float | None
 Provenance = tuple[str, CodeType | None, int]
 
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_
+
+
+class _Symbolic:
+    """Whether the process has made a VARIABLE: before, every size is an int and nobody need look."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen = False
+
+
+SYMBOLIC = _Symbolic()
 
 
 class _Slots:
@@ -35,7 +47,7 @@ class _Slots:
     src: tuple[UOp, ...]
     arg: Any
     tag: Any
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]  # of ints, and of nodes where a size is symbolic (sizes.py)
     vmin: Bound
     vmax: Bound
     ranges: int
@@ -167,6 +179,19 @@ class UOp(_Slots):
             return src[0].cast(self.dtype)
         return UOp(self.op, self.dtype, src, self.arg, self.tag)
 
+    # -- sizes ----------------------------------------------------------------------------------------------------
+    def bind(self, value: int) -> UOp:
+        """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
+        return sizes.bind(self, value)
+
+    def __bool__(self) -> bool:
+        """A node is true, as any object is; a size, or a comparison of sizes, only if its bounds say so."""
+        if self.op is _CONST:
+            return bool(self.arg)
+        if not SYMBOLIC.seen or (known := sizes.decided(self)) is None:
+            return True
+        return known
+
     # -- reading --------------------------------------------------------------------------------------------------
     @property
     def is_const(self) -> bool:
@@ -174,7 +199,8 @@ class UOp(_Slots):
 
     @property
     def size(self) -> int:
-        return math.prod(self.shape)
+        """The number of elements; a `Count` where that is symbolic."""
+        return sizes.count(self.shape) if SYMBOLIC.seen else math.prod(self.shape)
 
     @property
     def key(self) -> bytes:
@@ -182,7 +208,8 @@ class UOp(_Slots):
         if self._key is None:
             for u in toposort((self,), until=_has_key):
                 h = hashlib.blake2b(digest_size=16)
-                h.update(f"{u.op.name}|{u.dtype.name}|{u.arg!r}|{u.tag!r}|{len(u.src)}".encode())
+                arg = sizes.mapped(u.arg, _content) if SYMBOLIC.seen and sizes.symbolic_arg(u.arg) else u.arg
+                h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
                 for s in u.src:
                     assert s._key is not None
                     h.update(s._key)
@@ -198,6 +225,10 @@ class UOp(_Slots):
         order = toposort((self,))
         number = {u: i for i, u in enumerate(order)}
         return _from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
+
+    def __format__(self, spec: str) -> str:
+        """In a message a size is read as the expression that it is; any other node as `str` has it."""
+        return format(repr(self) if SYMBOLIC.seen and sizes.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
         from anneal.uop.printer import short
@@ -215,6 +246,10 @@ def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) ->
     for op, dtype, src, arg, tag in rows:
         made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg, tag))
     return made[-1]
+
+
+def _content(u: UOp) -> str:
+    return f"<{u.key.hex()}>"
 
 
 def _has_key(u: UOp) -> bool:
@@ -266,7 +301,7 @@ class Arena:
         d.tag = tag
         d._key = None
         ranges = 0
-        shape: tuple[int, ...] = ()
+        shape: tuple[Any, ...] = ()
         vmin: Bound = None
         vmax: Bound = None
         if op in ALU:
@@ -380,19 +415,29 @@ def arena() -> Arena:
 # -- derived facts --------------------------------------------------------------------------------------------------
 
 
-def _keep(src: tuple[UOp, ...], _arg: Any) -> tuple[int, ...]:
+def _keep(src: tuple[UOp, ...], _arg: Any) -> tuple[Any, ...]:
     return src[0].shape
 
 
-_SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[int, ...]]] = {
+def _padded(src: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
+    out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
+    return sizes.sizes(out) if SYMBOLIC.seen else out
+
+
+def _shrunk(_: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
+    out = tuple([e - b for b, e in arg])
+    return sizes.sizes(out) if SYMBOLIC.seen else out
+
+
+_SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
     Op.BUFFER: lambda _, arg: (arg.size,),
     Op.PARAM: lambda _, arg: arg[1],
     Op.IOTA: lambda _, arg: arg,
     Op.RESHAPE: lambda _, arg: arg,
     Op.EXPAND: lambda _, arg: arg,
     Op.PERMUTE: lambda src, arg: tuple([src[0].shape[i] for i in arg]),
-    Op.PAD: lambda src, arg: tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)]),
-    Op.SHRINK: lambda _, arg: tuple([e - b for b, e in arg]),
+    Op.PAD: _padded,
+    Op.SHRINK: _shrunk,
     Op.FLIP: _keep,
     Op.REDUCE_AXIS: lambda src, arg: tuple([1 if i in arg[1] else s for i, s in enumerate(src[0].shape)]),
     Op.GATHER: lambda src, _: src[1].shape,
@@ -400,6 +445,7 @@ _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[int, ...]]] = {
     Op.ARGSORT: lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (keys, range)
     Op.SEGMENT_SUM: lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]),
     Op.CONTIGUOUS: _keep,
+    Op.UPDATE: _keep,
     Op.DETACH: _keep,
     Op.COMPOSITE: _keep,
 }
@@ -407,7 +453,8 @@ _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[int, ...]]] = {
 _BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] = {
     Op.CONST: lambda _, __, arg: (arg, arg),
     Op.VARIABLE: lambda _, __, arg: (arg[1], arg[2]),
-    Op.IOTA: lambda _, __, arg: (0, max(0, arg[0] - 1)),
+    Op.BIND: lambda _, __, arg: (arg[1], arg[2]),
+    Op.IOTA: lambda _, __, arg: (0, max(0, (arg[0] if arg[0].__class__ is int else arg[0].vmax) - 1)),
     Op.RANGE: lambda _, src, __: (0, max(0, (src[0].vmax or 1) - 1)),
     Op.SPECIAL: lambda _, __, arg: (0, arg[1] - 1),
     Op.ARGSORT: lambda _, src, __: (0, max(0, src[0].size - 1)),
@@ -467,6 +514,7 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
     return out
 
 
+from anneal.uop import sizes  # noqa: E402  (needs alu and const)
 from anneal.uop.fold_rules import FOLD  # noqa: E402  (generated; needs alu and const)
 
 # op -> (fold rule, dtype if the op fixes it, else the source that gives it)

@@ -17,6 +17,7 @@ class Op:
     # -- leaves, any stage
     CONST: ClassVar[Op]  # a number; arg is the Python number, normalised to the dtype
     VARIABLE: ClassVar[Op]  # a symbolic size; arg is (name, min, max)
+    BIND: ClassVar[Op]  # a VARIABLE with the value it has in this run; arg is (name, min, max, value); in no plan
 
     # -- leaves of a tensor graph
     BUFFER: ClassVar[Op]  # device memory; arg is a Storage (identity), shape (size,)
@@ -38,6 +39,7 @@ class Op:
     SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
+    UPDATE: ClassVar[Op]  # (x, value), arg: begins; x with value in the place that starts there
     COMPOSITE: ClassVar[Op]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
 
     # -- kernel graph

@@ -6,7 +6,7 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,9 +17,11 @@ from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
+from anneal.backend.cpu.symbolic import SymbolicProgram
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
-from anneal.uop import DType, UOp, dtypes
+from anneal.uop import SYMBOLIC, DType, UOp, dtypes
+from anneal.uop.sizes import variables_of
 
 __all__ = ["CpuDevice", "CpuProgram"]
 
@@ -66,11 +68,18 @@ class _Bound:
 class CpuBatch(Batch):
     """Flat calls, replayed in order."""
 
-    def __init__(self, bound: list[_Bound], lanes: Lanes) -> None:
-        self._bound = bound
-        self._lanes = lanes
+    def __init__(self, device: CpuDevice, calls: Sequence[Call], values: Mapping[str, int]) -> None:
+        self._device = device
+        # kept only where other values may be given
+        self._calls = list(calls) if values else []
+        self._bound = device.bind(calls, values)
+        self._lanes = device.lanes
         self._streams: Streams | None = None
         self._again = False
+
+    def give(self, values: Mapping[str, int]) -> None:
+        self._bound = self._device.bind(self._calls, values)
+        self._streams = None
 
     def run(self) -> None:
         with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
@@ -120,7 +129,7 @@ class CpuDevice(Device):
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
         self._pool = BufferPool(self._POOL, self._dropped)
-        self._programs: dict[UOp, CpuProgram] = {}
+        self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
         self._arenas: dict[int, Array] = {}
@@ -192,17 +201,26 @@ class CpuDevice(Device):
                     del self._users[id(b)]
 
     # -- programs
-    def compile(self, sink: UOp) -> CpuProgram:
+    def compile(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
         if found is None:
-            found = CpuProgram(sink, name_of(sink), self.lanes.count)
+            found = self._compiled(sink)
             if len(self._programs) >= self._PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         self._programs[sink] = found  # reinserted last: most recently used
         return found
 
-    def prepare(self, calls: Sequence[Call]) -> CpuBatch:
-        return CpuBatch([self._bind(program, buffers) for program, buffers in calls], self.lanes)
+    def _compiled(self, sink: UOp) -> CpuProgram | SymbolicProgram:
+        if SYMBOLIC.seen and (variables := variables_of(sink)):
+            return SymbolicProgram(sink, name_of(sink), variables, self.lanes.count)
+        return CpuProgram(sink, name_of(sink), self.lanes.count)
+
+    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> CpuBatch:
+        return CpuBatch(self, calls, values or {})
+
+    def bind(self, calls: Sequence[Call], values: Mapping[str, int]) -> list[_Bound]:
+        """Each call's program on its buffers, for these values of variables."""
+        return [self._bind(p.program(values) if isinstance(p, SymbolicProgram) else p, buffers) for p, buffers in calls]
 
     def _bind(self, program: Program, buffers: Sequence[Array]) -> _Bound:
         assert isinstance(program, CpuProgram)

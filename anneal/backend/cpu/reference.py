@@ -25,7 +25,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from anneal.backend.device import Storage, get_device, numpy_dtype
 from anneal.errors import CompilerError
-from anneal.uop import ALU, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, SYMBOLIC, Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound
 
 __all__ = ["evaluate", "threefry2x32"]
 
@@ -44,6 +45,8 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
     [array([ 1,  2,  5, 10], dtype=int32)]
     """
     override = None if dtype_override is None else np.dtype(dtype_override)
+    if SYMBOLIC.seen:
+        uops = _with_numbers(uops)
     order = toposort(uops)
     users: dict[UOp, int] = dict.fromkeys(order, 0)
     for u in order:
@@ -77,6 +80,32 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
                     products.pop(s, None)
     # a copy, so that no result aliases a buffer or another result
     return [values[u].copy(order="C") for u in uops]
+
+
+def _with_numbers(uops: Sequence[UOp]) -> list[UOp]:
+    """The graphs with the values of bound variables in their place."""
+    new: dict[UOp, UOp] = {}
+
+    def number(u: UOp) -> int:
+        values: dict[str, int] = {}
+        return evaluator((unbound(u, values),))(values)[0]
+
+    for u in toposort(uops):
+        src = tuple([new[s] for s in u.src])
+        arg = mapped(u.arg, number) if symbolic_arg(u.arg) else u.arg
+        if u.op is Op.BIND:
+            new[u] = const(u.dtype, u.arg[3])
+        elif u.op in ALU:
+            new[u] = u.replace(src=src)
+        else:
+            new[u] = u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
+    return [new[u] for u in uops]
+
+
+def _update(u: UOp, src: list[Array], _: np.dtype[Any]) -> Array:
+    out = src[0].copy()
+    out[tuple([slice(b, b + n) for b, n in zip(u.arg, src[1].shape, strict=True)])] = src[1]
+    return out
 
 
 def _evaluate_one(u: UOp, src: list[Array], out: np.dtype[Any]) -> Array:
@@ -281,6 +310,7 @@ _GRAPH: dict[Op, Callable[[UOp, list[Array], np.dtype[Any]], Array]] = {
     Op.ARGSORT: lambda u, s, _: np.argsort(s[0], kind="stable").astype(np.int32),
     Op.SEGMENT_SUM: _segment_sum,
     Op.CONTIGUOUS: lambda u, s, _: s[0],
+    Op.UPDATE: _update,
     Op.DETACH: lambda u, s, _: s[0],
     Op.COMPOSITE: lambda u, s, _: s[0],
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,10 @@ class WebGpuBatch(Batch):
         names: list[str],
         uses: Sequence[Use[Buffer]],
         calls: Sequence[tuple[WebGpuProgram, list[Buffer]]] = (),
+        variables: Sequence[tuple[str, ...]] = (),
+        values: Mapping[str, int] | None = None,
     ) -> None:
+        self._variables = [(names, tuple([(values or {})[n] for n in names])) for names in variables]
         self.device, self.dispatches, self.names = device, dispatches, names
         self._uses = uses  # the buffers are kept alive for as long as they may be used
         self._calls = calls
@@ -55,6 +58,13 @@ class WebGpuBatch(Batch):
         self._ready: list[Any] | None = None  # the commands of the next run
         self._runs = 0
 
+    def give(self, values: Mapping[str, int]) -> None:
+        self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
+
+    def _set_variables(self) -> None:
+        for names, values in self._variables:
+            self.device.set_variables(names, values)
+
     def run(self) -> None:
         self.run_and_exchange(())
 
@@ -65,6 +75,7 @@ class WebGpuBatch(Batch):
         if not self.dispatches:
             return
         queue = self.device.queue
+        self._set_variables()
         try:
             ready, self._ready = self._ready, None
             queue.submit(*(self._recorded() if ready is None else ready))
@@ -153,6 +164,7 @@ class WebGpuBatch(Batch):
     def _timed(self, passes: Sequence[list[Dispatch]]) -> list[float]:
         """The seconds of each of `passes`, all of them one submission."""
         gpu, queue = self.device.gpu, self.device.queue
+        self._set_variables()
         count = 2 * len(passes)
         queries = gpu.create_query_set(type=wgpu.QueryType.timestamp, count=count)
         ticks = gpu.create_buffer(size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)

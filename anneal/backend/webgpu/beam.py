@@ -29,6 +29,7 @@ from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.schedule.parts import parts_of
 from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
     from anneal.backend.webgpu.device import WebGpuDevice, WebGpuProgram
@@ -90,6 +91,8 @@ class _Search:
         self.axes = axes_of(self.ready)
         if any(a.extent is None for a in self.axes):
             raise _Unsuitable("its loops depend on data")
+        if variables_of(sink):
+            raise _Unsuitable("its loops depend on variables")
         self.first = choose(self.ready, device.target)
         self.times: dict[Opts, float] = {}
         self.seen: set[Opts] = set()

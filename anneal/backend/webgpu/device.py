@@ -26,7 +26,7 @@ from anneal.backend.webgpu.queue import Dispatch
 from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, opts_text, window_bytes
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
-from anneal.uop import DType, UOp
+from anneal.uop import DType, UOp, dtypes
 
 __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
 
@@ -110,6 +110,9 @@ class WebGpuDevice(Device):
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
+        # the values of variables, by their names in the order in which kernels bind them
+        self._tables: dict[tuple[str, ...], Buffer] = {}
+        self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._fence: tuple[Any, Any, int] | None = None
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
@@ -329,9 +332,10 @@ class WebGpuDevice(Device):
             out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
         return out
 
-    def prepare(self, calls: Sequence[Call]) -> WebGpuBatch:
+    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
         checked = [(cast(WebGpuProgram, p), cast(Sequence[Buffer], b)) for p, b in calls]
+        tables: dict[tuple[str, ...], Buffer] = {}
         for program, _ in checked:
             self._start(program)
         for program, _ in checked:
@@ -344,6 +348,9 @@ class WebGpuDevice(Device):
         for program, buffers in checked:
             if program.kernel.launch.workgroups == 0:
                 continue  # nothing to store
+            if names_of := program.kernel.variables:
+                tables[names_of] = table = self._table(names_of)
+                buffers = [*buffers[: program.kernel.params[-1].slot], table]
             bound.append((program, list(buffers)))
             dispatches.append((program.pipeline, self.bind_group(program, buffers), *program.kernel.grid))
             names.append(program.name)
@@ -351,7 +358,20 @@ class WebGpuDevice(Device):
             uses.append(
                 Use([buffers[p.slot] for p in params if not p.written], [buffers[p.slot] for p in params if p.written])
             )
-        return WebGpuBatch(self, dispatches, names, uses, bound)
+        return WebGpuBatch(self, dispatches, names, uses, bound, list(tables), values or {})
+
+    def _table(self, names: tuple[str, ...]) -> Buffer:
+        """The memory from which kernels read the values of these variables: the same for every batch."""
+        found = self._tables.get(names)
+        if found is None:
+            found = self._tables[names] = self.alloc(len(names), dtypes.int32)
+        return found
+
+    def set_variables(self, names: tuple[str, ...], values: tuple[int, ...]) -> None:
+        """What is submitted from here on reads these values."""
+        if self._known.get(names) != values:
+            self._known[names] = values
+            self.queue.write(self._tables[names].gpu, np.array(values, np.int32))
 
     def fences(self, buffers: Sequence[Buffer]) -> list[Dispatch]:
         """Dispatches that do nothing but read `buffers`, as far as wgpu can tell."""

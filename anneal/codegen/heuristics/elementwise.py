@@ -66,7 +66,7 @@ def written_out(facts: Facts) -> list[Opt]:
     for i, a in enumerate(facts.axes):
         if a.is_loop or not a.extent or a.extent == 1:
             continue
-        few = a.extent if a.extent <= 2 * _IN_FLIGHT and nodes * a.extent <= _NODES else 0
+        few = a.largest if a.largest <= 2 * _IN_FLIGHT and nodes * a.largest <= _NODES else 0
         amount = few or next((n for n in (_IN_FLIGHT, 6, 5, 4) if a.extent % n == 0), 4)
         if nodes * amount <= _NODES:
             opts.append(Opt("UNROLL", i, amount))

@@ -9,6 +9,7 @@ from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
 from anneal.codegen.packed import per_word
 from anneal.uop import Op, UOp
+from anneal.uop.sizes import content
 
 __all__ = ["ENOUGH_GROUPS", "ENOUGH_THREADS", "Facts", "power_of_two"]
 
@@ -40,7 +41,7 @@ class Facts:
         """How many neighbours along `ranges`, which count the same elements, each of `accesses` (if none are given, of
         all) takes as one vector: 4, 2 or 1."""
         ranges = tuple(ranges)
-        extent = int(ranges[0].src[0].arg)
+        extent = content(e.arg if (e := ranges[0].src[0]).is_const else e)
         bits = sum(1 << r.arg[0] for r in ranges)
         wide = 4
         for u in accesses or (*self.loads, *self.stores):

@@ -17,6 +17,7 @@ from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
 from anneal.uop import UOp
+from anneal.uop.sizes import content
 
 __all__ = ["matmul"]
 
@@ -27,6 +28,7 @@ _BARRIERS = 1.5  # the time between two tiles of operands, in steps
 _JOINING = 32  # the time for which threads that share a reduce meet, in steps, each time their number doubles
 _START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
 _REGISTERS = 65536  # of a multiprocessor
+_WHOLE_TILES = 32  # what must divide a symbolic extent for its tiles to divide it too
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class _Product:
     def steps(self) -> int:
         """How many steps of the reduce to write out: if that works, such that a tile ends where the last range does."""
         last = self.inner[-1].extent or 1
+        if not isinstance(self.inner[-1].size, int) and content(self.inner[-1].size) >= 8:
+            last = content(self.inner[-1].size)
         return _steps(last if last >= 8 and last % _steps(last) == 0 else self.depth)
 
     def groups(self, tile: _Tile) -> int:
@@ -159,6 +163,8 @@ def _product(facts: Facts) -> _Product | None:
     bits = sum(1 << a.range.arg[0] for a in inner)
     if any(a.extent is None for a in inner) or any(u.ranges & bits for u in facts.reduces):
         return None
+    if len(inner) > 1 and not all(a.range.src[0].is_const for a in inner):
+        return None  # taken as one they would need a symbolic divisor
     if math.prod(a.extent or 0 for a in inner) < 8:
         return None
     used = [u.ranges for u in facts.loads if u.ranges & bits]
@@ -206,7 +212,10 @@ def _steps(depth: int) -> int:
 def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _Tile, int]]:
     """(time, rank, tile, threads that share the reduce) of what the target can launch; the time is an estimate."""
     steps, depth = product.steps, product.depth
+    evenly = [(a.size, step) for a, step in ((product.m, 0), (product.n, 1)) if content(a.size) >= _WHOLE_TILES]
     for rank, tile in enumerate(_TILES):
+        if any(not isinstance(n, int) and content(n) % (tile.m, tile.n)[at] for n, at in evenly):
+            continue  # a symbolic extent of whole tiles needs no test of what runs over
         results = tile.results * product.products
         share = 1
         while share <= 16 and share * steps <= max(steps, depth) and results <= 128:

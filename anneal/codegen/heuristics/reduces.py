@@ -150,7 +150,7 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, word
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
     inner = facts.axes[last].extent or 1
     opts = []
-    if len(ranges) > 1 and inner < 8 * threads:
+    if len(ranges) > 1 and inner < 8 * threads and all(r.src[0].is_const for r in ranges):
         opts.append(Opt("MERGE", first, len(ranges) - 1))
         last, inner, wide = first, math.prod(facts.axes[facts.number(r)].extent or 1 for r in ranges), 1
     if wide > 1 and inner >= wide * power_of_two(threads):

@@ -38,7 +38,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
              for u in facts.loads if any(u.ranges >> r.arg[0] & 1 for r in over)}  # fmt: skip
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
     others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and (a.extent or 0) > 1]
-    rows, units = facts.outputs // extent, extent // wide
+    rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
     opts = [Opt("ROW", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
     beside = 1
     if across and 1 not in across and others:

@@ -1,0 +1,485 @@
+"""Sizes that are known only when a program runs: integers, or int32 expressions over VARIABLEs.
+
+A size in a shape is an `int` or a node: a polynomial over variables (and over quotients and remainders of such), in one
+canonical form, so that equal sizes are the same node. What folds to a constant is an int. In a program that is being built
+the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from anneal.errors import ShapeError
+from anneal.uop.dtype import dtypes
+from anneal.uop.node import SYMBOLIC, UOp, alu, const, toposort
+from anneal.uop.ops import Op
+
+__all__ = [
+    "Count",
+    "Poly",
+    "Size",
+    "Values",
+    "bind",
+    "bindings_of",
+    "bound_sizes",
+    "content",
+    "count",
+    "decided",
+    "divided_size",
+    "evaluator",
+    "is_symbolic",
+    "least",
+    "mapped",
+    "most",
+    "note_value",
+    "poly",
+    "poly_node",
+    "poly_quotient",
+    "product",
+    "range_of",
+    "size",
+    "size_text",
+    "sizes",
+    "symbolic_arg",
+    "unbound",
+    "variable",
+    "variables_of",
+]
+
+Size = int | UOp
+Monomial = tuple[UOp, ...]
+Poly = dict[Monomial, int]
+
+_I32 = dtypes.int32
+_LIMIT = 20_000
+
+
+def variable(name: str, low: int, high: int) -> UOp:
+    """The variable `name`, an integer from `low` to `high`."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ShapeError(f"Variable: a name is an identifier, not {name!r}")
+    if not 0 <= low <= high < 2**31:
+        raise ShapeError(f"Variable {name}: bounds are integers with 0 <= min <= max, not {low} and {high}")
+    SYMBOLIC.seen = True
+    return UOp(Op.VARIABLE, _I32, (), (name, int(low), int(high)))
+
+
+def bind(u: UOp, value: int) -> UOp:
+    """The variable `u` with the value it has in this run."""
+    if u.op is not Op.VARIABLE:
+        raise ShapeError(f"bind: only a Variable takes a value, not {size_text(u)}")
+    name, low, high = u.arg
+    number = operator.index(value)
+    if not low <= number <= high:
+        raise ShapeError(f"Variable {name} runs from {low} to {high}: {number} is outside")
+    return UOp(Op.BIND, _I32, (), (name, low, high, number))
+
+
+# -- polynomials ------------------------------------------------------------------------------------------------------
+
+_POLY: dict[UOp, Poly] = {}
+_CANONICAL: dict[UOp, Size] = {}
+
+
+def _rank(u: UOp) -> tuple[int, str]:
+    """An order of atoms that is the same in every process, and for a variable with and without a value."""
+    if u.op is Op.VARIABLE or u.op is Op.BIND:
+        return (0, u.arg[0])
+    if u.op is Op.RANGE:
+        return (1, f"{u.arg[0]:08}{u.arg[1]}")
+    return (2, size_text(u)) if not u.ranges and is_symbolic(u) else (3, u.key.hex())
+
+
+def _times(a: Poly, b: Poly) -> Poly:
+    out: Poly = {}
+    for m, j in a.items():
+        for n, k in b.items():
+            both = tuple(sorted((*m, *n), key=_rank)) if m and n else m or n
+            out[both] = out.get(both, 0) + j * k
+    return {m: k for m, k in out.items() if k}
+
+
+def _plus(a: Poly, b: Poly, factor: int = 1) -> Poly:
+    out = dict(a)
+    for m, k in b.items():
+        out[m] = out.get(m, 0) + factor * k
+    return {m: k for m, k in out.items() if k}
+
+
+def poly(u: Size) -> Poly:
+    """`u` as a polynomial: monomial -> coefficient; what is neither sum nor product is an atom. Do not change it."""
+    if not isinstance(u, UOp):
+        return {(): u} if u else {}
+    found = _POLY.get(u)
+    if found is not None:
+        return found
+    if len(_POLY) > _LIMIT:
+        _POLY.clear()
+    for n in toposort((u,), until=_POLY.__contains__):
+        op = n.op
+        made: Poly
+        if op is Op.CONST:
+            made = {(): int(n.arg)} if n.arg else {}
+        elif op is Op.ADD:
+            made = _plus(_POLY[n.src[0]], _POLY[n.src[1]])
+        elif op is Op.SUB:
+            made = _plus(_POLY[n.src[0]], _POLY[n.src[1]], -1)
+        elif op is Op.NEG:
+            made = {m: -k for m, k in _POLY[n.src[0]].items()}
+        elif op is Op.MUL:
+            made = _times(_POLY[n.src[0]], _POLY[n.src[1]])
+        elif op in (Op.IDIV, Op.MOD) and not n.ranges and is_symbolic(n):
+            made = _division(n, poly_node(_POLY[n.src[0]]), poly_node(_POLY[n.src[1]]))
+        else:
+            made = {(n,): 1}
+        _POLY[n] = made
+    return _POLY[u]
+
+
+def _division(n: UOp, a: UOp, b: UOp) -> Poly:
+    exact = poly_quotient(_POLY[n.src[0]], _POLY[n.src[1]])
+    if exact is not None and not exact[1]:
+        return exact[0] if n.op is Op.IDIV else {}
+    u = alu(n.op, (a, b))
+    if u.op is n.op or u.op not in (Op.CONST, Op.ADD, Op.MUL, Op.NEG, Op.SUB):
+        return {(u,): 1}
+    # folding took something out of the quotient: what is left is smaller
+    return poly(u)
+
+
+def poly_node(p: Poly) -> UOp:
+    """The node of a polynomial: monomials of the highest degree first, the constant last."""
+    out: UOp | None = None
+    for m in sorted(p, key=lambda m: (-len(m), [_rank(a) for a in m])):
+        if not m:
+            continue
+        term = functools.reduce(lambda x, y: alu(Op.MUL, (x, y)), m)
+        if p[m] != 1:
+            term = alu(Op.MUL, (term, const(_I32, p[m])))
+        out = term if out is None else alu(Op.ADD, (out, term))
+    last = const(_I32, p.get((), 0))
+    return last if out is None else alu(Op.ADD, (out, last))
+
+
+def poly_quotient(a: Poly, d: Poly) -> tuple[Poly, Poly] | None:
+    """(q, r) with a == q * d + r, by d's leading monomial; None where d is 0."""
+    if not d:
+        return None
+    lead = max(d, key=lambda m: (len(m), [_rank(x) for x in m]))
+    k = d[lead]
+    rest, q = dict(a), cast(Poly, {})
+    for _ in range(256):
+        for m, c in rest.items():
+            if not c % k and (left := _without(m, lead)) is not None:
+                break
+        else:
+            return q, rest
+        q[left] = q.get(left, 0) + c // k
+        rest = _plus(rest, _times({left: c // k}, d), -1)
+    return None
+
+
+def _without(m: Monomial, part: Monomial) -> Monomial | None:
+    left = list(m)
+    for a in part:
+        if a not in left:
+            return None
+        left.remove(a)
+    return tuple(left)
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def size(n: Any) -> Size:
+    """A size in its canonical form; an int where it is constant."""
+    if type(n) is int:
+        return n
+    if not isinstance(n, UOp):
+        return n.node if isinstance(n, Count) else operator.index(n)
+    found = _CANONICAL.get(n)
+    if found is None:
+        if len(_CANONICAL) > _LIMIT:
+            _CANONICAL.clear()
+        if n.op is Op.CONST:
+            return int(n.arg)
+        if n.dtype is not _I32 or n.shape or not is_symbolic(n):
+            raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
+        u = poly_node(poly(n))
+        found = int(u.arg) if u.op is Op.CONST else u
+        _CANONICAL[n] = found
+    return found
+
+
+def sizes(shape: Iterable[Any]) -> tuple[Any, ...]:
+    """Every size of `shape` in its canonical form."""
+    return tuple([n if n.__class__ is int else size(n) for n in shape])
+
+
+def product(shape: Iterable[Any]) -> Any:
+    """The number of elements of `shape`: an int, or a node."""
+    out: Any = 1
+    for n in shape:
+        out = out * n
+    return out if out.__class__ is int else size(out)
+
+
+def divided_size(a: Size, b: Size) -> Size | None:
+    """`a / b` where b divides a for every value of their variables; None where that is not so or not known."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    found = poly_quotient(poly(a), poly(b))
+    if found is None or found[1]:
+        return None
+    return size(poly_node(found[0]))
+
+
+def most(n: Size) -> int:
+    """The largest value of a size."""
+    return n if isinstance(n, int) else int(n.vmax or 0)
+
+
+def least(n: Size) -> int:
+    """The smallest value of a size."""
+    return n if isinstance(n, int) else int(n.vmin or 0)
+
+
+def content(n: Size) -> int:
+    """The largest constant that divides a size whatever its variables are."""
+    return n if isinstance(n, int) else math.gcd(*poly(n).values())
+
+
+class Count(int):
+    """A number of elements that depends on variables: as an int the largest it can be, equal only to the same expression."""
+
+    node: UOp
+
+    def __new__(cls, node: UOp, largest: int) -> Count:
+        made = super().__new__(cls, largest)
+        made.node = node
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Count) and other.node is self.node
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.node)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, UOp):
+            return self.node * other
+        return _count(size(self.node * (other.node if isinstance(other, Count) else other)), int(self) * int(other))
+
+    __rmul__ = __mul__
+
+
+def _count(n: Size, largest: int) -> int:
+    return n if isinstance(n, int) else Count(n, largest)
+
+
+def count(shape: Sequence[Any]) -> int:
+    """The number of elements of `shape` for decisions: an int, or a Count."""
+    largest = 1
+    for n in shape:
+        largest *= most(n)
+    return _count(product(shape), largest)
+
+
+# -- what holds sizes -------------------------------------------------------------------------------------------------
+
+
+def is_symbolic(u: UOp) -> bool:
+    """Whether `u` is made of variables and constants alone."""
+    known = _SYMBOLIC_NODES.get(u)
+    if known is None:
+        if len(_SYMBOLIC_NODES) > _LIMIT:
+            _SYMBOLIC_NODES.clear()
+        known = not u.ranges and not u.shape
+        known = known and all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
+        _SYMBOLIC_NODES[u] = known
+    return known
+
+
+_SYMBOLIC_NODES: dict[UOp, bool] = {}
+_LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
+_WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op.MIN))
+
+
+def decided(u: UOp) -> bool | None:
+    """Whether a size is not 0, or a comparison of sizes holds; None for any other node.
+
+    Raises ShapeError where that depends on the variables' values.
+    """
+    test, truth = u, True
+    while test.op is Op.NOT:
+        test, truth = test.src[0], not truth
+    if test.op in (Op.LT, Op.EQ, Op.NE) and is_symbolic(test.src[0]) and is_symbolic(test.src[1]):
+        low, high = range_of(test.src[0] - test.src[1])
+        if test.op is Op.LT:
+            found = True if high < 0 else False if low >= 0 else None
+        else:
+            equal = False if low > 0 or high < 0 else True if low == high == 0 else None
+            found = equal if equal is None or test.op is Op.EQ else not equal
+    elif u.dtype is _I32 and is_symbolic(u):
+        low, high = range_of(u)
+        found = True if low > 0 or high < 0 else None
+    else:
+        return None
+    if found is None:
+        raise ShapeError(
+            f"whether {size_text(u)} holds depends on the values of its Variables; give them narrower bounds, or the "
+            "sizes another form"
+        )
+    return found is truth
+
+
+def range_of(n: Size) -> tuple[int, int]:
+    """The smallest and the largest value of a size: of its canonical form, in which equal parts have met."""
+    n = size(n)
+    return least(n), most(n)
+
+
+def symbolic_arg(arg: Any) -> bool:
+    """Whether an arg, or a tuple in it, holds a node."""
+    if arg.__class__ is not tuple:
+        return isinstance(arg, UOp)
+    return any(a.__class__ is UOp or (a.__class__ is tuple and symbolic_arg(a)) for a in arg)
+
+
+def mapped(arg: Any, f: Callable[[UOp], Any]) -> Any:
+    """`arg` with every node in it replaced."""
+    if arg.__class__ is tuple:
+        return tuple([mapped(a, f) for a in arg])
+    return f(arg) if isinstance(arg, UOp) else arg
+
+
+def variables_of(u: Size) -> tuple[UOp, ...]:
+    """The variables, with or without a value, that a size is made of."""
+    if not isinstance(u, UOp):
+        return ()
+    return tuple([x for x in toposort((u,)) if x.op is Op.VARIABLE or x.op is Op.BIND])
+
+
+def bindings_of(u: Size) -> tuple[UOp, ...]:
+    """The bound variables that a size is made of."""
+    return tuple([x for x in variables_of(u) if x.op is Op.BIND])
+
+
+def unbound(u: UOp, values: dict[str, int]) -> Size:
+    """A size without the values of this run, which are noted in `values`.
+
+    Raises ShapeError for a variable without a value, or with two.
+    """
+    new: dict[UOp, UOp] = {}
+    for x in toposort((u,)):
+        if x.op is Op.BIND:
+            note_value(x, values)
+            new[x] = UOp(Op.VARIABLE, _I32, (), x.arg[:3])
+        elif x.op is Op.VARIABLE:
+            raise ShapeError(f"Variable {x.arg[0]} has no value here: use {x.arg[0]}.bind(value) in the sizes")
+        else:
+            new[x] = x.replace(src=tuple([new[s] for s in x.src])) if x.src else x
+    return size(new[u])
+
+
+def note_value(x: UOp, values: dict[str, int]) -> None:
+    """Note the value of a BIND. Raises ShapeError if the variable has another already."""
+    name, value = x.arg[0], x.arg[3]
+    if values.setdefault(name, value) != value:
+        raise ShapeError(
+            f"Variable {name} has two values in one program, {values[name]} and {value}: realize one first"
+        )
+    if isinstance(values, Values) and values.tags.setdefault(name, x.tag) != x.tag:
+        raise ShapeError(
+            f"Variable {name} is an argument of a jit function and bound beside it too, to {value}, which a replay would not "
+            "change: take all that depends on it from the arguments"
+        )
+
+
+class Values(dict[str, int]):
+    """Values of variables, and by which kind of binding each came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: dict[str, Any] = {}
+
+
+def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None) -> Any:
+    """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from others."""
+
+    def again(u: UOp) -> Any:
+        new: dict[UOp, UOp] = {}
+        for x in toposort((u,)):
+            if (x.op is Op.BIND or x.op is Op.VARIABLE) and x.arg[0] in values:
+                new[x] = UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag)
+            else:
+                new[x] = x.replace(src=tuple([new[s] for s in x.src])) if x.src else x
+        return size(new[u])
+
+    return mapped(arg, again)
+
+
+# -- text and values --------------------------------------------------------------------------------------------------
+
+_SIGNS = {Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
+_STRENGTH = {Op.LT: 0, Op.EQ: 0, Op.NE: 0, Op.ADD: 1, Op.SUB: 1, Op.MUL: 2, Op.IDIV: 2, Op.MOD: 2}
+
+
+def size_text(u: Size, values: bool = True) -> str:
+    """A size as it is read: `n*64`; a bound variable with its value: `n=5`."""
+    if not isinstance(u, UOp):
+        return str(u)
+    text: dict[UOp, tuple[str, int]] = {}
+    for x in toposort((u,)):
+        op = x.op
+        if op is Op.CONST:
+            text[x] = (str(x.arg), 3 if x.arg >= 0 else 0)
+        elif op is Op.VARIABLE or op is Op.BIND:
+            text[x] = (x.arg[0] + (f"={x.arg[3]}" if values and op is Op.BIND else ""), 3)
+        elif op in _SIGNS:
+            (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
+            mine = _STRENGTH[op]
+            a = f"({a})" if p < mine else a
+            b = f"({b})" if q <= mine and op is not Op.ADD and not (op is Op.MUL and q == mine) or q < mine else b
+            text[x] = (f"{a}{_SIGNS[op]}{b}" if mine == 2 else f"{a} {_SIGNS[op]} {b}", mine)
+        elif op is Op.NEG:
+            text[x] = (f"-({text[x.src[0]][0]})", 0)
+        else:
+            text[x] = (f"{op.name.lower()}({', '.join(text[s][0] for s in x.src)})", 3)
+    return text[u][0]
+
+
+_PYTHON = {
+    Op.ADD: "({}+{})", Op.SUB: "({}-{})", Op.MUL: "({}*{})", Op.NEG: "(-{})", Op.MIN: "min({},{})", Op.MAX: "max({},{})",
+    Op.IDIV: "({}//{})", Op.MOD: "({}%{})", Op.SHR: "({}>>{})", Op.SHL: "({}<<{})", Op.AND: "({}&{})", Op.LT: "({}<{})",
+    Op.WHERE: "({1} if {0} else {2})", Op.NOT: "(not {})", Op.EQ: "({}=={})", Op.NE: "({}!={})", Op.OR: "({}|{})",
+}  # fmt: skip
+
+
+@functools.lru_cache(4096)
+def evaluator(wanted: tuple[Size, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """A function that gives the values of sizes from those of their variables.
+
+    >>> n = variable("n", 1, 8)
+    >>> evaluator((n * 64, 3))({"n": 5})
+    (320, 3)
+    """
+    parts = []
+    for u in wanted:
+        text: dict[UOp, str] = {}
+        for x in toposort((u,)) if isinstance(u, UOp) else ():
+            if x.op is Op.CONST:
+                text[x] = repr(x.arg)
+            elif x.op is Op.VARIABLE or x.op is Op.BIND:
+                text[x] = f"v[{x.arg[0]!r}]"
+            else:
+                text[x] = _PYTHON[x.op].format(*[text[s] for s in x.src])
+        parts.append(text[u] if isinstance(u, UOp) else repr(int(u)))
+    return cast(Callable[[Mapping[str, int]], tuple[int, ...]], eval(f"lambda v: ({''.join(p + ', ' for p in parts)})"))

@@ -1,0 +1,320 @@
+"""Symbolic sizes: every program gives what it gives with plain numbers, and one compilation serves all values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.errors import ShapeError
+from anneal.tensor import Tensor, Variable, jit, no_grad
+from anneal.tensor import functional as F
+from anneal.tensor.execution import cache_statistics
+from anneal.tensor.jit import JitError
+from anneal.uop import UOp
+
+A = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+PROGRAMS: list[Callable[[Tensor, Any, Any], Tensor]] = []
+
+
+def program(f: Callable[[Tensor, Any, Any], Tensor]) -> Callable[[Tensor, Any, Any], Tensor]:
+    """A program over x (4, 8), n in 1..7 and m in 0..5; it runs with numbers too."""
+    PROGRAMS.append(f)
+    return f
+
+
+@program
+def slices(x: Tensor, n: Any, m: Any) -> Tensor:
+    return Tensor.cat([x[:, :n] * 2, x[:, n:] + 1, x[:, m : m + 2], x[:, n].unsqueeze(1)], 1)
+
+
+@program
+def sums(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].sum(1) + x[:, :m].sum(1) * x[:, :n].max(1)
+
+
+@program
+def means(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].mean() + x[:, :n].var(0, 0).sum() + (x[:, : m + 2].var(1)).sum()
+
+
+@program
+def merged(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].reshape(-1) * 1.5
+
+
+@program
+def merged_transposed(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].T.reshape(-1) + 0.5
+
+
+@program
+def split_again(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (x[:, :n].T.reshape(-1).reshape(4, n) * 1.5).sum(1)
+
+
+@program
+def split_after_memory(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (x[:, :n].reshape(4 * n).realize().reshape(2, 2, n) * 1.5).sum(1)
+
+
+@program
+def flipped(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].flip(1) * 2
+
+
+@program
+def padded(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].pad(((0, 1), (m, n)))
+
+
+@program
+def expanded(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :1].expand(4, n) + x[:, :n]
+
+
+@program
+def products(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (x[:, :n] @ x[:, :n].T).sum() + x[:, :n].T @ x[:, : m + 1]
+
+
+@program
+def rows(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].softmax(-1) + x[:, :n].softmax(0)
+
+
+@program
+def norms(x: Tensor, n: Any, m: Any) -> Tensor:
+    return F.layer_norm(x.T[:n], 4) + F.rms_norm(x.T[:n], 4)
+
+
+@program
+def counters(x: Tensor, n: Any, m: Any) -> Tensor:
+    return Tensor.arange(n + m) * 2 + n
+
+
+@program
+def triangles(x: Tensor, n: Any, m: Any) -> Tensor:
+    return Tensor.ones(n, n).triu(1) + Tensor.ones(n, n).tril()
+
+
+@program
+def gathers(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].gather(1, Tensor.arange(n).reshape(1, n).expand(4, n).flip(1))
+
+
+@program
+def two_variables(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (x[:, :n].reshape(4, n, 1) * x[:, :m].reshape(4, 1, m)).sum(0)
+
+
+@program
+def masks(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (Tensor.arange(8) < n).where(x, m)
+
+
+@program
+def chains(x: Tensor, n: Any, m: Any) -> Tensor:
+    return (x[:, :n].relu().realize() + 1).sum()
+
+
+@program
+def gradients(x: Tensor, n: Any, m: Any) -> Tensor:
+    w = Tensor(x.numpy(), requires_grad=True)
+    ((w[:, :n].softmax(-1) * w[:, :n]).mean() + w[:, : m + 1].flip(1).pad(((0, 0), (n, 0))).sum()).backward()
+    assert w.grad is not None
+    return w.grad
+
+
+@program
+def updates(x: Tensor, n: Any, m: Any) -> Tensor:
+    w = (x * 1).realize()
+    w[:, m : m + 1] = x[:, :1] * 3
+    w[:, n] = 7.0
+    w[1, m] = w[1, m] + 1
+    return w
+
+
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_values_are_those_with_numbers(device: str, f: Callable[[Tensor, Any, Any], Tensor]) -> None:
+    n, m = Variable("n", 1, 7), Variable("m", 0, 5)
+    x = Tensor(A)
+    for i, j in ((3, 2), (1, 0), (7, 5)):
+        got = f(x, n.bind(i), m.bind(j))
+        np.testing.assert_allclose(got.numpy(), f(x, i, j).numpy(), rtol=2e-6, atol=2e-6)
+
+
+def test_one_plan_serves_every_value(device: str) -> None:
+    n = Variable("n", 1, 7)
+    x = Tensor(A).realize()
+    made = 0
+    for i in range(1, 8):
+        (x[:, : n.bind(i)].softmax(-1) @ x[:4, : n.bind(i)].T).realize()
+        if i == 1:
+            made = cache_statistics()[1]
+    assert cache_statistics()[1] == made
+
+
+def test_shapes_are_read(device: str) -> None:
+    n = Variable("n", 1, 7)
+    y = Tensor(A)[:, : n.bind(3)]
+    assert str((y * 2).shape) == "(4, n=3)"
+    assert str(y.reshape(-1).shape) == "(n=3*4,)"
+    assert y.realize().shape == (4, n.bind(3))
+    assert y.numpy().shape == (4, 3)
+    assert Tensor.cat([y, y], 1).shape == (4, n.bind(3) * 2)
+
+
+def test_errors_name_the_variable_and_the_sizes() -> None:
+    n, m = Variable("n", 1, 7), Variable("m", 1, 7)
+    x = Tensor(A)
+    with pytest.raises(ShapeError, match="n runs from 1 to 7: 8 is outside"):
+        n.bind(8)
+    with pytest.raises(ShapeError, match="Variable n has no value here"):
+        x[:, :n].numpy()
+    with pytest.raises(ShapeError, match="n=3 in one and m=3 in another"):
+        x[:, : n.bind(3)] + x[:, : m.bind(3)]
+    with pytest.raises(ShapeError, match="two values in one program, 3 and 4"):
+        (x[:, : n.bind(3)].sum() + x[:, : n.bind(4)].sum()).numpy()
+    with pytest.raises(ShapeError, match=r"n=3\*4 elements and"):
+        x[:, : n.bind(3)].reshape(5, n.bind(3))
+    with pytest.raises(ShapeError, match="depends on the values"):
+        x[:, : n.bind(3) + 4]
+    with pytest.raises(ShapeError, match="0 <= min <= max"):
+        Variable("n", 3, 2)
+
+
+# -- jit -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_grows_in_place(device: str) -> None:
+    heads, length, width = 2, 16, 4
+    rng = np.random.default_rng(1)
+    keys, values = (Tensor.zeros(heads, length, width).contiguous().realize() for _ in range(2))
+    pos = Variable("pos", 0, length - 1)
+
+    @jit
+    def step(q: Tensor, k: Tensor, v: Tensor, p: UOp) -> Tensor:
+        keys[:, p : p + 1] = k
+        values[:, p] = v[:, 0]
+        weights = (q @ keys[:, : p + 1].mT).softmax(-1)
+        return weights @ values[:, : p + 1]
+
+    ks, vs = np.zeros((2, heads, length, width), np.float32)
+    for i in (0, 1, 2, 3, 15, 2):
+        q, k, v = rng.normal(size=(3, heads, 1, width)).astype(np.float32)
+        ks[:, i : i + 1], vs[:, i : i + 1] = k, v
+        scores = q @ ks[:, : i + 1].transpose(0, 2, 1)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = weights / weights.sum(-1, keepdims=True) @ vs[:, : i + 1]
+        got = step(Tensor(q), Tensor(k), Tensor(v), pos.bind(i))
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(keys.numpy(), ks)
+        np.testing.assert_array_equal(values.numpy(), vs)
+    (captured,) = step.captures.values()
+    assert captured is not None
+    kernels = [c for run in captured.runs for c in run.plan.calls]
+    assert len(kernels) == 5, [c.kernel.name for c in kernels]
+    assert not any(f"_{length}_" in c.kernel.name for c in kernels), "no kernel walks over a whole cache"
+
+
+def test_the_old_values_stay_with_whoever_needs_them(device: str) -> None:
+    memory = Tensor.zeros(4, 2).contiguous().realize()
+    at = Variable("at", 0, 3)
+
+    @jit
+    def put(x: Tensor, i: UOp) -> Tensor:
+        before = memory * 1
+        memory[i] = x
+        return before.sum() + memory.sum()
+
+    expected, plain = [], np.zeros((4, 2), np.float32)
+    for i in (0, 1, 3, 3, 2):
+        kept, was = memory + 0, plain.copy()
+        total = put(Tensor([float(i), 1.0]), at.bind(i)).item()
+        plain[i] = (i, 1)
+        expected.append(was.sum() + plain.sum())
+        assert total == pytest.approx(expected[-1])
+        np.testing.assert_array_equal(kept.numpy(), was)
+        np.testing.assert_array_equal(memory.numpy(), plain)
+
+
+def test_variables_of_a_jit_function_are_told_apart(device: str) -> None:
+    n, m = Variable("n", 1, 7), Variable("m", 1, 7)
+    x = Tensor(A).realize()
+
+    @jit
+    def f(a: UOp, b: UOp) -> tuple[Tensor, Tensor]:
+        return x[:, :a].sum() - 2 * x[:, :b].sum(), x[:2, :a] * 2
+
+    def check(a: UOp, b: UOp, i: int, j: int) -> None:
+        total, part = f(a, b)
+        assert total.item() == pytest.approx(A[:, :i].sum() - 2 * A[:, :j].sum(), abs=1e-4)
+        np.testing.assert_array_equal(part.numpy(), A[:2, :i] * 2)
+
+    for i, j in ((3, 4), (4, 3), (5, 5), (1, 7), (7, 1), (2, 2)):
+        check(n.bind(i), m.bind(j), i, j)
+    for i, j in ((3, 4), (4, 3), (5, 5), (1, 7), (7, 1)):
+        check(m.bind(i), n.bind(j), i, j)
+    assert len(f.captures) == 2
+
+
+def test_arguments_of_symbolic_shape(device: str) -> None:
+    n = Variable("n", 1, 8)
+
+    @jit
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x * 2, x.sum() / x.shape[0]
+
+    kept = []
+    for i in (3, 4, 8, 1, 5):
+        x = np.arange(i, dtype=np.float32)
+        doubled, mean = f(Tensor(np.arange(8, dtype=np.float32))[: n.bind(i)])
+        kept.append((doubled, x * 2))
+        assert mean.item() == pytest.approx(x.mean())
+    for got, wanted in kept:
+        np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+def test_a_variable_beside_the_arguments(device: str) -> None:
+    n = Variable("n", 1, 7)
+    x = Tensor(A).realize()
+    bound = n.bind(2)
+
+    @jit
+    def alone(y: Tensor) -> Tensor:
+        return (x[:, :bound] + y).sum()
+
+    for i in range(5):
+        bound = n.bind(i + 1)
+        assert alone(Tensor([1.0])).item() == pytest.approx((A[:, : i + 1] + 1).sum(), abs=1e-4)
+    fixed = n.bind(3)
+
+    @jit
+    def both(a: UOp) -> Tensor:
+        return x[:, :a].sum() + x[:, :fixed].sum()
+
+    both(n.bind(3))
+    with pytest.raises((JitError, ShapeError), match="argument of a jit function and bound beside it"):
+        both(n.bind(3))
+
+
+def test_a_model_reads_prompts_of_any_length(device: str) -> None:
+    block = 4
+    model = nn.GPT(vocab_size=31, block_size=4 * block, n_layer=1, n_head=2, n_embd=8)
+    blocks = Variable("blocks", 1, 4)
+    tokens = np.random.default_rng(0).integers(0, 31, (1, 4 * block)).astype(np.int32)
+    whole = Tensor(tokens).realize()
+
+    @jit
+    def logits(index: Tensor, k: UOp) -> Tensor:
+        return model(index[:, : k * block])
+
+    with no_grad():
+        for k in (1, 4, 2, 3):
+            got = logits(whole, blocks.bind(k)).numpy()
+            np.testing.assert_allclose(got, model(Tensor(tokens[:, : k * block])).numpy(), rtol=1e-5, atol=1e-6)
+    assert len(logits.captures) == 1
