@@ -25,6 +25,7 @@ __all__ = [
     "padded",
     "part",
     "permuted",
+    "placed",
     "power_base",
     "power_exponent",
     "reduced",
@@ -92,6 +93,12 @@ def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
 def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
     """`g` in the part that was replaced."""
     return shrink(g, tuple([(b, b + m) for b, m in zip(begins, v.shape, strict=True)])) if g.shape else g
+
+
+def placed(g: UOp, x: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g`, of the part that replaces another in `x`, in its place, zeros around it."""
+    ends = zip(begins, v.shape, x.shape, strict=True)
+    return pad(spread(g, v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
 
 
 def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:

@@ -84,6 +84,10 @@ def _shrink(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
     return move.shrink(sources[0], ((0, n), *y.arg))
 
 
+def _update(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+    return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
+
+
 def _flip(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
     return move.flip(sources[0], tuple([a + 1 for a in y.arg]))
 
@@ -181,6 +185,7 @@ BATCHING: dict[Op, Rule] = {
     Op.PAD: _pad,
     Op.SHRINK: _shrink,
     Op.FLIP: _flip,
+    Op.UPDATE: _update,
     Op.CONTIGUOUS: _same,
     Op.DETACH: _same,
     Op.REDUCE_AXIS: _reduce_axis,

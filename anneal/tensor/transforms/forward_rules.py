@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import UOp, alu, const
 from anneal.uop.ops import Op
-from anneal.tensor._adjoints import standardized
+from anneal.tensor._adjoints import around, placed, standardized
 from anneal.tensor.transforms._tangents import reduced
 
 _RESHAPE = Op.RESHAPE
@@ -37,11 +37,12 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 23),
     ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 26),
     ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 27),
-    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 30),
-    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 31),
-    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 32),
-    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 33),
-    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 34),
+    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 30),
+    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 33),
+    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 34),
+    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
+    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
+    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
 )
 
 def _forward_cast(y: Any, g: Any) -> Any:
@@ -136,6 +137,14 @@ def _forward_scatter_add(y: Any, g: Any) -> Any:
     return None
 
 
+def _forward_update(y: Any, g: Any) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)
+        return (around(g, y, s1, y.arg), placed(g, s0, s1, y.arg))
+    return None
+
+
 def _forward_composite(y: Any, g: Any) -> Any:
     if y.arg[0] == 'slope' and len(y.src) == 3:
         s0, s1, s2 = y.src
@@ -160,4 +169,4 @@ def _forward_composite(y: Any, g: Any) -> Any:
     return None
 
 
-FORWARD: dict[Op, Callable[[Any, Any], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.COMPOSITE: _forward_composite}
+FORWARD: dict[Op, Callable[[Any, Any], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.COMPOSITE: _forward_composite}
