@@ -20,7 +20,7 @@ from typing import Any
 
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import COPY, COST, LEAVES, Policy
-from anneal.schedule.rows import goes_back, row_length
+from anneal.schedule.rows import goes_back, is_vector_product, row_length
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count, most
 
@@ -29,6 +29,7 @@ __all__ = ["Group", "group_kernels"]
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
 _WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
+_PRODUCTS = 4  # of a vector in one kernel
 _SHORT = 64  # elements of a reduce that one thread takes in
 
 
@@ -44,6 +45,7 @@ class Group:
     row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
     product: bool = False  # what it reduces is larger than all it reads, as in a matrix product
     level: int = 0
+    vector: bool = False  # it multiplies a matrix with a vector
     concatenates: bool = False  # its root is stored piece by piece
     parts: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
 
@@ -108,6 +110,7 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
         rows = {(r.src[0].size, row_length(r)) for r in reduces}
         body = max(size for size, _ in rows)
         g.product = not any(i.size * 2 > body for i in g.inputs)
+        g.vector = any(r.src[0].size == body and is_vector_product(r) for r in reduces)
         size, row = rows.pop()
         whole = root.size == size or root.size * row == size
         if not rows and 0 < row <= policy.row_fusion and whole and not g.product:
@@ -215,6 +218,7 @@ class _Joining:
             readers[g] = None
         g.roots, g.inputs = kept + g.roots, inputs
         g.reduces, g.product = _in_order({*g.reduces, *p.reduces}), g.product or p.product
+        g.vector = g.vector or p.vector
         self.gone.add(p)
         return True
 
@@ -302,7 +306,9 @@ class _Joining:
 
 
 def _shares(g: Group, h: Group) -> bool:
-    """Whether g and h read a large value in common."""
+    """Whether g and h read a large value in common, or multiply matrices with one vector."""
+    if g.vector and h.vector and len(g.roots) + len(h.roots) <= _PRODUCTS:
+        return any(i in h.inputs for i in g.inputs)
     return any(i in h.inputs and i.size * 2 > _extent(g) for i in g.inputs)
 
 

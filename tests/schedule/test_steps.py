@@ -167,6 +167,16 @@ def test_one_row_is_normed_where_a_product_reads_it() -> None:
     assert forward(lambda x: F.linear(norm(x, g, g), w, b), value(64, 96)) == 2
 
 
+def test_products_of_one_row_share_a_launch() -> None:
+    x, g = value(1, 96), value(96)
+    rows = norm(x, g, g)
+    several = [F.linear(rows, value(96, 96)) for _ in range(3)]
+    assert len(plan_of(several).calls) == 1
+    # so do the pieces of one product, each of which goes its own way
+    q, k, v = F.linear(rows, value(3 * 96, 96), value(3 * 96)).reshape(3, 8, 12)
+    assert len(plan_of([q * 2.0, k + 1.0, v.exp()]).calls) == 1
+
+
 def test_one_query_takes_two_kernels() -> None:
     q, k, v = value(4, 1, 32), value(4, 80, 32), value(4, 80, 32)
     seen = Tensor(np.arange(80) < 50).reshape(1, 1, 80)
