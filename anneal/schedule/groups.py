@@ -262,9 +262,9 @@ class _Joining:
         gone: set[Group] = set()
         open_: dict[tuple[object, ...], list[Group]] = {}
         for g in sorted(groups, key=lambda g: g.level):
-            if g.opaque:
+            if g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE):
                 continue
-            key = (g.roots[0].dtype, g.roots[0].shape, g.reduces)
+            key = (g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces)
             near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
             waiting = open_[key] = [h for h in open_.get(key, ()) if abs(g.level - h.level) <= near]
             for h in waiting:

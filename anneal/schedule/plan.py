@@ -207,9 +207,9 @@ def cut(
             return True
         return False
 
-    if roots[0].op is Op.UPDATE:
-        update = roots[0]
-        new[update.src[0]] = UOp(Op.PARAM, update.dtype, (), (0, update.shape))
+    for n, r in enumerate(roots):
+        if r.op is Op.UPDATE:
+            new[r.src[0]] = UOp(Op.PARAM, r.dtype, (), (n, r.shape))
     for u in toposort(roots, until=outside):
         if u in new:
             continue

@@ -93,32 +93,29 @@ def rangeify(cut: UOp) -> UOp:
 
 
 def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
-    if roots[0].op is Op.UPDATE:
-        return _stores_of_update(roots[0], slot, ranges)
-    shape = max((r.shape for r in roots), key=count)
+    shape = max((_stored(r).shape for r in roots), key=count)
     whole = tuple([ranges.loop(s) for s in shape])
     stores = []
     lower = _Lower(ranges)
     for n, root in enumerate(roots):
         param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
-        index = whole if root.shape == shape else _same_place(whole, shape, root.shape)
-        position = linear_index(index, root.shape)
+        made = _stored(root)
+        index = place = whole if made.shape == shape else _same_place(whole, shape, made.shape)
+        if root.op is Op.UPDATE:  # the elements of its part in their places; the others are in that memory already
+            place = tuple([i + b if b.__class__ is not int or b else i for i, b in zip(index, root.arg, strict=True)])
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])
             value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
         else:
-            value = lower.value(root, index if root.shape else ())
+            value = lower.value(made, index if made.shape else ())
+        position = linear_index(place, root.shape)
         stores.append(UOp(Op.STORE, root.dtype, (param, position, value), UNREAD if root.tag == UNREAD else None))
     return stores
 
 
-def _stores_of_update(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
-    """The value's elements in their places; the others are in that memory already."""
-    param = UOp(Op.PARAM, root.dtype, (), (slot, (int(root.size),)))
-    index = tuple([ranges.loop(s) for s in root.src[1].shape])
-    place = tuple([i + b if b.__class__ is not int or b else i for i, b in zip(index, root.arg, strict=True)])
-    value = _Lower(ranges).value(root.src[1], index)
-    return [UOp(Op.STORE, root.dtype, (param, linear_index(place, root.shape), value))]
+def _stored(root: UOp) -> UOp:
+    """What a root stores: of an update its part."""
+    return root.src[1] if root.op is Op.UPDATE else root
 
 
 def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:

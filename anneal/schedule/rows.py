@@ -94,7 +94,7 @@ def _reads_whole(value: UOp) -> bool:
         u = stack.pop()
         if u.size < value.size or u.op is Op.EXPAND:
             continue
-        if not u.src and u.op is not Op.CONST and u.op is not Op.IOTA:
+        if u.op is Op.UPDATE or (not u.src and u.op is not Op.CONST and u.op is not Op.IOTA):
             return True
         if len(seen) > 32 or not (u.op in ALU or u.op in MOVEMENT or u.op is Op.CONTIGUOUS):
             continue

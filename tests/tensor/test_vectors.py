@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, Variable, jit
 from anneal.tensor import functional as F
 from anneal.tensor.execution import plan_of
+from anneal.uop import UOp
 
 Array = npt.NDArray[np.float32]
 RNG = np.random.default_rng(5)
@@ -82,3 +83,34 @@ def test_pieces_that_overlap_stay_together(device: str) -> None:
     assert len(plan_of([a, b]).calls) == 2
     np.testing.assert_allclose(a.numpy(), (x @ w.T)[:, :20] + 1, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(b.numpy(), (x @ w.T)[:, 5:] * 2, rtol=1e-4, atol=1e-4)
+
+
+def test_keys_and_values_go_where_they_are_kept(device: str) -> None:
+    """One token's product puts its keys and values into their places by itself, and its query meets all of them."""
+    heads, width, length = 3, 8, 12
+    n = heads * width
+    w, g = normal(3 * n, n), normal(n)
+    weight, gain = Tensor(w).realize(), Tensor(g).realize()
+    keys, values = (Tensor.zeros(heads, length, width).contiguous().realize() for _ in range(2))
+    pos = Variable("pos", 0, length - 1)
+
+    @jit
+    def read(x: Tensor, p: UOp) -> Tensor:
+        rows = F.linear(F.layer_norm(x, n, gain, gain), weight)
+        q, k, v = rows.reshape(1, 3, heads, width).permute(1, 2, 0, 3)
+        keys[:, p : p + 1], values[:, p : p + 1] = k, v
+        return F.scaled_dot_product_attention(q, keys[:, : p + 1], values[:, : p + 1])
+
+    ks, vs = np.zeros((2, heads, length, width), np.float32)
+    for i in (0, 1, 2, 3, 11, 2):
+        x = normal(1, n)
+        q, k, v = ((standardized(x) * g + g) @ w.T).reshape(3, heads, 1, width)
+        ks[:, i : i + 1], vs[:, i : i + 1] = k, v
+        want = softmax(q @ ks[:, : i + 1].swapaxes(1, 2) / np.sqrt(width)) @ vs[:, : i + 1]
+        np.testing.assert_allclose(read(Tensor(x), pos.bind(i)).numpy(), want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(keys.numpy(), ks, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(values.numpy(), vs, rtol=1e-4, atol=1e-4)
+    if device == "webgpu":
+        (captured,) = read.captures.values()
+        assert captured is not None
+        assert [len(run.plan.calls) for run in captured.runs] == [3]
