@@ -5,6 +5,7 @@
     TensorBase   data in and out, dtypes, devices, leaves of the gradient        _base.py
     Elementwise  arithmetic, comparison, logic, bits, rounding                   _elementwise.py
     Functions    functions of real numbers, activations                          _functions.py
+    Gamma        lgamma, digamma                                                 _gamma.py
     Views        movement: reshape, permute, pad, cat, ...                       _views.py
     Reduce       sums, extremes, statistics, softmax, running sums               _reduce.py
     Indexing     x[...], gather, scatter, where a value is chosen by a value     _indexing.py

@@ -16,7 +16,7 @@ from anneal.tensor._elementwise import Elementwise
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
-__all__ = ["Functions"]
+__all__ = ["Functions", "polynomial"]
 
 _FLOAT32 = dtypes.float32
 _BOOL = dtypes.bool_
@@ -57,7 +57,7 @@ class Functions(Elementwise):
         # A GPU's tanh is coarse near 0: there, the series, to the last bit of a float32.
         near = x.abs() < 0.5
         inner = near._choose(x, 0.0)
-        return near._choose(inner * _polynomial(inner, _EXPM1), x.exp() - 1.0)
+        return near._choose(inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
     def log(self) -> Self:
         """The natural logarithm; -inf at 0, nan below."""
@@ -161,8 +161,8 @@ class Functions(Elementwise):
             inner = end._choose(0.0, x)
             w = -((1.0 - inner) * (1.0 + inner)).log()
             far = w >= 5.0
-            near = _polynomial(far._choose(0.0, w) - 2.5, _ERFINV)
-            y = inner * far._choose(_polynomial(far._choose(w, 5.0).sqrt() - 3.0, _ERFINV_FAR), near)
+            near = polynomial(far._choose(0.0, w) - 2.5, _ERFINV)
+            y = inner * far._choose(polynomial(far._choose(w, 5.0).sqrt() - 3.0, _ERFINV_FAR), near)
             if x.uop.dtype.bits == 64:
                 for _ in range(2):  # Newton's steps, from the side that keeps its digits
                     size, flat = y.abs(), (y * y).exp() * (math.sqrt(math.pi) / 2)
@@ -675,7 +675,7 @@ def _arc(x: Functions) -> Any:
     outer = size > 0.42
     t = outer._choose((size - 1.0) / (size + 1.0), size)
     z = t * t
-    bend = _polynomial(z, _ATAN_P32) if x.uop.dtype.bits == 32 else _polynomial(z, _ATAN_P) / _polynomial(z, _ATAN_Q)
+    bend = polynomial(z, _ATAN_P32) if x.uop.dtype.bits == 32 else polynomial(z, _ATAN_P) / polynomial(z, _ATAN_Q)
     angle = t + t * (z * bend)
     angle = outer._choose(angle + math.pi / 4, angle)
     return _negative(x)._choose(-angle, angle)
@@ -696,7 +696,7 @@ def _upper_tail(x: Functions) -> Any:
     return t * (high * high).neg().exp() * rest.exp()
 
 
-def _polynomial(x: Functions, coefficients: tuple[float, ...]) -> Any:
+def polynomial(x: Functions, coefficients: tuple[float, ...]) -> Any:
     """Horner's rule, the highest power first."""
     y: Any = coefficients[0]
     for c in coefficients[1:]:

@@ -7,8 +7,9 @@ Sums and products of bools and of integers below 32 bits are int32; means of int
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
@@ -415,16 +416,26 @@ class Reduce(Views):
         >>> Tensor([1, 2, 3]).cumsum(0)
         Tensor([1, 3, 6], dtype=int32)
         """
-        return self._running("cumsum", Op.ADD, self._wide(dtype), one_of("cumsum", axis, dim))
+        return self._running("cumsum", _fold(Op.ADD), self._wide(dtype), one_of("cumsum", axis, dim))
 
     @in_single()
     def cumprod(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:
         """The product of the elements up to and including each, along an axis."""
-        return self._running("cumprod", Op.MUL, self._wide(dtype), one_of("cumprod", axis, dim))
+        return self._running("cumprod", _fold(Op.MUL), self._wide(dtype), one_of("cumprod", axis, dim))
+
+    @in_single()
+    def logcumsumexp(self, axis: int | None = None, *, dim: int | None = None) -> Self:
+        """The logarithm of the running sum of exponentials along an axis, without overflow.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1000.0, 1000.0, -5.0]).logcumsumexp(0).round(1)
+        Tensor([1000. , 1000.7, 1000.7], dtype=float32)
+        """
+        return self._running("logcumsumexp", _LOG_SUM_EXP, self._real(), one_of("logcumsumexp", axis, dim))
 
     def cummax(self, axis: int | None = None, *, dim: int | None = None) -> Self:
         """The largest of the elements up to and including each, along an axis (the values only)."""
-        return self._running("cummax", Op.MAX, self.uop, one_of("cummax", axis, dim))
+        return self._running("cummax", _fold(Op.MAX), self.uop, one_of("cummax", axis, dim))
 
     def cummin(self, axis: int | None = None, *, dim: int | None = None) -> Self:
         """The smallest of the elements up to and including each, along an axis (the values only).
@@ -433,7 +444,7 @@ class Reduce(Views):
         >>> Tensor([3, 1, 2]).cummin(0)
         Tensor([3, 1, 1], dtype=int32)
         """
-        return self._running("cummin", Op.MIN, self.uop, one_of("cummin", axis, dim))
+        return self._running("cummin", _fold(Op.MIN), self.uop, one_of("cummin", axis, dim))
 
     def diff(self, n: int = 1, dim: int = -1) -> Self:
         """Each element less the one before it along an axis, `n` times over.
@@ -454,7 +465,7 @@ class Reduce(Views):
             out = after ^ before if self.uop.dtype is dtypes.bool_ else after - before
         return out
 
-    def _running(self, name: str, op: Op, u: UOp, axis: int | None) -> Self:
+    def _running(self, name: str, fold: _Fold, u: UOp, axis: int | None) -> Self:
         if axis is None:
             raise ShapeError(f"{name}: say along which axis, as dim=")
         at = axis_of(name, axis, len(u.shape))
@@ -463,25 +474,58 @@ class Reduce(Views):
         order = [i for i in range(len(u.shape)) if i != at] + [at]
         moved = move.permute(u, order)
         back = sorted(range(len(order)), key=order.__getitem__)
-        return self._new(move.permute(_scan(moved, op), back))
+        return self._new(move.permute(_scan(moved, fold), back))
 
 
-def _scan(u: UOp, op: Op) -> UOp:
-    """Running `op` along the last axis: inside blocks of 32, then over the blocks' totals, and so on up.
+class _Fold(NamedTuple):
+    """What runs along an axis: its value for nothing, for all of an axis, and for two results."""
+
+    nothing: Callable[[DType], Number]
+    along: Callable[[UOp, int], UOp]
+    join: Callable[[UOp, UOp], UOp]
+
+
+def _fold(op: Op) -> _Fold:
+    return _Fold(
+        partial(identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), lambda a, b: alu(op, (a, b))
+    )
+
+
+def _finite(top: UOp) -> UOp:
+    """0 in place of infinities: less themselves they would be nan."""
+    return alu(Op.WHERE, (alu(Op.ABS, (top,)).eq(math.inf), const(top.dtype, 0), top))
+
+
+def _log_sum_exp(u: UOp, axis: int) -> UOp:
+    top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
+    total = reduce_node(alu(Op.EXP, (u - broadcast(top, u.shape),)), Op.ADD, (axis,), True)
+    return move.reshape(alu(Op.LOG, (total,)) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+
+
+def _log_add_exp(a: UOp, b: UOp) -> UOp:
+    top = _finite(alu(Op.MAX, (UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,)))))
+    return alu(Op.LOG, (alu(Op.EXP, (a - top,)) + alu(Op.EXP, (b - top,)),)) + top
+
+
+_LOG_SUM_EXP = _Fold(lambda _: -math.inf, _log_sum_exp, _log_add_exp)
+
+
+def _scan(u: UOp, fold: _Fold) -> UOp:
+    """Running `fold` along the last axis: inside blocks of 32, then over the blocks' totals, and so on up.
 
     Work and memory stay at 32 times the length, where the plain triangle would need its square.
     """
-    fill = identity(op, u.dtype)
+    fill = fold.nothing(u.dtype)
     levels: list[tuple[UOp, int]] = []  # what runs inside the blocks of each level, and the level's length
     while True:
         n = u.shape[-1]
         rest = u.shape[:-1]
         blocks = -(-n // _BLOCK)
         if blocks == 1:
-            done = _triangle(u, op, fill)
+            done = _triangle(u, fold, fill)
             break
         u = _filled(u, (0, blocks * _BLOCK - n), fill)
-        inside = _triangle(move.reshape(u, (*rest, blocks, _BLOCK)), op, fill)
+        inside = _triangle(move.reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
         levels.append((inside, n))
         last = tuple([(0, m) for m in (*rest, blocks)])
         u = move.reshape(move.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
@@ -492,7 +536,7 @@ def _scan(u: UOp, op: Op) -> UOp:
         whole = tuple([(0, m) for m in rest])
         before = _filled(move.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
         carried = broadcast(move.reshape(before, (*rest, blocks, 1)), inside.shape)
-        done = move.reshape(alu(op, (carried, inside)), (*rest, blocks * _BLOCK))
+        done = move.reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
         done = move.shrink(done, (*whole, (0, n)))
     return done
 
@@ -507,8 +551,8 @@ def _filled(u: UOp, border: tuple[int, int], fill: Number) -> UOp:
     return alu(Op.WHERE, (inside, padded, const(u.dtype, fill)))
 
 
-def _triangle(u: UOp, op: Op, fill: Number) -> UOp:
-    """Running `op` along a short last axis: each position reduces what stands at or before it."""
+def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
+    """Running `fold` along a short last axis: each position reduces what stands at or before it."""
     n = u.shape[-1]
     shape = (*u.shape[:-1], n, n)
     row = broadcast(iota(n, 0, 2), (n, n))
@@ -516,4 +560,4 @@ def _triangle(u: UOp, op: Op, fill: Number) -> UOp:
     kept = broadcast(alu(Op.NOT, (alu(Op.LT, (row, column)),)), shape)
     spread = broadcast(move.reshape(u, (*u.shape[:-1], 1, n)), shape)
     chosen = alu(Op.WHERE, (kept, spread, const(u.dtype, fill)))
-    return reduce_node(chosen, op, (len(shape) - 1,), False)
+    return fold.along(chosen, len(shape) - 1)

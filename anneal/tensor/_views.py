@@ -18,7 +18,7 @@ from anneal.tensor._base import (
     one_of,
     weak_const,
 )
-from anneal.tensor._functions import Functions
+from anneal.tensor._gamma import Gamma
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, product, range_of, size
 
@@ -37,7 +37,7 @@ def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
     return u if ndim == 1 else move.reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
 
 
-class Views(Functions):
+class Views(Gamma):
     """Movement operations."""
 
     __slots__ = ()

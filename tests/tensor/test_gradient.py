@@ -115,6 +115,8 @@ CASES = [
     unary("tanh", lambda n, _: n.tanh),
     unary("erfc", lambda _, j: j.scipy.special.erfc),
     unary("erfinv", lambda _, j: j.scipy.special.erfinv, "inside"),
+    unary("lgamma", lambda _, j: j.scipy.special.gammaln, "positive"),
+    unary("digamma", lambda _, j: j.scipy.special.digamma, "positive"),
     unary("asin", lambda n, _: n.arcsin, "inside"),
     unary("acos", lambda n, _: n.arccos, "inside"),
     unary("atan", lambda n, _: n.arctan),
@@ -165,6 +167,7 @@ CASES = [
     Case("softmax", lambda x: x.softmax(-1), lambda _, j: lambda x: j.nn.softmax(x, -1), MATRICES),
     Case("log_softmax", lambda x: x.log_softmax(1), lambda _, j: lambda x: j.nn.log_softmax(x, 1), MATRICES),
     Case("cumsum", lambda x: x.cumsum(1), lambda n, _: lambda x: n.cumsum(x, 1), MATRICES),
+    Case("logcumsumexp", lambda x: x.logcumsumexp(1), lambda _, j: lambda x: j.lax.cumlogsumexp(x, 1), MATRICES),
     Case("cumprod", lambda x: x.cumprod(0), lambda n, _: lambda x: n.cumprod(x, 0), MATRICES),
     Case("norm", lambda x: x.norm(), lambda n, _: lambda x: n.sqrt(n.sum(x * x)), MATRICES),
     # movement
