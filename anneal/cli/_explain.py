@@ -23,6 +23,7 @@ KINDS = {
     "fold": "forward, when the node is made",
     "rewrite": "forward, in a compiler pass",
     "gradient": "gradient: what y with cotangent g gives each source",
+    "forward": "tangent: what the tangent g of each source adds to that of y",
 }
 
 
@@ -119,9 +120,14 @@ def _print(op: str, rules: list[Listed], heading: bool) -> None:
         data(f"\n{op}: {_meaning(op)}")
     for kind, about in KINDS.items():
         data(f"\n  {about}")
-        mine = [r for r in rules if r.kind == kind and (r.op == op or kind != "gradient")]
+        mine = [r for r in rules if r.kind == kind and (r.op == op or kind not in ("gradient", "forward"))]
         if not mine:
-            data("    no rule" + ("; nothing flows back through it" if kind == "gradient" else ""))
+            known = any(r.kind == "gradient" and r.op == op for r in rules)
+            more = {
+                "gradient": "; nothing flows back through it",
+                "forward": " of its own: the gradient's, which is its own transpose" if known else "",
+            }
+            data("    no rule" + more.get(kind, ""))
         reason = ""
         for r in mine:
             if r.comment and r.comment != reason:

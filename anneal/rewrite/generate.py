@@ -22,7 +22,8 @@ from anneal.uop.ops import ALL, ALU, COMPARE, TERNARY, UNARY, Op
 __all__ = ["PACKAGE", "Rule", "generate", "main", "mentioned", "parse", "targets"]
 
 PACKAGE = Path(__file__).resolve().parent.parent
-KINDS = ("rewrite", "fold", "gradient")
+KINDS = ("rewrite", "fold", "gradient", "forward")
+_DERIVATIVES = ("gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 _ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
 _BINARY: dict[type[ast.operator], Op] = {
@@ -314,7 +315,7 @@ class _Writer:
         self.names: dict[str, str] = {}
         self.operands = ""
         self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
-        self.root = "y" if table.kind == "gradient" else "u"
+        self.root = "y" if table.kind in _DERIVATIVES else "u"
 
     def steps(self, pattern: Node) -> list[Step]:
         tests: list[Step] = []
@@ -326,7 +327,7 @@ class _Writer:
                 where = "s0.dtype" if pattern.op in COMPARE else "dtype"
                 tests.append(Step("test", f"{where}.is_{self.operands}"))
         self._sources(pattern, self.root, tests, late, top=True)
-        for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind == "gradient" else ():
+        for name in ("ctx",) if self.table.kind == "rewrite" else ("g",) if self.table.kind in _DERIVATIVES else ():
             self.names.setdefault(name, name)
         if self.table.kind != "fold":
             self.names.setdefault(self.root, self.root)
@@ -406,11 +407,15 @@ class _Writer:
     # -- results
     def _result(self) -> list[str]:
         e = _expr(self.rule.result, self.where)
-        if self.table.kind == "gradient":
+        if self.table.kind in _DERIVATIVES:
             if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
                 return self._maybe(self._python(e.elts[0].value), "r")
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
+            if self.table.kind == "forward" and len(code) > 1:
+                # g is of one source: what the others give is not even built
+                tests = [f"{c} if place == {i} else " for i, c in enumerate(code[:-1])]
+                return [f"return ({''.join(tests)}{code[-1]},)"]
             return [f"return ({', '.join(code)}{',' if len(code) == 1 else ''})"]
         if isinstance(e, ast.Set):
             return self._maybe(self._python(e.elts[0]), self._named(f"const({self.dtype}, r)"))
@@ -577,6 +582,8 @@ def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: fro
         lines = [f"def {function}(dtype: DType, src: Any) -> Any:", f"    {kids}{',' if arity == 1 else ''} = src"]
     elif table.kind == "gradient":
         lines = [f"def {function}(y: Any, g: Any) -> Any:"]
+    elif table.kind == "forward":
+        lines = [f"def {function}(y: Any, g: Any, place: int) -> Any:"]
     else:
         lines = [f"def {function}(u: Any, ctx: Any) -> Any:"]
     body: list[str] = []
@@ -603,7 +610,7 @@ def generate(text: str, name: str) -> str:
             listing.append(f"    {(table.name, rule.text, pattern.op.name, rule.comment, rule.line)!r},")
         for op, rules in by_op.items():
             body += ["", "", *_function(table, op, rules, helpers, name)]
-        kind = "DType, Any" if table.kind == "fold" else "Any, Any"
+        kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
         entries = ", ".join(f"Op.{op.name}: _{table.name}_{op.name.lower()}" for op in by_op)
         body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{{entries}}}"]
     code = "\n".join(body)

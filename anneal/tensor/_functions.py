@@ -80,7 +80,7 @@ class Functions(Elementwise):
         near = x.abs() < 0.25
         inner = near._choose(x, 0.0)
         s = inner / (inner + 2.0)
-        series = s * _polynomial(s * s, _ARTANH if x.uop.dtype.bits == 64 else _ARTANH[-5:])
+        series = s * polynomial(s * s, _ARTANH if x.uop.dtype.bits == 64 else _ARTANH[-5:])
         return near._choose(series, (1.0 + x).log())
 
     def sqrt(self) -> Self:

@@ -47,10 +47,12 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     """What the tangent of the source at `place` adds to that of `y`."""
     if y.op is Op.BUFFER:
         return reshape(tangent, y.shape)
-    if y.op is Op.COMPOSITE and tangent.shape != y.shape:
-        return None  # of a statistic beside its input (a norm's scale), which the rule for the input counts in
-    rule = FORWARD.get(y.op) or (GRADIENT.get(y.op) if y.op in ALU else None)
-    out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, tangent)
+    out: tuple[UOp | None, ...] | None = None
+    if y.op in FORWARD:
+        out = FORWARD[y.op](y, tangent, place)
+        place = 0
+    elif y.op in ALU and y.op in GRADIENT:  # the derivative of an elementwise op is its own transpose
+        out = GRADIENT[y.op](y, tangent)
     if out is None:
         raise GradientError(
             f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"

@@ -45,7 +45,7 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
 )
 
-def _forward_cast(y: Any, g: Any) -> Any:
+def _forward_cast(y: Any, g: Any, place: int) -> Any:
     s0, = y.src
     if s0.dtype.is_float:
         # cast(x:float) -> cast(g, y.dtype)
@@ -53,7 +53,7 @@ def _forward_cast(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_reshape(y: Any, g: Any) -> Any:
+def _forward_reshape(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # reshape[shape](x) -> reshape[shape](g)
@@ -61,7 +61,7 @@ def _forward_reshape(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_permute(y: Any, g: Any) -> Any:
+def _forward_permute(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # permute[axes](x) -> permute[axes](g)
@@ -69,7 +69,7 @@ def _forward_permute(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_expand(y: Any, g: Any) -> Any:
+def _forward_expand(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # expand[shape](x) -> expand[shape](g)
@@ -77,7 +77,7 @@ def _forward_expand(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_pad(y: Any, g: Any) -> Any:
+def _forward_pad(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # pad[pairs](x) -> pad[pairs](g)
@@ -85,7 +85,7 @@ def _forward_pad(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_shrink(y: Any, g: Any) -> Any:
+def _forward_shrink(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # shrink[pairs](x) -> shrink[pairs](g)
@@ -93,7 +93,7 @@ def _forward_shrink(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_flip(y: Any, g: Any) -> Any:
+def _forward_flip(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # flip[axes](x) -> flip[axes](g)
@@ -101,7 +101,7 @@ def _forward_flip(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_contiguous(y: Any, g: Any) -> Any:
+def _forward_contiguous(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 1:
         s0, = y.src
         # contiguous(x) -> g
@@ -109,7 +109,7 @@ def _forward_contiguous(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_reduce_axis(y: Any, g: Any) -> Any:
+def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
     if y.arg[0] is _ADD and len(y.src) == 1:
         s0, = y.src
         # reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)
@@ -121,52 +121,52 @@ def _forward_reduce_axis(y: Any, g: Any) -> Any:
     return None
 
 
-def _forward_gather(y: Any, g: Any) -> Any:
+def _forward_gather(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 2:
         s0, s1 = y.src
         # gather[axis](x, i) -> gather[axis](g, i), _
-        return (UOp(_GATHER, g.dtype, (g, s1), y.arg), None)
+        return (UOp(_GATHER, g.dtype, (g, s1), y.arg) if place == 0 else None,)
     return None
 
 
-def _forward_scatter_add(y: Any, g: Any) -> Any:
+def _forward_scatter_add(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 2:
         s0, s1 = y.src
         # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
-        return (None, UOp(_SCATTER_ADD, y.dtype, (s0, g), y.arg))
+        return (None if place == 0 else UOp(_SCATTER_ADD, y.dtype, (s0, g), y.arg),)
     return None
 
 
-def _forward_update(y: Any, g: Any) -> Any:
+def _forward_update(y: Any, g: Any, place: int) -> Any:
     if len(y.src) == 2:
         s0, s1 = y.src
         # update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)
-        return (around(g, y, s1, y.arg), placed(g, s0, s1, y.arg))
+        return (around(g, y, s1, y.arg) if place == 0 else placed(g, s0, s1, y.arg),)
     return None
 
 
-def _forward_composite(y: Any, g: Any) -> Any:
+def _forward_composite(y: Any, g: Any, place: int) -> Any:
     if y.arg[0] == 'slope' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # composite["slope", _](v, x, s) -> _, g * s, _
-        return (None, alu(_MUL, (g, s2)), None)
+        return (None if place == 0 else alu(_MUL, (g, s2)) if place == 1 else None,)
     if y.arg[0] == 'standardize' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
-        return (None, standardized(g, y, s2, y.arg[1]), None)
+        return (None if place == 0 else standardized(g, y, s2, y.arg[1]) if place == 1 else None,)
     if y.arg[0] == 'equal' and len(y.src) == 2:
         s0, s1 = y.src
         # composite["equal", _](v, x) -> _, g
-        return (None, g)
+        return (None if place == 0 else g,)
     if y.arg[0] == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
         # composite["chosen", _](v, x) -> g, where(False, g, 0)
-        return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+        return (g if place == 0 else alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))),)
     if y.arg[0] == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # composite["exp", _](v, x, p) -> _, g * y, _
-        return (None, alu(_MUL, (g, y)), None)
+        return (None if place == 0 else alu(_MUL, (g, y)) if place == 1 else None,)
     return None
 
 
-FORWARD: dict[Op, Callable[[Any, Any], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.COMPOSITE: _forward_composite}
+FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.COMPOSITE: _forward_composite}
