@@ -96,6 +96,16 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     for u in order:
         for s in dict.fromkeys(u.src):
             consumers[s].append(u)
+    # What only sums read is added up where it is computed: it takes no memory of its own, however large it is.
+    summed: set[UOp] = set()
+    if policy.binding_bytes:
+        for u in reversed(order):
+            if consumers[u] and all(c.op is Op.REDUCE_AXIS or c in summed for c in consumers[u]):
+                summed.add(u)
+
+    def stored(u: UOp) -> int:
+        return 1 if u in summed else policy.bindings((u,))
+
     real: dict[UOp, None] = {}
     out_set = set(outputs)
     # forward: hard boundaries, reduces with their epilogues, buffer limit
@@ -171,7 +181,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         return False
 
     def within_limit(u: UOp) -> frozenset[UOp]:
-        src, own = u.src, policy.bindings((u,))
+        src, own = u.src, stored(u)
         gathered = none.union(*[leaves[s] for s in src])
         while policy.bindings(gathered) + own > policy.part_buffers:
             widest = max(dict.fromkeys(src), key=lambda s: policy.bindings(leaves[s]))
@@ -282,7 +292,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         op, src = u.op, u.src
         own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else COST.get(op, op is Op.PAD)
         read = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
-        mine = policy.bindings((u,))
+        mine = stored(u)
         while policy.bindings(read) + mine > policy.part_buffers:
             # what was materialised since the first pass counts beside what it was made of
             widest = max(src, key=lambda s: 0 if s in real else policy.bindings(leaves[s]))

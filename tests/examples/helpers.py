@@ -19,6 +19,10 @@ SMALL: dict[str, tuple[dict[str, Any], int, int, float, float]] = {
         {"CONTEXT": 16, "LAYERS": 1, "HEADS": 4, "KV_HEADS": 2, "WIDTH": 32, "WARM_UP": 5}, 120, 16, 1e-2, 0.75,
     ),
     "vit": ({"PATCH": 8, "WIDTH": 32, "DEPTH": 1, "HEADS": 2, "POOL": 64, "UNSEEN": 128}, 150, 32, 3e-3, 0.75),
+    "resnet9": ({"WIDTH": 4, "POOL": 64, "UNSEEN": 32}, 60, 16, 0.2, 0.9),
+    "diffusion": ({"WIDTH": 8, "TIMES": 20, "DRAWN": 4}, 30, 8, 1e-2, 0.6),
+    "dit": ({"WIDTH": 32, "DEPTH": 1, "HEADS": 2, "POOL": 64, "DRAWS": 4, "ROWS": 1}, 100, 16, 1e-2, 0.65),
+    "meanflow": ({"ROWS": 1}, 100, 16, 1e-2, 0.7),
     "makemore-bigram": ({}, 100, 32, 1e-1, 0.8),
     "makemore-mlp": ({"WIDTH": 16}, 100, 32, 1e-2, 0.8),
     "makemore-cnn": ({"WIDTH": 16}, 60, 32, 1e-2, 0.8),
@@ -32,6 +36,9 @@ def small(name: str, monkeypatch: pytest.MonkeyPatch, steps: int | None = None) 
     """Example `name` in its small form, in training."""
     constants, usual, batch, lr, _ = SMALL[name]
     module = load_module(name.partition("-")[0])
+    if name == "meanflow":  # whose network is dit's
+        for key, value in SMALL["dit"][0].items():
+            monkeypatch.setattr(load_module("dit"), key, value)
     for key, value in constants.items():
         monkeypatch.setattr(module, key, value)
     return load_example(name).make(steps=steps or usual, batch=batch, seed=1, lr=lr)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anneal.schedule import Policy, graph, plan_for
+from anneal.tensor import Tensor, realize
+from anneal.tensor import functional as F
+from anneal.tensor.execution import gpu_policy
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 from .build import F32, buffer, expand, layer_norm, matmul, permute, plan, reduce, reshape, softmax
@@ -122,6 +125,17 @@ def adam(g: UOp | None = None) -> tuple[UOp, UOp, UOp]:
     m2 = m * 0.9 + g * 0.1
     v2 = v * 0.99 + g * g * 0.01
     return m2, v2, p - m2 / (v2.alu(Op.SQRT) + 1e-8)
+
+
+def test_products_that_are_only_summed_need_no_memory() -> None:
+    # A convolution's products are hundreds of times what one binding shows; nobody stores them, so they take none.
+    x, w = (Tensor.zeros(*shape, requires_grad=True) for shape in ((4, 16, 8, 8), (16, 16, 3, 3)))
+    realize([x, w])
+    y = F.conv2d(x, w, padding=1).relu()
+    F.conv2d(y, w, padding=1).sum().backward()
+    assert x.grad is not None
+    found = plan_for(graph([x.grad.uop]), gpu_policy(128, 1 << 12))[0]
+    assert max(v.size for v in found.values) < 4 * 16 * 8 * 8 * 16 * 9 // 10
 
 
 def test_a_sum_of_added_products_is_a_product_each() -> None:
