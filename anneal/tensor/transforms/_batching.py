@@ -7,28 +7,28 @@ A batched node is the node of one example with the examples along a new first ax
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 from anneal.errors import TransformError
 from anneal.tensor import _movement as move
 from anneal.tensor._sorting import sorted_places
 from anneal.uop import ALU, Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Size, most, product
 
 __all__ = ["BATCHING", "COMPOSITES", "batch", "drawn", "repeated"]
 
 Sources = Sequence[UOp]
 Flags = Sequence[bool]
-Rule = Callable[[UOp, Sources, Flags, int], UOp]
+Rule = Callable[[UOp, Sources, Flags, Size], UOp]
 
 
-def repeated(u: UOp, n: int) -> UOp:
+def repeated(u: UOp, n: Size) -> UOp:
     """`u` for each of `n` examples: a new first axis."""
     core = u.src[0] if u.op is Op.EXPAND else u
     return move.expand(move.reshape(core, (1, *core.shape)), (n, *u.shape))
 
 
-def _full(s: UOp, batched: bool, n: int) -> UOp:
+def _full(s: UOp, batched: bool, n: Size) -> UOp:
     """A source with its axis of examples, whether it has one or not."""
     return s if batched else repeated(s, n)
 
@@ -36,7 +36,7 @@ def _full(s: UOp, batched: bool, n: int) -> UOp:
 # -- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _elementwise(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """The same op. A source of shape () stands for all elements of its example."""
     shape = (n, *y.shape)
     wide = []
@@ -50,7 +50,7 @@ def _elementwise(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
     return move.spread(y.replace(src=tuple(wide)), shape)
 
 
-def drawn(y: UOp, n: int) -> UOp:
+def drawn(y: UOp, n: Size) -> UOp:
     """Random words of their own for each example: the example's number, enciphered, takes the place of the first key.
 
     (A counter shifted by the example would meet the counters of other words of the same call.)
@@ -64,39 +64,39 @@ def drawn(y: UOp, n: int) -> UOp:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-def _reshape(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _reshape(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.reshape(sources[0], (n, *y.shape))
 
 
-def _permute(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _permute(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.permute(sources[0], (0, *[a + 1 for a in y.arg]))
 
 
-def _expand(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _expand(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.expand(sources[0], (n, *y.shape))
 
 
-def _pad(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _pad(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.pad(sources[0], ((0, 0), *y.arg))
 
 
-def _shrink(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _shrink(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.shrink(sources[0], ((0, n), *y.arg))
 
 
-def _update(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
 
 
-def _flip(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _flip(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return move.flip(sources[0], tuple([a + 1 for a in y.arg]))
 
 
-def _same(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return UOp(y.op, y.dtype, tuple(sources), y.arg, y.tag)
 
 
-def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     op, axes = y.arg
     return move.reduce_axis(sources[0], op, tuple([a + 1 for a in axes]))
 
@@ -104,7 +104,7 @@ def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
 # -- indexed reads and writes -----------------------------------------------------------------------------------------
 
 
-def _gather(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """Where only the index differs, the examples are more positions to read; else each example reads its own part."""
     (x, index), axis = sources, y.arg
     if batched[0]:
@@ -127,19 +127,19 @@ def _gather(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
     return move.permute(read, back)
 
 
-def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """Where only the values differ, the examples are more columns; else more rows, each example's below the last's."""
     index, value = sources
     rows = y.arg[0]
     if not batched[0]:
         m = index.shape[0]
         width = value.shape[2:]
-        flat = move.reshape(move.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * math.prod(width)))
+        flat = move.reshape(move.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * product(width)))
         total = UOp(Op.SCATTER_ADD, y.dtype, (index, flat), (rows,))
         total = move.reshape(total, (rows, n, *width))
         return move.permute(total, (1, 0, *range(2, len(total.shape))))
     value = _full(value, batched[1], n)
-    if n * rows >= 1 << 31:
+    if most(n * rows) >= 1 << 31:
         raise TransformError(
             f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
         )
@@ -153,7 +153,7 @@ def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
     return move.reshape(total, (n, rows, *value.shape[2:]))
 
 
-def _argsort(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return sorted_places(sources[0])
 
 
@@ -169,7 +169,7 @@ COMPOSITES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 }
 
 
-def _composite(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def _composite(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     name, params = y.arg
     wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
     if not batched[0]:  # the value's own shape is the node's
@@ -196,7 +196,7 @@ BATCHING: dict[Op, Rule] = {
 }
 
 
-def batch(y: UOp, sources: Sources, batched: Flags, n: int) -> UOp:
+def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     """The node of `n` examples for the node `y` of one. Raises TransformError for an op without a rule."""
     rule = BATCHING.get(y.op)
     if rule is None:

@@ -12,6 +12,7 @@ from anneal.tensor.transforms._batching import batch, drawn, repeated
 from anneal.tensor.transforms._trace import Trace, as_tensor, flagged, results_of
 from anneal.tensor.transforms._tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, toposort
+from anneal.uop.sizes import Size
 
 __all__ = ["vmap"]
 
@@ -62,7 +63,7 @@ def vmap(
         ]
         trace = Trace("vmap")
         leaves: list[tuple[Any, int | None]] = []
-        sizes: dict[int, str] = {}
+        sizes: dict[Size, str] = {}
         for value, at, name in zip(flatten(whole), found, where, strict=True):
             if at is None:
                 leaves.append((value, None))
@@ -117,7 +118,9 @@ def _axis(what: str, name: str, at: Any, shape: tuple[int, ...]) -> int:
     return at % len(shape)
 
 
-def _batched(trace: Trace, roots: list[UOp], fronts: dict[UOp, UOp], n: int, different: bool) -> list[tuple[UOp, bool]]:
+def _batched(
+    trace: Trace, roots: list[UOp], fronts: dict[UOp, UOp], n: Size, different: bool
+) -> list[tuple[UOp, bool]]:
     """The node of all examples for each of `roots`, and whether it has an axis of them."""
     young = trace.made()
     new = dict(fronts)
@@ -130,7 +133,7 @@ def _batched(trace: Trace, roots: list[UOp], fronts: dict[UOp, UOp], n: int, dif
     return [(new.get(u, u), u in new) for u in roots]
 
 
-def _placed(u: UOp, is_batched: bool, at: Any, name: str, n: int) -> UOp:
+def _placed(u: UOp, is_batched: bool, at: Any, name: str, n: Size) -> UOp:
     """A result with the axis of examples where out_axes wants it."""
     if at is None:
         if is_batched:

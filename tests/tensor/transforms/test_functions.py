@@ -14,6 +14,7 @@ from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.tensor import (
     Tensor,
+    Variable,
     grad,
     hessian,
     jacfwd,
@@ -379,6 +380,33 @@ def test_matrices_of_derivatives() -> None:
     assert h["w"]["b"].tolist() == [[2, 2, 2], [4, 4, 4]]
     assert h["b"]["w"].tolist() == [[2, 4], [2, 4], [2, 4]]
     assert h["b"]["b"].tolist() == np.zeros((3, 3)).tolist()
+
+
+def test_sizes_may_be_variables() -> None:
+    """The number of examples, and the sizes inside: as with the numbers that the variables are bound to."""
+    n = Variable("n", 1, 16)
+    x = Tensor(np.arange(48, dtype=np.float32).reshape(16, 3) / 20)
+
+    def f(t: Tensor) -> Tensor:
+        return (F.layer_norm(t.tanh(), (3,)) @ x.T[:, :2]).softmax(-1)
+
+    def slope(t: Tensor) -> Tensor:
+        return grad(lambda t: (f(t) ** 2).sum())(t)
+
+    functions: list[Any] = [
+        slope,
+        lambda t: jvp(slope, (t,), (t,))[1],
+        lambda t: vmap(lambda r: r.cumsum(0) * r.sum() + r[Tensor([0, 2, 1])])(t),
+        lambda t: vmap(grad(lambda r: (r * r).sum()))(t),
+        lambda t: vmap(lambda s: (t * s).sum(0))(Tensor([1.0, 2.0])),
+        lambda t: vmap(lambda r: x[(r * 2).int()].sum(0))(t),
+        lambda t: vmap(lambda r: Tensor.zeros(4).scatter_add(0, r.int(), r))(t),
+    ]
+    for k in (3, 5):
+        for g in functions:
+            np.testing.assert_allclose(g(x[: n.bind(k)]).numpy(), g(x[:k]).numpy(), rtol=1e-6)
+    with pytest.raises(ShapeError, match=r"argument \[0\] has n=2 .*, argument \[1\] has 16"):
+        vmap(lambda a, b: a + b)(x[: n.bind(2)], x)
 
 
 # -- jit and modules --------------------------------------------------------------------------------------------------
