@@ -108,12 +108,6 @@ _LONG: dict[Op, str] = {
     Op.RECIP: "(1.0lf / {0})",
 }
 _TYPED = re.compile(r"\b(\w+_[iuf])32\(")
-# For operands whose bounds or constants make the general text needless.
-_NAN_FREE: dict[Op, str] = {
-    # The second operand is a number: a nan in the first comes through.
-    Op.MAX: "select({1}, {0}, !({0} <= {1}))",
-    Op.MIN: "select({1}, {0}, !({0} >= {1}))",
-}
 
 
 def type_of(dtype: DType, lanes: int = 1) -> str:
@@ -248,12 +242,6 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
     if len(u.src) != 2:
         return None
     op, a, b = u.op, u.src[0], u.src[1]
-    if kind == "float" and op in _NAN_FREE:
-        if a.op is Op.CONST and a.arg == a.arg:
-            return _NAN_FREE[op].format(args[1], args[0])
-        if b.op is Op.CONST and b.arg == b.arg:
-            return _NAN_FREE[op].format(*args)
-        return None
     if kind == "int" and a.dtype is dtypes.int32 and b.op is not Op.CONST and op in (Op.IDIV, Op.MOD) and lanes == 1:
         if a.vmin is not None and a.vmin >= 0 and b.vmin is not None and b.vmin > 0:
             return f"i32(u32({bare(args[0])}) {'/' if op is Op.IDIV else '%'} u32({bare(args[1])}))"

@@ -18,6 +18,7 @@ FUNCTIONS: dict[str, str] = {
   let s = select(1.0f, 0.25f, abs(b) > 8.507059e37f);
   return (a * s) / (b * s);
 }""",
+    # By bits: NVIDIA's compiler makes a > b of !(a <= b), also where a is nan.
     "max_f32": "fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }",
     "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
     "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",

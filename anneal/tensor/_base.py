@@ -12,6 +12,8 @@
     Sorting      argsort, topk, medians                                          _sorting.py
     Placing      scatter_reduce, index_put, masked writes                        _placing.py
     Linalg       matmul, einsum, outer                                           _linalg.py
+    Statistics   covariance, histograms, order statistics, integrals             _statistics.py
+    Further      further names of torch and the array API                        _further.py
     Creation     zeros, arange, eye, rand, ...                                   _creation.py
     Tensor       the door: backward, repr, and the layers functions as methods   _tensor.py
 

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, int_args, weak_dtype
-from anneal.tensor._linalg import Linalg
+from anneal.tensor._further import Further
 from anneal.tensor._views import iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import size
@@ -35,7 +35,7 @@ def _or_float(dtype: DTypeLike | None) -> DType:
     return _FLOAT32 if dtype is None else as_dtype(dtype)
 
 
-class Creation(Linalg):
+class Creation(Further):
     """Constructors. `device` defaults to `default_device()`, `dtype` to float32 unless said otherwise."""
 
     __slots__ = ()
@@ -201,6 +201,61 @@ class Creation(Linalg):
         falling = ((i * -1) + (n - 1)).cast(work) * -gap + float(end)
         u = (i < (n + 1) // 2).where(broadcast(rising, (n,)), falling)
         return cls._fresh(broadcast(u, (n,)).cast(kind), device, requires_grad)
+
+    @classmethod
+    def logspace(cls, start: Number, end: Number, steps: int, base: float = 10.0, *, device: str | None = None) -> Self:
+        """`steps` powers of `base`, their exponents at equal distances from start to end.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.logspace(0, 2, 3).round(3)
+        Tensor([  1.,  10., 100.], dtype=float32)
+        """
+        return (cls.linspace(start, end, steps, device=device) * math.log2(base)).exp2()
+
+    @classmethod
+    def tril_indices(cls, row: int, col: int, offset: int = 0, *, device: str | None = None) -> Self:
+        """The rows and columns, as two rows, of the lower triangle of a matrix.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.tril_indices(2, 2).tolist()
+        [[0, 1, 1], [0, 0, 1]]
+        """
+        return cls(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
+
+    @classmethod
+    def triu_indices(cls, row: int, col: int, offset: int = 0, *, device: str | None = None) -> Self:
+        """The rows and columns, as two rows, of the upper triangle of a matrix."""
+        return cls(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
+
+    @classmethod
+    def _window(cls, n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Self:
+        """A sum of cosines of whole turns over a window of `n`."""
+        turns: Any = cls.arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
+        out: Any = turns * 0.0 + parts[0]
+        for k, part in enumerate(parts[1:], 1):
+            out = out + (turns * float(k)).cos() * part
+        window: Self = out if n != 1 else out * 0.0 + 1.0
+        return window
+
+    @classmethod
+    def hann_window(cls, window_length: int, periodic: bool = True, *, device: str | None = None) -> Self:
+        """Half a cosine's swing up and down.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.hann_window(4).round(3)
+        Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
+        """
+        return cls._window(window_length, periodic, (0.5, -0.5), device)
+
+    @classmethod
+    def hamming_window(cls, window_length: int, periodic: bool = True, *, device: str | None = None) -> Self:
+        """0.54 less 0.46 times a cosine."""
+        return cls._window(window_length, periodic, (0.54, -0.46), device)
+
+    @classmethod
+    def blackman_window(cls, window_length: int, periodic: bool = True, *, device: str | None = None) -> Self:
+        """0.42 less half a cosine, plus 0.08 of one of twice the frequency."""
+        return cls._window(window_length, periodic, (0.42, -0.5, 0.08), device)
 
     @classmethod
     def from_numpy(cls, array: np.ndarray[Any, Any], device: str | None = None) -> Self:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
 __all__ = [
+    "Sizes",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
@@ -71,7 +72,7 @@ def result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:
 # -- windows ----------------------------------------------------------------------------------------------------------
 
 
-def _sizes(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:
+def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> Ints:
     """One number for each of `count` axes."""
     p = (value,) if isinstance(value, int) else tuple(value)
     p = p * count if len(p) == 1 else p
@@ -160,7 +161,7 @@ def _convolve(
         )
     if bias is not None and bias.uop.shape != (outs,):
         raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
-    st, di = _sizes(name, "stride", stride, axes), _sizes(name, "dilation", dilation, axes)
+    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
     a = pad(a, ((0, 0), (0, 0), *_conv_padding(name, padding, ws[2:], st, di)))
     return result(_biased(_windowed_product(name, a, b, st, di, groups), bias), x, weight, bias)
@@ -203,7 +204,7 @@ def _biased(u: UOp, bias: Tensor | None) -> UOp:
 
 def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
     if not isinstance(padding, str):
-        return tuple([(p, p) for p in _sizes(name, "padding", padding, len(kernel), 0)])
+        return tuple([(p, p) for p in per_axis(name, "padding", padding, len(kernel), 0)])
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding != "same":
@@ -302,9 +303,9 @@ def _transposed(
         raise ShapeError(
             f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {groups * ws[1]} channels"
         )
-    st, di = _sizes(name, "stride", stride, axes), _sizes(name, "dilation", dilation, axes)
-    side = _sizes(name, "padding", padding, axes, 0)
-    extra = _sizes(name, "output_padding", output_padding, axes, 0)
+    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
+    side = per_axis(name, "padding", padding, axes, 0)
+    extra = per_axis(name, "output_padding", output_padding, axes, 0)
     if any(e >= max(s, d) for e, s, d in zip(extra, st, di, strict=True)):
         raise ShapeError(f"{name}: output_padding {extra} must be less than the stride {st} or the dilation {di}")
     a, b = common_dtype(x.uop, weight.uop)
@@ -417,9 +418,9 @@ def _pool_args(
     """Kernel, stride, padding and dilation for each axis, and the padding with what ceil_mode adds at the end."""
     if x.ndim not in (axes + 1, axes + 2):
         raise ShapeError(f"{name}: x is (batch, channels, {_AXES[axes]}) or (channels, {_AXES[axes]}), not {x.shape}")
-    k, d = _sizes(name, "kernel_size", kernel, axes), _sizes(name, "dilation", dilation, axes)
-    p = _sizes(name, "padding", padding, axes, 0)
-    s = k if stride is None else _sizes(name, "stride", stride, axes)
+    k, d = per_axis(name, "kernel_size", kernel, axes), per_axis(name, "dilation", dilation, axes)
+    p = per_axis(name, "padding", padding, axes, 0)
+    s = k if stride is None else per_axis(name, "stride", stride, axes)
     if any(2 * b > a for a, b in zip(k, p, strict=True)):
         raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
     sides = []
@@ -671,8 +672,8 @@ def unfold(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 
         return unfold(x.unsqueeze(0), kernel_size, dilation, padding, stride).squeeze(0)
     if x.ndim != 4:
         raise ShapeError(f"unfold: x is (batch, channels, h, w) or (channels, h, w), not {x.shape}")
-    k, d = _sizes("unfold", "kernel_size", kernel_size, 2), _sizes("unfold", "dilation", dilation, 2)
-    p, s = _sizes("unfold", "padding", padding, 2, 0), _sizes("unfold", "stride", stride, 2)
+    k, d = per_axis("unfold", "kernel_size", kernel_size, 2), per_axis("unfold", "dilation", dilation, 2)
+    p, s = per_axis("unfold", "padding", padding, 2, 0), per_axis("unfold", "stride", stride, 2)
     u = _windows("unfold", pad(x.uop, ((0, 0), (0, 0), *[(v, v) for v in p])), k, s, d)
     n, c, kh, oh, kw, ow = u.shape
     return x._new(reshape(permute(u, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, oh * ow)))
