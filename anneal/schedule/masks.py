@@ -113,6 +113,11 @@ def nested(sink: UOp) -> UOp:
             note(u.src[1], mine | 1 << at)
             note(u.src[2], mine | 2 << at)
         else:
+            if u.op is Op.REDUCE and mine:
+                # its ranges take all their values below it: what holds of one turn outside says nothing about those
+                for c, at in twice.items():
+                    if any(c.ranges >> r.arg[0] & 1 for r in u.src[1:]):
+                        mine &= ~(3 << 2 * at)
             for s in u.src:
                 note(s, mine)
     new: dict[UOp, UOp] = {}
