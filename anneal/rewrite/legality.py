@@ -76,7 +76,11 @@ def _gather(u: UOp) -> str:
 
 
 def _update(u: UOp) -> str:
-    return "" if len(u.src) == 2 and u.src[1].dtype is u.dtype else "takes an array and values of its dtype"
+    if len(u.src) < 2 or u.src[1].dtype is not u.dtype:
+        return "takes an array and values of its dtype"
+    starts = u.src[2:]
+    fits = len(starts) == u.arg.count(None) and all(s.dtype is dtypes.int32 and not s.shape for s in starts)
+    return "" if fits else "takes a single int32 for every begin that its arg leaves open"
 
 
 def _scatter(u: UOp) -> str:

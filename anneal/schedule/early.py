@@ -46,7 +46,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
         elif op is Op.UPDATE:
             if u not in in_place:
                 copies += 1
-                src = (UOp(Op.CONTIGUOUS, u.dtype, (src[0],), tag=(COPY, copies)), src[1])
+                src = (UOp(Op.CONTIGUOUS, u.dtype, (src[0],), tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)

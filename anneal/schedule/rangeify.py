@@ -102,7 +102,7 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
         made = _stored(root)
         index = place = whole if made.shape == shape else _same_place(whole, shape, made.shape)
         if root.op is Op.UPDATE:  # the elements of its part in their places; the others are in that memory already
-            place = tuple([i + b if b.__class__ is not int or b else i for i, b in zip(index, root.arg, strict=True)])
+            place = _place(root, index, lower)
         if root.op is Op.ARGSORT:
             keys = lower.flat(root.src[0])
             value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
@@ -116,6 +116,20 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
 def _stored(root: UOp) -> UOp:
     """What a root stores: of an update its part."""
     return root.src[1] if root.op is Op.UPDATE else root
+
+
+def _place(update: UOp, index: Index, lower: _Lower) -> Index:
+    """Where an element of the part that an update replaces is in the whole."""
+    starts = iter(update.src[2:])
+    place = []
+    for i, b, n, whole in zip(index, update.arg, update.src[1].shape, update.shape, strict=True):
+        begin = b
+        if b is None:  # what is looked up stays inside, whatever it says
+            last = whole - n
+            begin = alu(Op.MAX, (lower.value(next(starts), ()), _int(0)))
+            begin = alu(Op.MIN, (begin, last if isinstance(last, UOp) else _int(last)))
+        place.append(i + begin if begin.__class__ is not int or begin else i)
+    return tuple(place)
 
 
 def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:

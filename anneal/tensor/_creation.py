@@ -137,8 +137,8 @@ class Creation(Further):
     @classmethod
     def arange(
         cls,
-        start: Number,
-        end: Number | None = None,
+        start: Number | UOp,
+        end: Number | UOp | None = None,
         step: Number = 1,
         *,
         dtype: DTypeLike | None = None,

@@ -29,7 +29,7 @@ from anneal.tensor._reduce import Reduce
 from anneal.tensor._views import every, iota
 from anneal.tensor.execution import is_realized
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import size
+from anneal.uop.sizes import most, product, size
 
 __all__ = ["Indexing"]
 
@@ -162,6 +162,51 @@ class Indexing(Reduce):
         self._assign(out.uop)
         if not wanted:
             self.requires_grad, self.is_leaf = out.requires_grad, out.is_leaf
+
+    def update_slice(self, value: Any, starts: Sequence[Any]) -> Self:
+        """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single integers.
+
+        The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the tensor itself, it
+        is written in place, and what runs is the same for every place. No gradient flows through a place that is a tensor.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor.zeros(2, 4).realize()
+        >>> x.assign(x.update_slice(Tensor([[1.0], [2.0]]), (0, Tensor([3])))).tolist()
+        [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
+        """
+        given = self._lift("update_slice", value)
+        shape, part = self.uop.shape, given.uop.shape
+        if len(part) != len(shape) or len(starts) != len(shape):
+            raise ShapeError(
+                f"update_slice: a value of shape {part} and {len(starts)} starts for a tensor of shape {shape}; it takes as "
+                "many axes, and as many starts"
+            )
+        for axis, (n, whole) in enumerate(zip(part, shape, strict=True)):
+            if most(n) > most(whole):
+                raise ShapeError(f"update_slice: axis {axis} of a value of shape {part} does not fit into {shape}")
+        begins: list[Any] = []
+        looked_up = []
+        for axis, start in enumerate(starts):
+            if not isinstance(start, Indexing):
+                end = start + part[axis]
+                if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
+                    raise ShapeError(
+                        f"update_slice: {part[axis]} elements from {start} on do not fit into axis {axis} of shape {shape}"
+                    )
+                begins.append(start)
+                continue
+            if not start.dtype.is_int or most(product(start.shape)) != 1:
+                raise DTypeError(
+                    f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis {axis}"
+                )
+            looked_up.append(move.reshape(start.uop, ()).cast(_INT32))
+            begins.append(None)
+        if looked_up and grad_enabled() and (self.requires_grad or given.requires_grad):
+            raise GradientError(
+                "update_slice: no gradient flows through a place that is a tensor; use where(), or no_grad()"
+            )
+        new = given.uop.cast(self.uop.dtype)
+        return self._new(UOp(Op.UPDATE, self.uop.dtype, (self.uop, new, *looked_up), tuple(begins)), given)
 
     def __iter__(self) -> Iterator[Self]:
         if not self.uop.shape:

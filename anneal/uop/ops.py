@@ -39,7 +39,7 @@ class Op:
     SEGMENT_SUM: ClassVar[Op]  # (value[n, d], order[n], starts[v+1]); out[v] sums rows order[starts[v]:starts[v+1]]
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
-    UPDATE: ClassVar[Op]  # (x, value), arg: begins; x with value in the place that starts there
+    UPDATE: ClassVar[Op]  # (x, value, *starts), arg: begins, None where a start says; x with value there
     COMPOSITE: ClassVar[Op]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
 
     # -- kernel graph

@@ -2,11 +2,13 @@
 
 What a later token needs of the earlier ones are their keys and values in every block; those are kept. The tokens, their
 choice and the place in the text stay on the device too, so that nothing has to be waited for between two tokens: `step`
-is one captured set of kernels, the same for every place, and whoever wants to know what was said looks now and then.
+is one captured set of kernels for every place, and whoever wants to know what was said looks now and then. How many keys
+there are is a Variable, in steps of 64: the few behind the place are masked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,13 +17,14 @@ import numpy as np
 
 from anneal import nn
 from anneal.errors import UserError
-from anneal.tensor import Tensor, jit, no_grad, realize
+from anneal.tensor import Tensor, Variable, jit, no_grad, realize
 from anneal.tensor import functional as F
 from anneal.tensor.random import Generator, categorical
+from anneal.uop import UOp
 
 __all__ = ["Decoder", "Sampling"]
 
-BLOCK = 64  # prompts are filled up to whole blocks, so that tiles divide them
+BLOCK = 64  # keys are read in whole blocks, so that tiles divide them
 LOOK = 0.03  # seconds between two looks at what was said
 AHEAD = 64  # tokens at most
 
@@ -61,13 +64,16 @@ class Decoder:
         self.random = Generator(self.sampling.seed)
         self.temperature = Tensor([self.sampling.temperature])
         self.length = c.block_size
+        self.block = math.gcd(BLOCK, c.block_size)
+        self.blocks = Variable("blocks", 1, c.block_size // self.block)
+        self.read_so_far = 0
         shape = (c.n_head, c.block_size, c.n_embd // c.n_head)
         self.keys = [Tensor.zeros(*shape) for _ in model.h]
         self.values = [Tensor.zeros(*shape) for _ in model.h]
         self.text = Tensor.zeros(c.block_size + 1, dtype="int32")  # what was read, and after it what was said last
         self.position = Tensor.zeros(1, dtype="int32")  # of the token to be read next
         realize(self._state())
-        self.read, self.step = jit(self._read), jit(self._step)
+        self._read, self._step = jit(self._read_prompt), jit(self._read_token)
 
     def _state(self) -> list[Tensor]:
         return [self.text, self.position, *self.keys, *self.values]
@@ -80,38 +86,43 @@ class Decoder:
         n = len(tokens)
         if not 0 < n <= self.length:
             raise UserError(f"a prompt has 1 to {self.length} tokens, which is this model's context; this one has {n}")
-        filled = np.zeros(min(-(-n // BLOCK) * BLOCK, self.length), np.int32)
-        filled[:n] = tokens
-        self.read(Tensor(filled), Tensor(np.array([n], np.int32)))
+        whole = np.zeros(self.length, np.int32)
+        whole[:n] = tokens
+        self._read(Tensor(whole), Tensor(np.array([n], np.int32)), self.blocks.bind(-(-n // self.block)))
+        self.read_so_far = n
+
+    def step(self) -> None:
+        """Read the token that was said last, and say the next. Nothing is waited for."""
+        self._step(self.blocks.bind(self.read_so_far // self.block + 1))
+        self.read_so_far += 1
 
     @no_grad()
-    def _read(self, tokens: Tensor, count: Tensor) -> Tensor:
-        """Read tokens from the start, of which `count` are the prompt; what fills it up is seen by none of them."""
-        model, size = self.model, tokens.shape[0]
-        x = model.wte(tokens) + model.wpe.weight[:size]
+    def _read_prompt(self, whole: Tensor, count: Tensor, blocks: UOp) -> Tensor:
+        """Read whole blocks from the start, of which `count` tokens are the prompt; what fills up is seen by none of them."""
+        model, size = self.model, blocks * self.block
+        x = model.wte(whole[:size]) + model.wpe.weight[:size]
         for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
             q, k, v = self._heads(block, x)
             keys[:, :size], values[:, :size] = k, v
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = self._rest(block, x, y)
-        self.text[:size] = tokens
+        self.text[: self.length] = whole
         self.position.assign(count)
         self._say(x[count - 1], count)
         realize(self._state())
         return self.position
 
     @no_grad()
-    def _step(self) -> Tensor:
-        """Read one token and say the next."""
-        model, at = self.model, self.position
-        places = Tensor.arange(self.length)
-        here, seen = (places == at).reshape(1, -1, 1), (places <= at).reshape(1, 1, -1)
+    def _read_token(self, blocks: UOp) -> Tensor:
+        """Read one token among the keys of so many blocks, and say the next."""
+        model, at, size = self.model, self.position, blocks * self.block
+        seen = (Tensor.arange(size) <= at).reshape(1, 1, size)
         x = model.wte(self.text[at]) + model.wpe(at)
         for block, keys, values in zip(model.h, self.keys, self.values, strict=True):
             q, k, v = self._heads(block, x)
-            keys.assign(here.where(k, keys))
-            values.assign(here.where(v, values))
-            y = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen)
+            keys.assign(keys.update_slice(k, (0, at, 0)))
+            values.assign(values.update_slice(v, (0, at, 0)))
+            y = F.scaled_dot_product_attention(q, keys[:, :size], values[:, :size], attn_mask=seen)
             x = self._rest(block, x, y)
         self._say(x, at + 1)
         self.position.assign(at + 1)
@@ -134,7 +145,7 @@ class Decoder:
         """Choose the token that follows, from the last block's result for one token, and write it down."""
         logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)[: self.words]
         token = self._choose(logits, self.random.at(place))
-        self.text.assign((Tensor.arange(self.length + 1) == place).where(token, self.text))
+        self.text.assign(self.text.update_slice(token.reshape(1), (place,)))
 
     def _choose(self, logits: Tensor, random: Generator) -> Tensor:
         s = self.sampling

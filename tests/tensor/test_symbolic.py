@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.errors import ShapeError
-from anneal.tensor import Tensor, Variable, jit, no_grad
+from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.tensor import Tensor, Variable, jit, no_grad, realize
 from anneal.tensor import functional as F
 from anneal.tensor.execution import cache_statistics
 from anneal.tensor.jit import JitError
@@ -318,3 +318,65 @@ def test_a_model_reads_prompts_of_any_length(device: str) -> None:
             got = logits(whole, blocks.bind(k)).numpy()
             np.testing.assert_allclose(got, model(Tensor(tokens[:, : k * block])).numpy(), rtol=1e-5, atol=1e-6)
     assert len(logits.captures) == 1
+
+
+# -- a place that is looked up ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [0, 2, 3, -5, 9])
+def test_a_slice_is_put_where_a_tensor_says(device: str, start: int) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 6, 2)
+    value = -np.ones((2, 3, 1), np.float32)
+    n = Variable("n", 1, 3)
+    for whole in (Tensor(x).realize(), Tensor(x) * 1):
+        got = whole.update_slice(Tensor(value), (0, Tensor([start]), 1))
+        expected = x.copy()
+        inside = min(max(start, 0), 3)
+        expected[:, inside : inside + 3, 1:] = value
+        np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(whole.numpy(), x)
+        got = whole.update_slice(Tensor(value)[:, : n.bind(2)], (0, Tensor(start) * 1, 1))
+        expected = x.copy()
+        inside = min(max(start, 0), 4)
+        expected[:, inside : inside + 2, 1:] = value[:, :2]
+        np.testing.assert_array_equal(got.numpy(), expected)
+
+
+def test_a_step_that_looks_its_place_up_writes_in_place(device: str) -> None:
+    memory, at = Tensor.zeros(2, 16).contiguous().realize(), Tensor([3]).realize()
+
+    @jit
+    def put(x: Tensor) -> Tensor:
+        memory.assign(memory.update_slice(x, (0, at)))
+        at.assign(at + 2)
+        realize([memory, at])
+        return at
+
+    expected = np.zeros((2, 16), np.float32)
+    for i in range(6):
+        put(Tensor([[i + 1.0], [-i]]))
+        expected[:, 3 + 2 * i] = (i + 1, -i)
+        np.testing.assert_array_equal(memory.numpy(), expected)
+    (captured,) = put.captures.values()
+    assert captured is not None
+    kernels = [c.kernel.name for run in captured.runs for c in run.plan.calls]
+    assert len(kernels) == 2
+    assert not any("16" in name.split("_") for name in kernels), "no kernel walks over the memory"
+
+
+def test_an_update_of_a_slice_that_does_not_fit() -> None:
+    x = Tensor.zeros(2, 4)
+    with pytest.raises(ShapeError, match=r"axis 1 of a value of shape \(2, 5\) does not fit into \(2, 4\)"):
+        x.update_slice(Tensor.zeros(2, 5), (0, 0))
+    with pytest.raises(ShapeError, match="2 elements from 3 on do not fit into axis 1"):
+        x.update_slice(Tensor.zeros(2, 2), (0, 3))
+    with pytest.raises(ShapeError, match="as many axes, and as many starts"):
+        x.update_slice(Tensor.zeros(2), (0, 0))
+    with pytest.raises(DTypeError, match="single integer, not float32"):
+        x.update_slice(Tensor.zeros(2, 2), (0, Tensor([1.0])))
+    w = Tensor([[1.0, 2.0]], requires_grad=True)
+    with pytest.raises(GradientError, match="use where"):
+        w.update_slice(Tensor([[0.0]]), (0, Tensor([1])))
+    (w.update_slice(Tensor([[5.0]]), (0, 1)) * 3).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[3.0, 0.0]]

@@ -103,8 +103,12 @@ def _with_numbers(uops: Sequence[UOp]) -> list[UOp]:
 
 
 def _update(u: UOp, src: list[Array], _: np.dtype[Any]) -> Array:
-    out = src[0].copy()
-    out[tuple([slice(b, b + n) for b, n in zip(u.arg, src[1].shape, strict=True)])] = src[1]
+    out, starts = src[0].copy(), iter(src[2:])
+    places = []
+    for b, n, whole in zip(u.arg, src[1].shape, out.shape, strict=True):
+        begin = min(max(int(next(starts)), 0), whole - n) if b is None else b
+        places.append(slice(begin, begin + n))
+    out[tuple(places)] = src[1]
     return out
 
 

@@ -3,7 +3,7 @@
     python -m tests.examples.gpt2.agree FOLDER --device webgpu
 
 A greedy continuation is made with the cache of keys and values. Then this model and transformers' read the whole text at once:
-each of them, without a cache, must have chosen the same tokens, and the logits are compared.
+each of them, without a cache, must have chosen the same tokens, and the logits are compared, also with those in float64.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main() -> None:
 
     with torch.no_grad():
         reference = GPT2LMHeadModel.from_pretrained(args.folder, dtype=torch.float32).eval()
-        theirs = reference(torch.from_numpy(text).long()).logits[0].numpy()
+        tokens = torch.from_numpy(text).long()
+        theirs = reference(tokens).logits[0].numpy()
+        exact = reference.double()(tokens).logits[0].numpy()
     last = len(given) - 1
     two = np.sort(theirs[last:], -1)[:, -2:]
     report = {
@@ -47,6 +49,8 @@ def main() -> None:
         "same_without_cache": ours[last:].argmax(-1).tolist() == said,
         "same_as_transformers": theirs[last:].argmax(-1).tolist() == said,
         "largest_difference": float(np.abs(ours - theirs).max()),
+        "ours_to_float64": float(np.abs(ours - exact).max()),
+        "theirs_to_float64": float(np.abs(theirs - exact).max()),
         "largest_logit": float(np.abs(theirs).max()),
         "smallest_lead_of_a_choice": float((two[:, 1] - two[:, 0]).min()),
     }
