@@ -1,4 +1,4 @@
-"""Tensors in files: safetensors, .npy and .npz. Nothing is unpickled, and a file is replaced whole or not at all."""
+"""Tensors in files: safetensors, GGUF, .npy and .npz. Nothing is unpickled, and a file is replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from anneal.errors import DataError
 from anneal.tensor._base import TensorBase
+from anneal.tensor._gguf import Gguf
 from anneal.tensor._safetensors import SafeTensors
 from anneal.tensor.execution import realize
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
 __all__ = [
+    "Gguf",
     "SafeTensors",
+    "gguf_open",
     "load_npy",
     "load_npz",
     "safe_load",
@@ -166,6 +169,18 @@ def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
 def safe_metadata(path: StrPath) -> dict[str, str]:
     """The metadata of a safetensors file; empty if it has none. Raises DataError as `safe_open`."""
     return SafeTensors(_check_readable(path, "safe_metadata"), "cpu").metadata
+
+
+# -- GGUF -------------------------------------------------------------------------------------------------------------
+
+
+def gguf_open(path: StrPath, device: str | None = None) -> Gguf:
+    """The tensors of a GGUF file by name, mapped into memory, and its `metadata`; quantised tensors come as float32.
+
+    Types: F16, BF16, F32, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. The file must stay as it is while its tensors are
+    in use. Raises as `Gguf`.
+    """
+    return Gguf(_check_readable(path, "gguf_open"), device)
 
 
 # -- NumPy's formats ----------------------------------------------------------------------------------------------------
