@@ -39,7 +39,9 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
     tensors = {"wte.weight": normal(VOCABULARY, WIDTH, std=0.1), "wpe.weight": normal(CONTEXT, WIDTH, std=0.05)}
     mask = np.tril(np.ones((1, 1, CONTEXT, CONTEXT), np.float32))
     for i in range(LAYERS):
-        tensors |= norm(f"h.{i}.ln_1") | layer(f"h.{i}.attn.c_attn", WIDTH, 3 * WIDTH, 0.05) | {f"h.{i}.attn.bias": mask}
+        tensors |= (
+            norm(f"h.{i}.ln_1") | layer(f"h.{i}.attn.c_attn", WIDTH, 3 * WIDTH, 0.05) | {f"h.{i}.attn.bias": mask}
+        )
         tensors |= layer(f"h.{i}.attn.c_proj", WIDTH, WIDTH, 0.03) | norm(f"h.{i}.ln_2")
         tensors |= layer(f"h.{i}.mlp.c_fc", WIDTH, 4 * WIDTH, 0.05) | layer(f"h.{i}.mlp.c_proj", 4 * WIDTH, WIDTH, 0.03)
     return tensors | norm("ln_f")
