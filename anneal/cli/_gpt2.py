@@ -59,6 +59,7 @@ class Run:
     first: float = 0.0  # from the start of the command to the first token
     ready: float = 0.0  # when token number WARM came
     end: float = 0.0  # when the last one came
+    grown: int = 0  # bytes of device memory asked for since token number WARM
 
     @property
     def per_token(self) -> float | None:
@@ -180,6 +181,7 @@ def _speak(
     options: Options, run: Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
 ) -> None:
     """Generate, decode and show, and note when what happened."""
+    from anneal.backend import Storage
     from anneal.tensor.execution import compile_seconds
 
     stream = tokenizer.stream()
@@ -194,7 +196,7 @@ def _speak(
             run.first = run.end - run.begun
             run.prefill = run.end - begun - (compile_seconds() - before)
         elif len(run.tokens) == WARM:
-            run.ready = run.end
+            run.ready, run.grown = run.end, -Storage.allocated
         run.text += (piece := stream.feed(token))
         show(piece)
         if stopping:
@@ -206,6 +208,7 @@ def _speak(
     run.text += (piece := stream.flush())
     show(piece)
     run.compile = compile_seconds() - run.compiled
+    run.grown = run.grown + Storage.allocated if run.ready else 0
 
 
 def _announce(options: Options, device: Any) -> None:
@@ -267,7 +270,7 @@ def _report(
             "per_token": None if run.per_token is None else round(run.per_token, 7),
         },
         "plans": {phase: len(found) for phase, found in plans.items()},
-        "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held()},
+        "memory": {"host_peak_bytes": _peak(), "device_bytes": device.held(), "grown_while_decoding": run.grown},
     }
 
 

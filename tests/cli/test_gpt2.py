@@ -83,6 +83,7 @@ def test_json_tells_what_was_measured(capsys: pytest.CaptureFixture[str], folder
     seconds = report["seconds"]
     assert all(seconds[name] > 0 for name in ("load", "compile", "prefill", "first_token", "per_token"))
     assert report["memory"]["host_peak_bytes"] > 1 << 20
+    assert report["memory"]["grown_while_decoding"] == 0
     again = json.loads(sample(capsys, folder, "--max-tokens", "20", "--seed", "7", "--json").out)
     other = json.loads(sample(capsys, folder, "--max-tokens", "20", "--seed", "8", "--json").out)
     assert again["tokens"] == report["tokens"] != other["tokens"]

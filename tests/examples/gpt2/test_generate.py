@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anneal import nn
+from anneal import nn, schedule
+from anneal.backend import Storage
 from anneal.errors import UserError
-from anneal.tensor import Tensor, execution, manual_seed, no_grad
+from anneal.tensor import Tensor, execution, manual_seed, no_grad, set_default_device
 from examples.gpt2 import Decoder, Sampling, read_checkpoint
 from tests.examples.gpt2.helpers import DATA
 
@@ -72,16 +73,35 @@ def test_the_token_that_ends_a_text_is_not_given() -> None:
     assert list(Decoder(made(), GREEDY).generate([7, 7], 30, end)) == every[: every.index(end)]
 
 
-def test_a_thousand_tokens_take_one_plan_a_phase() -> None:
-    plans: list[int] = []
-    execution.observers.append(lambda plan, inputs, outputs: plans.append(id(plan)))
+def test_a_thousand_tokens_take_one_plan_a_phase_and_no_more_memory() -> None:
+    plans: list[schedule.Plan] = []
+    decoder = Decoder(made(context=1024), GREEDY)
+    execution.observers.append(lambda plan, inputs, outputs: plans.append(plan))
+    memory = []
     try:
-        decoder = Decoder(made(context=1024), GREEDY)
-        plans.clear()
-        assert len(list(decoder.generate([1], 1000))) == 1000
+        for _ in decoder.generate([1], 1000):
+            memory.append(Storage.allocated)
+        assert len(memory) == 1000
+        list(decoder.generate([2] * 500, 3))
     finally:
         execution.observers.pop()
-    assert len(set(plans)) == 2
+    assert len(set(plans)) == 2  # one for every prompt, one for every place
+    assert memory[-1] == memory[5]
+
+
+def test_a_step_is_few_kernels(webgpu: str) -> None:
+    set_default_device(webgpu)
+    try:
+        decoder = Decoder(made(vocab=5000, context=128), GREEDY)
+        list(decoder.generate([1], 3))
+    finally:
+        set_default_device(None)
+    (captured,) = decoder._step.captures.values()
+    assert captured is not None
+    # A block: the norm with queries, keys and values in their places; scores; softmax with values; the product that joins the
+    # heads; the norm with the wide layer; the narrow one. Beside that: the embedding, the place, the last norm with the
+    # logits, the choice.
+    assert sum(len(run.plan.calls) for run in captured.runs) <= 6 * 2 + 4
 
 
 # -- chance --------------------------------------------------------------------------------------------------------------
