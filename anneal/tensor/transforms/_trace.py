@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,14 +52,14 @@ def results_of(name: str, tree: Any, whose: str = "the function's result") -> li
 class Trace:
     """The stand-ins of one call; `name` is the transform's, for messages."""
 
-    __slots__ = ("_assigned", "_mark", "_young", "name", "nodes", "originals")
+    __slots__ = ("_above", "_assigned", "_mark", "name", "nodes", "originals")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.nodes: list[UOp] = []
         self.originals: list[Tensor] = []
         self._mark = arena().mark()
-        self._young: dict[UOp, None] = {}
+        self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
 
     # -- the call -------------------------------------------------------------------------------------------------
@@ -91,6 +91,7 @@ class Trace:
         stand_in.requires_grad = requires_grad
         stand_in.is_leaf = not requires_grad
         self.nodes.append(node)
+        self._above[node] = None
         self.originals.append(original)
         return stand_in
 
@@ -109,25 +110,29 @@ class Trace:
 
     # -- what it made ---------------------------------------------------------------------------------------------
 
-    def made(self) -> Iterable[UOp]:
-        """The nodes made since the stand-ins, sources first."""
+    def made(self) -> list[UOp]:
+        """The nodes made since this was asked last, sources first."""
         a = arena()
-        for u in a.since(self._mark):
-            self._young[u] = None
+        new = a.since(self._mark)
         self._mark = a.mark()
-        return self._young
+        above = self._above
+        for u in new:
+            if u not in above and any(s in above for s in sources_of(u)):
+                above[u] = None
+        return new
 
     def order(self) -> Path:
-        """The same, with what each was computed from."""
+        """Every node that depends on a stand-in, sources first, with what it was computed from."""
+        self.made()
         mine = set(self.nodes)
-        return [(u, sources_of(u)) for u in self.made() if u not in mine]
+        return [(u, sources_of(u)) for u in self._above if u not in mine]
 
     def put_back(self, roots: Sequence[UOp]) -> list[UOp]:
         """`roots` as graphs of the real arguments."""
         self.made()
-        young = self._young
+        above = self._above
         new: dict[UOp, UOp] = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
-        for u in toposort(roots, until=lambda u: u in new or u not in young):
+        for u in toposort(roots, until=lambda u: u in new or u not in above):
             new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
         return [new.get(u, u) for u in roots]
 
@@ -149,12 +154,13 @@ class Trace:
             ]
         )
 
-    def escaped(self, depends: Callable[[UOp], bool]) -> None:
+    def check_escapes(self) -> None:
         """Raise TransformError if the function assigned what stands for one example to a tensor that outlives it."""
         written = [t for r in self._assigned if (t := r()) is not None]
         self._assigned.clear()
+        self.made()
         for t in written:
-            if depends(t.uop):
+            if t.uop in self._above:
                 raise TransformError(
                     f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} from outside, "
                     "which holds one value for all of them; return the value instead"

@@ -98,7 +98,7 @@ def vmap(
         results = results_of("vmap", out)
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         many = _batched(trace, [t.uop for t in results], fronts, n, randomness == "different")
-        trace.escaped(lambda u: any(s in fronts for s in toposort([u])))
+        trace.check_escapes()
         finished = []
         for t, (u, is_batched), where_to, name in zip(results, many, places, paths_of(out, "the result"), strict=True):
             finished.append(t._new_plain(_placed(u, is_batched, where_to, name, n)))
@@ -122,7 +122,7 @@ def _batched(
     trace: Trace, roots: list[UOp], fronts: dict[UOp, UOp], n: Size, different: bool
 ) -> list[tuple[UOp, bool]]:
     """The node of all examples for each of `roots`, and whether it has an axis of them."""
-    young = trace.made()
+    young = set(trace.made())
     new = dict(fronts)
     for y in toposort(roots, until=lambda u: u in fronts or u not in young):
         flags = [s in new for s in y.src]
