@@ -163,10 +163,15 @@ class UOp(_Slots):
             return self
         if self.op is _CONST:
             v = self.arg
-            if not (dtype.is_int and isinstance(v, float) and not math.isfinite(v)):
+            if not (dtype.is_int and isinstance(v, float)):
                 return const(dtype, v)
+            if math.isfinite(v):
+                return const(dtype, max(int(dtype.min), min(int(dtype.max), int(v))))
         elif self.op is Op.CAST and lossless(self.src[0].dtype, self.dtype):
-            return self.src[0].cast(dtype)
+            # A float stops at the ends of an integer's range, where an integer wraps around.
+            x = self.src[0]
+            if not (x.dtype.is_int and self.dtype.is_float and dtype.is_int) or lossless(x.dtype, dtype):
+                return x.cast(dtype)
         return UOp(Op.CAST, dtype, (self,))
 
     def replace(self, *, src: tuple[UOp, ...]) -> UOp:

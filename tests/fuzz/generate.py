@@ -7,7 +7,8 @@ pasted into a test. The generator keeps, for every variable, what it must know t
   means the same in any order of summation); `bits` bounds its fraction, `top` its magnitude;
 - magnitudes are kept small enough that neither exp nor a product overflows, divisors stay away from zero.
 
-Integers may wrap: that is part of what is compared.
+Integers may wrap: that is part of what is compared. The programs of negative seeds also have dtypes of 8 and 16 bits
+(narrow.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NAME = re.compile(r"\bv\d+\b")
 
 @dataclass(frozen=True)
 class Var:
-    """What the generator knows of one variable. `kind` is f, i (int32), u (uint32) or b."""
+    """What the generator knows of one variable. `kind` is f, i (int32), u (uint32), b, or a letter of narrow.py."""
 
     name: str
     shape: Shape
@@ -101,6 +102,8 @@ class Builder:
         self.used: set[str] = set()
         self.count = 0
         self.want_grad = self.random.random() < 0.25
+        self.any = "fiub"  # the kinds that movement takes
+        self.operations = _TABLE
 
     # -- making variables ---------------------------------------------------------------------------------------
     def name(self) -> str:
@@ -118,6 +121,10 @@ class Builder:
         return v
 
     def leaf(self, shape: Shape, kind: str) -> Var:
+        if kind not in "fiub":
+            from tests.fuzz import narrow
+
+            return narrow.leaf(self, shape, kind)
         r = self.random
         size = math.prod(shape)
         values: list[float]
@@ -183,9 +190,10 @@ class Builder:
         for _ in range(self.random.randint(1, 3)):
             self.leaf(self.shape(), self.random.choice("fffiiub" if not self.want_grad else "f"))
         tries = 0
+        operations, weights = list(self.operations), list(self.operations.values())
         while len(self.program.lines) < length and tries < 10 * length:
             tries += 1
-            self.random.choices(_OPERATIONS, _WEIGHTS)[0](self)
+            self.random.choices(operations, weights)[0](self)
         p = self.program
         inputs = {n for n, *_ in p.leaves}
         made = [v.name for v in self.vars if v.name not in inputs]
@@ -377,7 +385,7 @@ def compare(b: Builder) -> None:
 
 
 def where(b: Builder) -> None:
-    a = b.need("fiub", scalar=True)
+    a = b.need(b.any, scalar=True)
     c = b.partner(a, a.kind)
     shape = _broadcast(a.shape, c.shape)
     if shape is None:
@@ -504,7 +512,7 @@ def same(b: Builder, v: Var, expression: str, shape: Shape) -> None:
 
 
 def reshape(b: Builder) -> None:
-    v = b.need("fiub")
+    v = b.need(b.any)
     factors: list[int] = []
     n = v.size
     for p in (2, 3, 5, 7, 11, 13, 17):
@@ -524,7 +532,7 @@ def reshape(b: Builder) -> None:
 
 
 def permute(b: Builder) -> None:
-    v = b.need("fiub", lambda v: len(v.shape) > 1)
+    v = b.need(b.any, lambda v: len(v.shape) > 1)
     if len(v.shape) < 2:
         return
     order = list(range(len(v.shape)))
@@ -533,7 +541,7 @@ def permute(b: Builder) -> None:
 
 
 def expand(b: Builder) -> None:
-    v = b.need("fiub")
+    v = b.need(b.any)
     axis = b.random.randint(0, len(v.shape))
     n = b.random.randint(2, 5)
     shape = (*v.shape[:axis], n, *v.shape[axis:])
@@ -541,7 +549,7 @@ def expand(b: Builder) -> None:
 
 
 def pad(b: Builder) -> None:
-    v = b.need("fiub")
+    v = b.need(b.any)
     pairs = [(b.random.choice((0, 0, 1, 2, 3)), b.random.choice((0, 0, 1, 2))) for _ in v.shape]
     shape = tuple(s + x + y for s, (x, y) in zip(v.shape, pairs))
     flat = [n for p in reversed(pairs) for n in p]
@@ -551,14 +559,14 @@ def pad(b: Builder) -> None:
 
 
 def flip(b: Builder) -> None:
-    v = b.need("fiub")
+    v = b.need(b.any)
     axes = b.axes(v)
     same(b, v, f"{v.name}.flip({axes if len(axes) > 1 else axes[0]})", v.shape)
 
 
 def slicing(b: Builder) -> None:
     """Basic indexing: steps, negative bounds, integers, None, ellipsis."""
-    v = b.need("fiub")
+    v = b.need(b.any)
     r = b.random
     parts, shape = [], []
     for n in v.shape:
@@ -590,7 +598,7 @@ def slicing(b: Builder) -> None:
 
 
 def cat(b: Builder) -> None:
-    a = b.need("fiub")
+    a = b.need(b.any)
     axis = b.random.randrange(len(a.shape))
     fits = [
         v
@@ -616,7 +624,7 @@ def cat(b: Builder) -> None:
 
 def shuffle(b: Builder) -> None:
     """roll, repeat, chunk, tril, triu, transpose, squeeze."""
-    v = b.need("fiub")
+    v = b.need(b.any)
     r, n = b.random, v.name
     axis = r.randrange(len(v.shape))
     choices: list[tuple[str, Shape]] = [(f"{n}.roll({r.randint(-3, 3)}, {axis})", v.shape)]
@@ -636,7 +644,7 @@ def shuffle(b: Builder) -> None:
 
 
 def gather(b: Builder) -> None:
-    v = b.need("fiub")
+    v = b.need(b.any)
     r = b.random
     if r.random() < 0.5:
         axis = r.randrange(len(v.shape))
@@ -732,7 +740,7 @@ def assign(b: Builder) -> None:
 
 def fence(b: Builder) -> None:
     """contiguous and detach: identities that the scheduler must respect or see through."""
-    v = b.need("fiub", scalar=True)
+    v = b.need(b.any, scalar=True)
     same(b, v, f"{v.name}.{b.random.choice(('contiguous', 'detach'))}()", v.shape)
 
 
@@ -785,10 +793,14 @@ _TABLE: dict[Callable[[Builder], None], float] = {
     fence: 2,
     create: 1,
 }
-_OPERATIONS, _WEIGHTS = list(_TABLE), list(_TABLE.values())
 
 
 def program(seed: int) -> Program:
     """The program of `seed`: the same on every machine."""
     b = Builder(seed)
+    if seed < 0:
+        from tests.fuzz import narrow
+
+        b.any += "".join(narrow.KINDS)
+        b.operations = {**_TABLE, **narrow.TABLE}
     return b.build(b.random.randint(3, 14))

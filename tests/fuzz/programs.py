@@ -3,7 +3,7 @@
     python -m tests.fuzz.programs --count 2000 --seed 1 --devices cpu,webgpu --jobs 2
 
 The expected value is the unscheduled interpreter's on the graph as the Tensor API wrote it, built with the creation-time
-folds switched off, in float64; integers, bools and shapes must agree exactly. A float may differ by rounding: by
+folds switched off, in float64; integers, bools, floats of 8 and 16 bits, and shapes must agree exactly. A float may differ by rounding: by
 `SLACK[device]` of the output's magnitude, or by `AMPLIFY[device]` times what float32 itself loses on that program (the
 interpreter in float32 against the interpreter in float64), whichever is more. Where the interpreter's value is not
 finite, nothing is asked of a device.
@@ -110,7 +110,7 @@ def difference(device: str, wide: Arrays, narrow: Arrays, got: Arrays) -> str | 
         n, g = narrow[name], got[name]
         if g.shape != w.shape or g.dtype != n.dtype:
             return f"{name} is {g.dtype}{list(g.shape)}, not {n.dtype}{list(n.shape)}"
-        if n.dtype.kind != "f":
+        if n.dtype.kind != "f" or n.dtype.itemsize < 4:
             wrong = g != n
         else:
             usable = np.isfinite(w) & np.isfinite(n) & (np.abs(w) < 1e30)

@@ -35,6 +35,22 @@ def test_random_programs_agree_on_webgpu(part: int, webgpu: str) -> None:
     _agree(part, [webgpu])
 
 
+def test_programs_with_narrow_dtypes_agree_on_the_cpu() -> None:
+    failures = run(range(-200, 0), ["cpu"], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first, made small:\n{shrink(failures[0])}"
+
+
+def test_programs_with_narrow_dtypes_agree_on_webgpu(webgpu: str) -> None:
+    failures = run(range(-75, 0), [webgpu], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first, made small:\n{shrink(failures[0])}"
+
+
+def test_programs_with_narrow_dtypes_agree_with_vectors_forced(webgpu: str) -> None:
+    with settings.override(cache=False), forced("VECTORIZE"):
+        failures = run(range(-25, 0), [webgpu], BATCH)
+    assert not failures, failures[0]
+
+
 def test_programs_that_once_failed() -> None:
     assert not [f for s in ONCE_FAILED for f in run(range(s, s + 1), ["cpu"], 1)]
 

@@ -381,3 +381,16 @@ def test_arithmetic_of_64_bit_integers(d: DType, device: str) -> None:
     np.testing.assert_array_equal(Tensor(x).float().numpy(), x.astype(np.float32))
     assert Tensor(low, dtype=d, device=device).item() == low
     assert (a * 0 + high).max().item() == high
+
+
+def test_what_folds_keeps_the_rules_of_casts() -> None:
+    """A float stops at the ends of an integer's range, an integer wraps around: also in constants and in casts of casts."""
+    assert [Tensor(v).cast(d).item() for v in (300.0, -300.0, 1e20) for d in ("int8", "uint16")] == [
+        127, 300, -128, 0, 127, 65535,
+    ]  # fmt: skip
+    assert Tensor(300).cast("int8").item() == 44
+    x = Tensor([200, -3], dtype="int16")
+    assert x.float().cast("int8").tolist() == [127, -3]
+    assert x.float().cast("uint8").tolist() == [200, 0]
+    assert x.cast("int8").tolist() == [-56, -3]
+    assert x.float().cast("int32").tolist() == [200, -3]

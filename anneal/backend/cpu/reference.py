@@ -36,8 +36,8 @@ Array = NDArray[Any]
 def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) -> list[Array]:
     """The value of each tensor graph, as a new array of its shape and dtype.
 
-    `dtype_override` replaces every float dtype (a gradient check asks for float64). Raises CompilerError for an op
-    that does not belong in a tensor graph.
+    `dtype_override` replaces float32 and float64 (a gradient check asks for float64), and float32 where narrower floats are
+    computed with. Raises CompilerError for an op that does not belong in a tensor graph.
 
     >>> from anneal.uop import Op, UOp, const, dtypes
     >>> x = UOp(Op.IOTA, dtypes.int32, (), (4,))
@@ -48,6 +48,7 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
     if SYMBOLIC.seen:
         uops = _with_numbers(uops)
     order = toposort(uops)
+    wide = np.dtype(np.float32) if override is None else override  # what narrow floats are computed in
     users: dict[UOp, int] = dict.fromkeys(order, 0)
     for u in order:
         for s in u.src:
@@ -58,18 +59,20 @@ def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) ->
     products: dict[UOp, Array] = {}  # of narrow floats, before they are rounded
     with np.errstate(all="ignore"):
         for u in order:
-            out = override if override is not None and u.dtype.is_float else numpy_dtype(u.dtype)
+            narrow = u.dtype.is_narrow
+            out = override if override is not None and u.dtype.is_float and not narrow else numpy_dtype(u.dtype)
             src = [values[s] for s in u.src]
-            if override is None and u.op is not Op.BITCAST:
-                src = [x.astype(np.float32) if s.dtype.is_narrow else x for s, x in zip(u.src, src, strict=True)]
+            if u.op is not Op.BITCAST:
+                src = [x.astype(wide) if s.dtype.is_narrow else x for s, x in zip(u.src, src, strict=True)]
             if u.op is Op.REDUCE_AXIS and u.src[0] in products:
                 src = [products[u.src[0]]]
-            by_single = override is None and u.dtype.is_narrow and u.op not in (Op.BUFFER, Op.BITCAST)
-            if by_single and u.op is Op.CAST and u.dtype is dtypes.float16:
-                by_single = False  # NumPy has it: any number is rounded to it once
-            value = _evaluate_one(u, src, np.dtype(np.float32) if by_single else out)
-            if by_single and u.op is Op.MUL:
+            # NumPy rounds any number to float16 once; the others are reached by float32.
+            direct = u.op is Op.BUFFER or u.op is Op.BITCAST or (u.op is Op.CAST and u.dtype is dtypes.float16)
+            value = _evaluate_one(u, src, wide if narrow and not direct else out)
+            if narrow and u.op is Op.MUL:
                 products[u] = value
+            if narrow and not direct:
+                value = value.astype(np.float32)
             values[u] = value if value.dtype == out else value.astype(out)
             if values[u].shape != u.shape:
                 raise CompilerError(f"reference: {u.op.name} gave shape {values[u].shape}, not {u.shape}", node=u)

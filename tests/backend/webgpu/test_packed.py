@@ -12,7 +12,7 @@ import pytest
 from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
 from anneal.schedule import graph, plan_for
-from anneal.tensor import Tensor, jit, realize
+from anneal.tensor import Tensor, Variable, jit, realize
 from anneal.tensor.execution import gpu_policy
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -120,3 +120,21 @@ def test_bfloat16_asks_for_no_feature() -> None:
 def source_with_f16(t: Tensor) -> str:
     (call,) = plan_for(graph([t.uop]), gpu_policy())[0].calls
     return generate(call.kernel.sink, Target(f16=True)).source
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+def test_a_slice_is_written_in_place_beside_its_neighbours(kind: str) -> None:
+    cache = Tensor(np.zeros((3, 16, 5), getattr(ml_dtypes, kind, kind)))
+    n = Variable("n", 0, 15)
+
+    @jit
+    def step(value: Tensor, place: Any) -> Tensor:
+        cache[:, place : place + 1] = value
+        return cache.float().sum()
+
+    expected = np.zeros((3, 16, 5), np.float32)
+    for i in (2, 7, 3, 9, 9, 4):
+        total = step(Tensor(np.full((3, 1, 5), i + 1).astype(cache.numpy().dtype)), n.bind(i))
+        expected[:, i] = i + 1
+        np.testing.assert_array_equal(cache.numpy().astype(np.float32), expected)
+        assert total.item() == expected.sum()
