@@ -11,6 +11,7 @@ from anneal.codegen.linear import LinearProgram, Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
 from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
 from anneal.codegen.opts import Opt, apply_opts
+from anneal.codegen.row import merge_rows
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
@@ -34,7 +35,7 @@ class Kernel:
 
 def prepare(sink: UOp, target: Target) -> UOp:
     """The kernel in ops and dtypes that WGSL has, with ranges merged: what opts are applied to."""
-    return collapse(legalise(sink, target))
+    return merge_rows(collapse(legalise(sink, target)))
 
 
 def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:

@@ -8,12 +8,61 @@ node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from anneal.codegen.affine import replaced
-from anneal.uop import UOp
+from anneal.codegen.affine import extent, rebuild, replaced
+from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["join_row", "row_reduces"]
+__all__ = ["join_row", "merge_rows", "row_reduces"]
+
+_I32 = dtypes.int32
+
+
+def merge_rows(sink: UOp) -> UOp:
+    """The kernel with one range for a row that several count, of its loops and of each reduce: a ROW needs a range each.
+
+    A group norm's rows are (channels of a group, height, width); what each channel has of its own, a weight, keeps the
+    ranges over them from being merged by themselves.
+    """
+    order = toposort((sink,))
+    reduces = [u for u in order if u.op is Op.REDUCE]
+    ranges = [u for u in order if u.op is Op.RANGE]
+    if not reduces or any(r.src[0].op is not Op.CONST for r in ranges):
+        return sink
+    lengths = {math.prod([extent(r) for r in u.src[1:]]) for u in reduces}
+    if len(lengths) > 1:
+        return sink
+    row: tuple[UOp, ...] = ()
+    for r in sorted([r for r in ranges if r.arg[1] == "loop"], key=lambda r: r.arg[0], reverse=True):
+        row = (r, *row)
+        if math.prod([extent(r) for r in row]) in lengths:
+            break
+    else:
+        return sink
+    groups = {row, *[u.src[1:] for u in reduces]}
+    if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
+        return sink
+    new: dict[UOp, UOp] = {}
+    wholes: dict[tuple[UOp, ...], UOp] = {}
+    for group in groups:
+        if len(group) > 1:
+            inner = math.prod([extent(r) for r in group])
+            whole = UOp(Op.RANGE, _I32, (const(_I32, inner),), group[-1].arg)
+            for i, r in enumerate(group):
+                inner //= extent(r)
+                new[r] = whole // inner % extent(r) if i else whole // inner
+            wholes[group] = whole
+        else:
+            wholes[group] = group[0]
+    for u in toposort((sink,), until=lambda u: u in new):
+        if u.op is Op.REDUCE:
+            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], wholes[u.src[1:]]), u.arg, u.tag)
+        else:
+            new[u] = rebuild(u, tuple([new[x] for x in u.src]))
+    merged = new[sink]
+    joined = row_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
+    return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
 
 
 def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:

@@ -1,0 +1,34 @@
+"""Rows that several axes count, with something of each channel's own in them: group norm, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anneal.codegen import Target, choose, prepare
+from anneal.schedule import graph, plan_for
+from anneal.tensor import Tensor, realize
+from anneal.tensor import functional as F
+from anneal.tensor.execution import gpu_policy
+
+
+def gradient(device: str) -> list[Tensor]:
+    """Of a group norm and an activation: x, weight and bias."""
+    rng = np.random.default_rng(0)
+    shapes = ((3, 8, 4, 5), (8,), (8,))
+    tensors = [Tensor(rng.standard_normal(s).astype(np.float32), requires_grad=True, device=device) for s in shapes]
+    cotangent = Tensor(rng.standard_normal(shapes[0]).astype(np.float32), device=device)
+    realize([*tensors, cotangent])
+    x, weight, bias = tensors
+    (F.group_norm(x, 2, weight, bias).silu() * cotangent).sum().backward()
+    return [t.grad for t in tensors if t.grad is not None]
+
+
+def test_they_are_rows() -> None:
+    plan, _, _ = plan_for(graph([gradient("cpu")[0].uop]), gpu_policy())
+    kinds = [[opt.kind for opt in choose(prepare(c.kernel.sink, Target()), Target())] for c in plan.calls]
+    assert all("ROW" in k for k in kinds), kinds
+
+
+def test_they_have_the_cpus_values(webgpu: str) -> None:
+    for got, want in zip(gradient(webgpu), gradient("cpu"), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
