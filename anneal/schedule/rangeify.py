@@ -17,7 +17,7 @@ from anneal.schedule.masks import UNREAD
 from anneal.schedule.parts import parts_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
-from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg
+from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
 __all__ = ["CONCATENATION", "rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
 
@@ -108,7 +108,7 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
             value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
         else:
             value = lower.value(made, index if made.shape else ())
-        position = linear_index(place, root.shape)
+        position = linear_index(place, widest(root.shape))
         stores.append(UOp(Op.STORE, root.dtype, (param, position, value), UNREAD if root.tag == UNREAD else None))
     return stores
 
@@ -138,7 +138,7 @@ def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
     for pad in pieces_of(root):
         piece = pad.src[0]
         index = tuple([ranges.loop(s) for s in piece.shape])
-        position = linear_index(placed(root, pad, index), root.shape)
+        position = linear_index(placed(root, pad, index), widest(root.shape))
         stores.append(UOp(Op.STORE, root.dtype, (param, position, _Lower(ranges).value(piece, index))))
     return stores
 
@@ -177,7 +177,7 @@ class _Lower:
 
     def load(self, leaf: UOp, index: Index, gate: UOp | None) -> UOp:
         param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
-        position = linear_index(index, leaf.shape)
+        position = linear_index(index, widest(leaf.shape))
         return UOp(Op.LOAD, leaf.dtype, (param, position) if gate is None else (param, position, gate))
 
     def value(self, root: UOp, index: Index) -> UOp:
@@ -225,7 +225,7 @@ class _Lower:
             return self.load(node, index, gate)
         if op is Op.IOTA:
             return index[0]
-        if op is Op.RESHAPE and node.src[0].op is Op.PARAM:
+        if op is Op.RESHAPE and node.src[0].op is Op.PARAM and not symbolic_arg(node.src[0].shape):
             param = node.src[0]
             return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, gate)
         return None

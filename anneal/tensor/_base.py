@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -40,7 +39,7 @@ from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
-from anneal.tensor._sizes import bound_shape
+from anneal.tensor._sizes import bound_shape, needed, seen
 from anneal.tensor.execution import assigned_watch, storage_of
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
 from anneal.uop.sizes import is_symbolic, product, size
@@ -841,11 +840,9 @@ class TensorBase:
             self.realize()
             storage = storage_of(self.uop)
             assert storage is not None, self.uop
-        shape = bound_shape(u.shape)
-        n = math.prod(shape)
         if storage.host is not None:
-            return storage.host[:n].reshape(shape).copy()
-        return get_device(storage.device).download(storage.buffer, n, storage.dtype).reshape(shape)
+            return seen(storage.host, u.shape).copy()
+        return seen(get_device(storage.device).download(storage.buffer, needed(u.shape), storage.dtype), u.shape)
 
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
-from anneal.uop.sizes import Size, evaluator, mapped, product, unbound, variable
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Variable", "bound_shape", "reciprocal"]
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
+from anneal.uop.sizes import Size, evaluator, mapped, product, symbolic_arg, unbound, variable, widest
+
+__all__ = ["Variable", "bound_shape", "needed", "reciprocal", "seen"]
+
+Array = npt.NDArray[Any]
 
 
 def Variable(name: str, min: int, max: int) -> UOp:
@@ -32,6 +38,31 @@ def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
         return shape
     values: dict[str, int] = {}
     return evaluator(mapped(shape, lambda u: unbound(u, values)))(values)
+
+
+def needed(shape: tuple[Any, ...]) -> int:
+    """How many elements from the first on hold an array of `shape` that lies in memory."""
+    if not (SYMBOLIC.seen and symbolic_arg(shape)):
+        return math.prod(shape)
+    end, stride = 1, 1
+    for n, room in zip(reversed(bound_shape(shape)), reversed(widest(shape)), strict=True):
+        if not n:
+            return 0
+        end += (n - 1) * stride
+        stride *= room
+    return end
+
+
+def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
+    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without those that fill up its rows."""
+    if not (SYMBOLIC.seen and symbolic_arg(shape)):
+        return memory[: math.prod(shape)].reshape(shape)
+    now = bound_shape(shape)
+    steps, step = [], memory.itemsize
+    for room in reversed(widest(shape)):
+        steps.append(step)
+        step *= room
+    return np.lib.stride_tricks.as_strided(memory, now, steps[::-1]).copy()
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:

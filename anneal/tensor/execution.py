@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 import weakref
@@ -15,9 +14,9 @@ from anneal.backend import Device, Storage, get_device
 from anneal.backend.device import Array
 from anneal.errors import DeviceError
 from anneal.schedule import Plan, Policy, graph, plan_for
-from anneal.tensor._sizes import bound_shape
+from anneal.tensor._sizes import needed, seen
 from anneal.uop import SYMBOLIC, Op, UOp, arena
-from anneal.uop.sizes import Values, product
+from anneal.uop.sizes import Values, symbolic_arg, widest
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -72,12 +71,15 @@ def compile_seconds() -> float:
     return _compiling
 
 
+_WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
+
+
 def storage_of(u: UOp) -> Storage | None:
     """The storage that `u` shows whole and in order, or None if it is lazy."""
+    if u.tag == _WHOLE:
+        u = u.src[0]
     while u.op is Op.RESHAPE:
         u = u.src[0]
-    if u.op is Op.SHRINK and u.src[0].op is Op.BUFFER and u.arg[0][0] == 0 and isinstance(u.arg[0][1], UOp):
-        u = u.src[0]  # of a symbolic size: at the begin of memory for the largest
     return u.arg if u.op is Op.BUFFER else None
 
 
@@ -88,8 +90,9 @@ def is_realized(u: UOp) -> bool:
 def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
     """The leaf that shows `storage` as an array of `shape`."""
     flat = UOp(Op.BUFFER, storage.dtype, (), storage)
-    if SYMBOLIC.seen and isinstance(n := product(shape), UOp):
-        flat = UOp(Op.SHRINK, storage.dtype, (flat,), ((0, n),))
+    if SYMBOLIC.seen and symbolic_arg(shape):
+        largest = buffer_leaf(storage, widest(shape))
+        return UOp(Op.SHRINK, storage.dtype, (largest,), tuple([(0, n) for n in shape]), _WHOLE)
     return flat if shape == flat.shape else UOp(Op.RESHAPE, storage.dtype, (flat,), shape)
 
 
@@ -313,10 +316,10 @@ def values(tensors: Sequence[Tensor]) -> list[Array]:
             by_device.setdefault(s.device, []).append(n)
     for name, numbers in by_device.items():
         storages = [storage_of(tensors[n].uop) for n in numbers]
-        shapes = [bound_shape(tensors[n].shape) for n in numbers]
-        pieces = [(s.buffer, math.prod(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
+        shapes = [tensors[n].shape for n in numbers]
+        pieces = [(s.buffer, needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
         for n, shape, array in zip(numbers, shapes, get_device(name).download_all(pieces), strict=True):
-            out[n] = array.reshape(shape)
+            out[n] = seen(array, shape)
     return [a for a in out if a is not None]
 
 

@@ -255,7 +255,7 @@ class _Written:
     def show(self, storage: Storage, leaf: UOp) -> None:
         storage.reused = True
         self.storage, self.leaf, self.flat = storage, leaf, leaf
-        while self.flat.op is Op.RESHAPE:
+        while self.flat.op is Op.RESHAPE or self.flat.op is Op.SHRINK:
             self.flat = self.flat.src[0]
 
     def shared(self, shown: bool) -> bool:

@@ -48,6 +48,7 @@ __all__ = [
     "unbound",
     "variable",
     "variables_of",
+    "widest",
 ]
 
 Size = int | UOp
@@ -251,6 +252,14 @@ def least(n: Size) -> int:
 def content(n: Size) -> int:
     """The largest constant that divides a size whatever its variables are."""
     return n if isinstance(n, int) else math.gcd(*poly(n).values())
+
+
+def widest(shape: Sequence[Size]) -> tuple[int, ...]:
+    """The largest that the sizes of `shape` can be: how memory of that shape is laid out, whatever its sizes are in a run.
+
+    Strides are constants then, and what an axis leaves free lies at its end.
+    """
+    return tuple([most(n) for n in shape])
 
 
 class Count(int):

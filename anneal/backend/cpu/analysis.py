@@ -7,6 +7,7 @@ when no node sees both, so that the `exp(x - max)` summed by a softmax and the o
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any
@@ -89,7 +90,9 @@ def share_ranges(sink: UOp) -> UOp:
 class Analysis:
     """Slots, forms, masks and products of a kernel whose ranges all have constant extents."""
 
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
+        # of ranges that a run takes a part of: what says which
+        self.variables = variables or {}
         self.nodes = toposort((sink,))
         self.stores = sink.src
         self.slots = Slots()
@@ -115,7 +118,9 @@ class Analysis:
     def _ranges(self) -> None:
         for u in self.nodes:
             if u.op is Op.RANGE:
-                self.slots.add(u.arg[0], int(u.src[0].arg))
+                ident, kind = u.arg[:2]
+                point = self.variables.get(ident) if kind == "variable" else None
+                self.slots.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
 
     def _forms(self) -> None:
         """Linear forms of every index and gate, splitting slots until they are as linear as they get."""
@@ -149,10 +154,10 @@ class Analysis:
         return _Load(Linear(0, {}, {u.src[1]: 1}), None, gate)
 
     def _low(self, form: Linear) -> int:
-        return form.const + sum(min(0, c * (self.slots.extent[s] - 1)) for s, c in form.slots.items())
+        return form.const + sum(min(0, c * self.slots.top[s]) for s, c in form.slots.items())
 
     def _high(self, form: Linear) -> int:
-        return form.const + sum(max(0, c * (self.slots.extent[s] - 1)) for s, c in form.slots.items())
+        return form.const + sum(max(0, c * self.slots.top[s]) for s, c in form.slots.items())
 
     @staticmethod
     def _pads(form: Linear, b: Bounds) -> bool:
@@ -161,10 +166,10 @@ class Analysis:
         return len(steps) <= 1 and all(r == 0 for _, r in steps)
 
     def _masks(self) -> None:
-        mask, extent = self.mask, self.slots.extent
+        mask = self.mask
         for u in self.nodes:
             if u.op is Op.RANGE:
-                m = mask_of(s for s, _ in self.slots.digits[u.arg[0]] if extent[s] > 1)
+                m = mask_of(s for s, _ in self.slots.digits[u.arg[0]] if self.slots.varies(s))
             elif u.op is Op.LOAD:
                 load = self.loads[u]
                 m = mask_of(load.form.slots)
@@ -295,7 +300,7 @@ class Analysis:
     def _merge(self) -> None:
         """Make one slot of neighbours that every access walks as one."""
         extent, mask = self.slots.extent, self.mask
-        apart = 0
+        apart = mask_of(self.slots.limits) | mask_of(self.slots.points)
         forms: list[dict[int, int]] = []
         for load in self.loads.values():
             forms.append(load.form.slots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Binder"]
 
+Block = dict[int, tuple[int, int]]  # a part of each slot
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
 
@@ -47,7 +48,13 @@ class Binder:
     """
 
     def __init__(
-        self, program: CpuProgram, buffers: Sequence[Array], memory: Array, device: CpuDevice, home: int = 0
+        self,
+        program: CpuProgram,
+        buffers: Sequence[Array],
+        memory: Array,
+        device: CpuDevice,
+        home: int = 0,
+        values: Mapping[str, int] | None = None,
     ) -> None:
         self.buffers = buffers
         self.device = device
@@ -62,8 +69,10 @@ class Binder:
             for i, b in enumerate(buffers):
                 share.touch(b, i in written)
             self.parts.append([share])
-        for plan, layouts in program.parts:
+        for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
+            # what a run takes of slots, where that depends on variables
+            self.taken: Block = program.taken(number, values) if values else {}
             for layout in layouts:
                 if isinstance(layout, Pad):
                     self._pad(layout)
@@ -82,8 +91,10 @@ class Binder:
             self.parts.append([Share()])
         return self.parts[-1][0]
 
-    def _array(self, v: Value, block: dict[int, tuple[int, int]]) -> Array:
+    def _array(self, v: Value, block: Block) -> Array:
         kind = v.kind
+        if self.taken:
+            block = {**self.taken, **block}
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
         if kind == "bits":
@@ -147,6 +158,10 @@ class Binder:
                 if once:
                     share.steps.extend(i.build([self._used(v) for v in i.ins], self._used(i.out, True)))
             mine = blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]
+            if self.taken:
+                mine = _within(mine, self.taken)
+                if not mine:
+                    continue
             if product is None:
                 for block in mine:
                     self._block(layout, block, made)
@@ -329,6 +344,16 @@ class Binder:
         out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
         self.share.steps.append((np.copyto, (out, x)))
         return out
+
+
+def _within(blocks: Sequence[Block], taken: Block) -> list[Block]:
+    """The blocks as far as a run takes them."""
+    out = []
+    for b in blocks:
+        cut = {s: (lo, min(hi, taken[s][1])) if s in taken else (lo, hi) for s, (lo, hi) in b.items()}
+        if all(lo < hi for lo, hi in cut.values()):
+            out.append(cut)
+    return out
 
 
 def _piece(x: Array, axis: int, lo: int, hi: int) -> Array:

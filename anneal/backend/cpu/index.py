@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from anneal.uop import Op, UOp
 
-__all__ = ["Bounds", "Linear", "Slots", "box_of", "linear"]
+__all__ = ["Bounds", "Linear", "Slots", "Unsettled", "box_of", "linear"]
 
 
 @dataclass(slots=True)
@@ -34,24 +34,53 @@ class NeedsSplit(Exception):
         self.slot, self.inner = slot, inner
 
 
-class Slots:
-    """The slots of a kernel: extents, and for each range id its (slot, weight) digits, most significant first."""
+class Unsettled(Exception):
+    """A plan would depend on the values of variables."""
 
-    __slots__ = ("digits", "extent")
+
+class Slots:
+    """The slots of a kernel: extents, and for each range id its (slot, weight) digits, most significant first.
+
+    `limits` are slots of which a run takes the first values, as many as a symbolic size says; `points` those of which it
+    takes one, a variable's value: their extent is 1, and `top` the largest value.
+    """
+
+    __slots__ = ("digits", "extent", "limits", "points", "top")
 
     def __init__(self) -> None:
         self.extent: list[int] = []
+        self.top: list[int] = []
         self.digits: dict[int, list[tuple[int, int]]] = {}
+        self.limits: dict[int, UOp] = {}
+        self.points: dict[int, UOp] = {}
 
-    def add(self, range_id: int, extent: int) -> None:
-        self.digits[range_id] = [(len(self.extent), 1)]
-        self.extent.append(extent)
+    def add(self, range_id: int, extent: int, limit: UOp | None = None, point: UOp | None = None) -> None:
+        slot = len(self.extent)
+        self.digits[range_id] = [(slot, 1)]
+        self.top.append(extent - 1)
+        self.extent.append(extent if point is None else 1)
+        if limit is not None:
+            self.limits[slot] = limit
+        if point is not None:
+            self.points[slot] = point
+
+    def varies(self, slot: int) -> bool:
+        """Whether an index may depend on the slot."""
+        return self.extent[slot] > 1 or slot in self.points
+
+    def settled(self, slot: int) -> bool:
+        """Whether every run takes all values of the slot."""
+        return slot not in self.limits and slot not in self.points
 
     def split(self, slot: int, inner: int) -> None:
         """Replace `slot` by slot // inner (which keeps its number) and slot % inner (a new one)."""
+        if not self.settled(slot):
+            raise Unsettled
         new = len(self.extent)
         self.extent.append(inner)
         self.extent[slot] //= inner
+        self.top[slot] = self.extent[slot] - 1
+        self.top.append(inner - 1)
         for digits in self.digits.values():
             for at, (s, weight) in enumerate(digits):
                 if s == slot:
@@ -115,7 +144,7 @@ def _combine(u: UOp, done: dict[UOp, Linear], slots: Slots) -> Linear:
         digits = slots.digits.get(u.arg[0])
         if digits is None:
             raise NotLinear
-        return Linear(0, {s: w for s, w in digits if slots.extent[s] > 1})
+        return Linear(0, {s: w for s, w in digits if slots.varies(s)})
     if op in (Op.ADD, Op.SUB):
         return _plus(done[u.src[0]], done[u.src[1]], 1 if op is Op.ADD else -1)
     if op is Op.NEG:
@@ -142,12 +171,14 @@ def _divide(a: Linear, by: int, slots: Slots, modulo: bool) -> Linear:
     rest = {s: c for s, c in a.slots.items() if c % by}
     low = high = a.const % by
     for s, c in rest.items():
-        span = c * (slots.extent[s] - 1)
+        span = c * slots.top[s]
         low, high = low + min(span, 0), high + max(span, 0)
     if low < 0 or high >= by:
         # biggest steps first: splitting those leaves the smaller ones inside one period
         for s, c in sorted(rest.items(), key=lambda item: -abs(item[1])):
             inner = by // abs(c)
+            if not slots.settled(s):
+                raise Unsettled
             if by % abs(c) == 0 and inner < slots.extent[s] and slots.extent[s] % inner == 0:
                 raise NeedsSplit(s, inner)
         raise NotLinear
@@ -188,6 +219,8 @@ def box_of(gate: UOp, slots: Slots) -> list[Bounds] | None:
             return None
         # form < 0, or form >= 0 when negated
         terms = sorted(form.slots.items())
+        if not all(slots.settled(s) for s, _ in terms):
+            return None
         if not terms:
             if (form.const < 0) == negated:
                 return [Bounds({}, 0, 0)]

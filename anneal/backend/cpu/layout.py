@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from anneal.backend.cpu.ops import Array, Step
@@ -206,12 +206,19 @@ class CpuProgram(Program):
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every lane
         self.shared = self.scratch = 0
-        if is_ragged(sink):
-            self.ragged = partial(ragged_step, sink)
+        self._plan(lanes)
+
+    def _plan(self, lanes: int) -> None:
+        if is_ragged(self.sink):
+            self.ragged = partial(ragged_step, self.sink)
             return
-        for part in parts_of(sink):
+        for part in parts_of(self.sink):
             for piece in segments(part):
                 self._lay_out(make_plan(piece), lanes)
+
+    def taken(self, part: int, values: Mapping[str, int]) -> dict[int, tuple[int, int]]:
+        """What a run takes of each slot that it does not take whole."""
+        return {}
 
     def _lay_out(self, plan: Plan, lanes: int) -> None:
         end = 0

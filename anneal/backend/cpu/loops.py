@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.backend.cpu.calls import FOLD, copy_cast, reduce_calls, scatter, take, take_rows
-from anneal.backend.cpu.index import Linear
+from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
 from anneal.backend.device import numpy_dtype
@@ -49,7 +49,7 @@ class LoopBuilder(Emitter[Value]):
         if found is not None:
             return found
         if all(v.kind in ("const", "fixed") for v in ins):
-            if math.prod(self.p.slots.extent[s] for s in bits(mask)) <= FIXED:
+            if math.prod(self.p.slots.top[s] + 1 for s in bits(mask)) <= FIXED:
                 array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
                 out = Value("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
                 self.same[key] = out
@@ -144,8 +144,8 @@ class LoopBuilder(Emitter[Value]):
         total: Array = np.zeros((1,) * len(p.order), np.int32)
         mask = 0
         for s, weight in p.slots.digits[u.arg[0]]:
-            if p.slots.extent[s] > 1:
-                total = total + self._axis(s, np.arange(p.slots.extent[s], dtype=np.int32) * np.int32(weight))
+            if p.slots.varies(s):
+                total = total + self._axis(s, np.arange(p.slots.top[s] + 1, dtype=np.int32) * np.int32(weight))
                 mask |= 1 << s
         if not mask:
             return self.const(np.dtype(np.int32), 0)
@@ -175,7 +175,7 @@ class LoopBuilder(Emitter[Value]):
         return v
 
     def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:
-        extent = self.p.slots.extent
+        top = self.p.slots.top
         size = u.src[0].arg[1][0]
         flat = Value("param", dtype, 0, u.src[0].arg[0])
         flat.strides = {-1: 1}
@@ -195,7 +195,7 @@ class LoopBuilder(Emitter[Value]):
             total = part if total is None else self.call(np.add, _INDEX, total, part)
         assert total is not None
         for s, c in form.slots.items():
-            axis = Value("fixed", _INDEX, 1 << s, self._axis(s, np.arange(extent[s], dtype=np.int64) * c))
+            axis = Value("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
             total = self.call(np.add, _INDEX, total, axis)
         if form.const:
             total = self.call(np.add, _INDEX, total, self.const(_INDEX, form.const))
@@ -207,7 +207,7 @@ class LoopBuilder(Emitter[Value]):
     def _rows(self, form: Linear, size: int) -> tuple[UOp, int] | None:
         """index = node * width + position in a row, with the row's slots innermost and contiguous."""
         p = self.p
-        if len(form.nodes) != 1 or form.const or not form.slots:
+        if len(form.nodes) != 1 or form.const or not form.slots or not all(map(p.slots.settled, form.slots)):
             return None
         ((node, width),) = form.nodes.items()
         inner = sorted(form.slots, key=lambda s: p.rank[s])
@@ -243,6 +243,8 @@ class LoopBuilder(Emitter[Value]):
         """Account for ranges that the body does not depend on: n equal terms."""
         p = self.p
         digits = [s for r in u.src[1:] for s, _ in p.slots.digits[r.arg[0]]]
+        if not all(p.slots.settled(s) for s in digits if not p.mask[u.src[0]] >> s & 1):
+            raise Unsettled
         times = math.prod(p.slots.extent[s] for s in digits if not p.mask[u.src[0]] >> s & 1)
         if times > 1:
             if u.arg is Op.ADD and v.dtype != np.bool_:

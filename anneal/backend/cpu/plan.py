@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.cpu.ops import Build
-from anneal.uop import DType, Op
+from anneal.uop import DType, Op, UOp
 
 __all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "identity", "mask_of"]
 
@@ -104,6 +104,8 @@ class Plan:
     extent: list[int]
     phases: list[Loop | Pad | Product]
     fulls: list[Value] = field(default_factory=list)
+    limits: dict[int, UOp] = field(default_factory=dict)  # slots of which a run takes the first values
+    points: dict[int, UOp] = field(default_factory=dict)  # slots of which it takes one, a variable's
 
 
 def identity(op: Op, dtype: DType) -> Any:

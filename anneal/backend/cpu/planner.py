@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges
 from anneal.backend.cpu.calls import copy_cast
-from anneal.backend.cpu.index import Bounds, Linear
+from anneal.backend.cpu.index import Bounds, Linear, Unsettled
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.plan import Loop, Pad, Plan, Product, Value, bits, mask_of
 from anneal.backend.device import numpy_dtype
@@ -38,8 +38,8 @@ def make_plan(sink: UOp) -> Plan:
 class Planner(Analysis):
     """Levels of hoisted reduces, and the phases that compute them."""
 
-    def __init__(self, sink: UOp) -> None:
-        super().__init__(sink)
+    def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
+        super().__init__(sink, variables)
         self.level: dict[UOp, int] = {}
         self.known: dict[UOp, Value] = {}  # fixed values, the same in every loop
         self.views: dict[UOp, Value] = {}
@@ -52,7 +52,7 @@ class Planner(Analysis):
             return Plan([], self.slots.extent, [])
         self._levels()
         self._schedule()
-        return Plan(self.order, self.slots.extent, self.phases, self.fulls)
+        return Plan(self.order, self.slots.extent, self.phases, self.fulls, self.slots.limits, self.slots.points)
 
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
@@ -277,6 +277,8 @@ class Planner(Analysis):
     def _pad(self, view: Value, box: list[Bounds]) -> Value:
         """Copy the allowed part of `view` into a zeroed array that has one axis per gated form."""
         extent = self.slots.extent
+        if not all(map(self.slots.settled, view.strides)):
+            raise Unsettled
         gated = mask_of(s for b in box for s in b.slots)
         # axis: (step in the source, length, first, last+1 allowed, form)
         axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []

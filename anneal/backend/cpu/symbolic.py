@@ -1,30 +1,61 @@
-"""Kernels over variables: what they are for each choice of values."""
+"""Kernels over variables.
+
+Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A range
+of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes one. Memory is
+laid out for the largest sizes, so an index has constant strides, and other values only cut other views of the same arrays.
+
+Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that blocks and
+lanes should fit it, each choice of values has a plan of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from anneal.backend.cpu.analysis import share_ranges
+from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.layout import CpuProgram
+from anneal.backend.cpu.planner import Planner
 from anneal.backend.device import Program
+from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
+from anneal.uop.sizes import evaluator, is_symbolic, most
 
-__all__ = ["SymbolicProgram"]
+__all__ = ["PartialProgram", "SymbolicProgram"]
 
 _KEPT = 64
+_LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
+_LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more
+
+Part = dict[int, tuple[int, int]]
 
 
 class SymbolicProgram(Program):
-    """A kernel over variables. `program(values)` is the program of the kernel that it is for these values."""
+    """A kernel over variables. `program(values)` is what runs it with these values."""
 
     def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], lanes: int) -> None:
         self.sink, self.name, self.source, self.lanes = sink, name, "", lanes
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
+        self.whole: PartialProgram | None = None
+        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_ragged(self.order):
+            a = arena()
+            track, a.track = a.track, False
+            try:
+                whole = PartialProgram(sink, name, lanes)
+            except Unsettled:
+                whole = None
+            finally:
+                a.track = track
+            if whole is not None and whole.worth < _LARGE_NS:
+                self.whole = whole
         self._programs: dict[tuple[int, ...], CpuProgram] = {}
 
     def program(self, values: Mapping[str, int]) -> CpuProgram:
         """The program for these values."""
+        if self.whole is not None and self.whole.fits(values):
+            return self.whole
         key = tuple([values[n] for n in self.names])
         found = self._programs.pop(key, None)
         if found is None:
@@ -38,12 +69,83 @@ class SymbolicProgram(Program):
         a = arena()
         track, a.track = a.track, False
         try:
-            return simplify_indices(_without_ranges_of_one(self.order, values))
+            return simplify_indices(_with_numbers(self.order, values))
         finally:
             a.track = track
 
 
-def _without_ranges_of_one(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
+class PartialProgram(CpuProgram):
+    """The plan of a kernel with every size at its largest. Raises Unsettled where it would depend on the values."""
+
+    def _plan(self, lanes: int) -> None:
+        self._bounds: list[Callable[[Mapping[str, int]], Part]] = []
+        limits: list[UOp] = []
+        for part in parts_of(self.sink):
+            sink, variables = _largest(share_ranges(part))
+            plan = Planner(sink, variables).plan()
+            self._lay_out(plan, lanes)
+            self._bounds.append(_taken(plan.limits, plan.points))
+            limits += plan.limits.values()
+        self._limits = evaluator(tuple(limits))
+
+    @property
+    def worth(self) -> int:
+        """Estimated nanoseconds of all of it."""
+        return sum(getattr(layout, "worth", 0) for _, layouts in self.parts for layout in layouts)
+
+    def fits(self, values: Mapping[str, int]) -> bool:
+        """Whether no size is 0: there a reduction has nothing to start from."""
+        return 0 not in self._limits(values)
+
+    def taken(self, part: int, values: Mapping[str, int]) -> Part:
+        return self._bounds[part](values)
+
+
+def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Mapping[str, int]], Part]:
+    ends, first = evaluator((*limits.values(), *points.values())), len(limits)
+    slots = (*limits, *points)
+
+    def part(values: Mapping[str, int]) -> Part:
+        out: Part = {}
+        for n, (slot, value) in enumerate(zip(slots, ends(values), strict=True)):
+            out[slot] = (0, value) if n < first else (value, value + 1)
+        return out
+
+    return part
+
+
+def _is_ragged(order: Sequence[UOp]) -> bool:
+    """Whether it sorts, or an extent depends on data."""
+    return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in order)
+
+
+def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
+    """The kernel with every size at its largest and ranges for variables; for those ranges, and for those of symbolic
+    extents, what a run takes of them."""
+    order = toposort((sink,))
+    fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
+    new: dict[UOp, UOp] = {}
+    variables: dict[int, UOp] = {}
+    for u in order:
+        if u.op is Op.VARIABLE:
+            if most(u) == 0:
+                raise Unsettled
+            new[u] = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, most(u) + 1),), (fresh, "variable"))
+            variables[fresh] = u
+            fresh += 1
+        elif u.op is Op.RANGE and not u.src[0].is_const:
+            if most(u.src[0]) < 2:
+                raise Unsettled
+            new[u] = UOp(Op.RANGE, u.dtype, (const(dtypes.int32, most(u.src[0])),), u.arg)
+            variables[u.arg[0]] = u.src[0]
+        elif u.src:
+            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
+        else:
+            new[u] = u
+    return new[sink], variables
+
+
+def _with_numbers(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
     """The kernel with constants for variables; a range of one value is that value."""
     new: dict[UOp, UOp] = {}
     for u in order:
