@@ -13,8 +13,8 @@ import numpy as np
 from anneal.backend.cpu.calls import regroup, use_lane
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.plan import Pad, Product, Value
-from anneal.backend.cpu.streams import Share
+from anneal.backend.cpu.plan import Pad, Product, Value, mask_of
+from anneal.backend.cpu.streams import Share, Unseen
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.executor import CpuDevice
@@ -55,7 +55,9 @@ class Binder:
         device: CpuDevice,
         home: int = 0,
         values: Mapping[str, int] | None = None,
+        kept: dict[Any, Array] | None = None,
     ) -> None:
+        self.kept = kept
         self.buffers = buffers
         self.device = device
         self.home = home
@@ -73,6 +75,7 @@ class Binder:
             self.plan = plan
             # what a run takes of slots, where that depends on variables
             self.taken: Block = program.taken(number, values) if values else {}
+            self.taken_mask = mask_of(self.taken)
             for layout in layouts:
                 if isinstance(layout, Pad):
                     self._pad(layout)
@@ -85,16 +88,28 @@ class Binder:
         self.arena = self.device.arena(lane, self.scratch)
         use_lane(lane)
 
+    def _share(self) -> Share:
+        return Share() if self.kept is None else Unseen()
+
     def _alone(self) -> Share:
         """The share of a part that one lane runs: the last one if it is such."""
         if not self.parts or len(self.parts[-1]) > 1:
-            self.parts.append([Share()])
+            self.parts.append([self._share()])
         return self.parts[-1][0]
 
     def _array(self, v: Value, block: Block) -> Array:
-        kind = v.kind
-        if self.taken:
+        if self.kept is not None and self.taken:
+            if not v.mask & self.taken_mask:
+                key = (id(v), self.lane, *[b for s, b in block.items() if v.mask >> s & 1])
+                found = self.kept.get(key)
+                if found is None:
+                    found = self.kept[key] = self._view(v, block)
+                return found
             block = {**self.taken, **block}
+        return self._view(v, block)
+
+    def _view(self, v: Value, block: Block) -> Array:
+        kind = v.kind
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
         if kind == "bits":
@@ -147,7 +162,7 @@ class Binder:
         product = layout.product
         if product is not None and self._in_pieces(product):
             product = None
-        shares = [self._alone()] if count == 1 else [Share() for _ in range(count)]
+        shares = [self._alone()] if count == 1 else [self._share() for _ in range(count)]
         for lane, share in enumerate(shares):
             if count > 1:
                 self._enter(lane)

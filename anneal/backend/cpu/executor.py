@@ -17,7 +17,7 @@ from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
-from anneal.backend.cpu.symbolic import SymbolicProgram
+from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
@@ -65,6 +65,73 @@ class _Bound:
         return steps
 
 
+class _Part(_Bound):
+    """A program of which a run takes a part, on one set of buffers.
+
+    Each share is one step, whose own steps are exchanged when the variables get other values; it touches all of the
+    buffers, as far as others can tell, so that streams stay as they are composed.
+    """
+
+    __slots__ = ("_kept", "_lanes", "_stale", "key", "lane", "made")
+    program: PartialProgram
+
+    def __init__(
+        self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Mapping[str, int]
+    ) -> None:
+        self.key = program.key(values)
+        self.made = 0  # how often its shares were made anew
+        self.lane = 0  # where it was asked for last
+        self._stale: set[int] = set()  # lanes whose steps have other values
+        self._kept: dict[Any, Array] = {}  # arrays that no variable changes
+        self._lanes: dict[int, list[list[Share]]] = {}
+        super().__init__(program, buffers, device)
+
+    def in_lane(self, lane: int) -> list[list[Share]]:
+        found = self._lanes.get(lane)
+        self.lane = lane
+        if lane in self._stale:
+            self._renew(lane)
+        if found is None:
+            found = self._lanes[lane] = self._made(lane)
+            spans = self.program.spans(self.buffers, self.memory)
+            for share in itertools.chain.from_iterable(found):
+                share.spans = spans
+                share.steps = [(_run_all, (share.steps,))]
+        return found
+
+    def _made(self, lane: int) -> list[list[Share]]:
+        values = dict(zip(self.program.names, self.key, strict=True))
+        return Binder(self.program, self.buffers, self.memory, self.device, lane, values, self._kept).parts
+
+    @property
+    def steps(self) -> list[Step]:
+        self.parts = self.in_lane(0)
+        return super().steps
+
+    def give(self, key: tuple[int, ...]) -> None:
+        """Run with these values of the variables, in the lane that asked last."""
+        self.key = key
+        self._stale = set(self._lanes)
+        self._renew(self.lane)
+
+    def _renew(self, lane: int) -> None:
+        self._stale.discard(lane)
+        parts, made = self._lanes[lane], self._made(lane)
+        if [len(p) for p in made] != [len(p) for p in parts]:
+            self._lanes.clear()
+            self._stale.clear()
+            self.made += 1
+            self.parts = self.in_lane(0)
+            return
+        for share, new in zip(itertools.chain(*parts), itertools.chain(*made), strict=True):
+            share.steps[0][1][0][:] = new.steps
+
+
+def _run_all(steps: list[Step]) -> None:
+    for f, args in steps:
+        f(*args)
+
+
 class CpuBatch(Batch):
     """Flat calls, replayed in order."""
 
@@ -76,12 +143,32 @@ class CpuBatch(Batch):
         self._lanes = device.lanes
         self._streams: Streams | None = None
         self._again = False
+        self._note()
+
+    def _note(self) -> None:
+        # with whose values they are to run: others may use the same ones meanwhile
+        self._partial = [(b, b.key) for b in self._bound if isinstance(b, _Part)]
+        self._composed_of: list[int] = []
 
     def give(self, values: Mapping[str, int]) -> None:
-        self._bound = self._device.bind(self._calls, values)
-        self._streams = None
+        for b, (program, _) in zip(self._bound, self._calls, strict=True):
+            if isinstance(program, SymbolicProgram) and program.program(values) is not b.program:
+                self._bound = self._device.bind(self._calls, values)
+                self._streams = None
+                self._note()
+                return
+        self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
+
+    def _settle(self) -> None:
+        """See that every program runs with this batch's values."""
+        for b, key in self._partial:
+            if b.key != key:
+                b.give(key)
+        if self._partial and self._composed_of != (made := [b.made for b, _ in self._partial]):
+            self._streams, self._composed_of = None, made
 
     def run(self) -> None:
+        self._settle()
         with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
             if self._again:
                 streams = self._streams or self._composed()
@@ -104,6 +191,7 @@ class CpuBatch(Batch):
     def profile(self) -> list[tuple[str, float]]:
         out = []
         clock = time.perf_counter
+        self._settle()
         with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
             for b in self._bound:
                 steps = b.steps
@@ -220,15 +308,23 @@ class CpuDevice(Device):
 
     def bind(self, calls: Sequence[Call], values: Mapping[str, int]) -> list[_Bound]:
         """Each call's program on its buffers, for these values of variables."""
-        return [self._bind(p.program(values) if isinstance(p, SymbolicProgram) else p, buffers) for p, buffers in calls]
+        return [
+            self._bind(p.program(values) if isinstance(p, SymbolicProgram) else p, buffers, values)
+            for p, buffers in calls
+        ]
 
-    def _bind(self, program: Program, buffers: Sequence[Array]) -> _Bound:
+    def _bind(self, program: Program, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:
+            if isinstance(found, _Part):
+                found.give(found.program.key(values))
             return found
-        bound = _Bound(program, tuple(buffers), self)
+        held = tuple(buffers)
+        bound = (
+            _Part(program, held, self, values) if isinstance(program, PartialProgram) else _Bound(program, held, self)
+        )
         while len(self._bindings) >= self._BINDINGS:
             old = next(iter(self._bindings))
             self._forget(old, self._bindings.pop(old), 0)

@@ -17,7 +17,7 @@ from itertools import chain
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.order import Place, Task, ordered
 
-__all__ = ["Share", "Streams", "compose"]
+__all__ = ["Share", "Streams", "Unseen", "compose"]
 
 # What waiting for another lane costs, in nanoseconds, and what a call costs besides its work.
 _WAIT_NS = 20_000
@@ -49,6 +49,15 @@ class Share:
             else:
                 lo += (n - 1) * step
         self.spans.add((lo, hi + x.itemsize, written))
+
+
+class Unseen(Share):
+    """A share of which others know what it may touch beforehand."""
+
+    __slots__ = ()
+
+    def touch(self, x: Array, written: bool) -> None:
+        """Nothing to note."""
 
 
 # The parts of one kernel, in order, and the same for another lane to run when there is but one share.

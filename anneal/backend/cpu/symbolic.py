@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.layout import CpuProgram
+from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.device import Program
 from anneal.schedule.parts import parts_of
@@ -43,7 +46,8 @@ class SymbolicProgram(Program):
             a = arena()
             track, a.track = a.track, False
             try:
-                whole = PartialProgram(sink, name, lanes)
+                with np.errstate(all="ignore"):  # what is known ahead is computed for all values
+                    whole = PartialProgram(sink, name, self.names, lanes)
             except Unsettled:
                 whole = None
             finally:
@@ -76,6 +80,20 @@ class SymbolicProgram(Program):
 
 class PartialProgram(CpuProgram):
     """The plan of a kernel with every size at its largest. Raises Unsettled where it would depend on the values."""
+
+    def __init__(self, sink: UOp, name: str, names: Sequence[str], lanes: int) -> None:
+        self.names = names
+        super().__init__(sink, name, lanes)
+
+    def key(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The values of its own variables."""
+        return tuple([values[n] for n in self.names])
+
+    def spans(self, buffers: Sequence[Array], memory: Array) -> set[tuple[int, int, bool]]:
+        """The addresses that it may touch, whatever the values are."""
+        written = {s.src[0].arg[0] for s in self.sink.src}
+        touched = [(b, i in written) for i, b in enumerate(buffers)] + ([(memory, True)] if self.shared else [])
+        return {((at := b.__array_interface__["data"][0]), at + b.nbytes, w) for b, w in touched if b.nbytes}
 
     def _plan(self, lanes: int) -> None:
         self._bounds: list[Callable[[Mapping[str, int]], Part]] = []
