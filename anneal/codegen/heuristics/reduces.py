@@ -27,10 +27,10 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     tuples: dict[tuple[UOp, ...], int] = {}
     closed = 0
     for u in facts.reduces:
-        extents = [axes_by_range[r].extent for r in u.src[1:]]
-        if None in extents:
+        axes = [axes_by_range[r] for r in u.src[1:]]
+        if any(a.extent is None for a in axes):
             return None
-        tuples[u.src[1:]] = math.prod(e or 0 for e in extents)
+        tuples[u.src[1:]] = math.prod(a.largest for a in axes)
         closed |= sum(1 << r.arg[0] for r in u.src[1:])
     if not tuples or any(u.ranges & closed for u in facts.reduces):
         return None
@@ -60,7 +60,7 @@ def _read_over(facts: Facts, ranges: tuple[UOp, ...]) -> int:
     """Elements of memory that a reduce over `ranges` reads, of what it reads most of."""
     bits = sum(1 << r.arg[0] for r in ranges)
     indices = [u.src[1].ranges for u in facts.loads if u.src[1].ranges & bits]
-    return max((math.prod(a.extent or 1 for a in facts.axes if i >> a.range.arg[0] & 1) for i in indices), default=0)
+    return max((math.prod(a.largest or 1 for a in facts.axes if i >> a.range.arg[0] & 1) for i in indices), default=0)
 
 
 def _vector_by_columns(
@@ -148,11 +148,11 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, word
     """One reduce for `threads` threads, in vectors of `wide` if its innermost range is long enough for that. A value
     of it has `words`."""
     first, last = facts.number(ranges[0]), facts.number(ranges[-1])
-    inner = facts.axes[last].extent or 1
+    inner = facts.axes[last].largest
     opts = []
     if len(ranges) > 1 and inner < 8 * threads and all(r.src[0].is_const for r in ranges):
         opts.append(Opt("MERGE", first, len(ranges) - 1))
-        last, inner, wide = first, math.prod(facts.axes[facts.number(r)].extent or 1 for r in ranges), 1
+        last, inner, wide = first, math.prod(facts.axes[facts.number(r)].largest for r in ranges), 1
     if wide > 1 and inner >= wide * power_of_two(threads):
         opts.append(Opt("VECTORIZE", last, wide))
         inner //= wide
