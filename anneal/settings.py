@@ -40,6 +40,7 @@ class Settings:
     cache_dir: str = ""
     offline: bool = False
     beam: int = 0
+    bundle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ TABLE: tuple[Setting, ...] = (
         "search for faster kernels on webgpu, keeping so many candidates at a time; 0: no search",
         _width,
     ),
+    Setting("bundle", "0, 1", "1: `anneal train` keeps what it was and did in a folder of its own in runs/", _switch),
 )
 
 

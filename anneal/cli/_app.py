@@ -118,6 +118,9 @@ def train(
     checkpoint_every: Annotated[
         int, typer.Option("--checkpoint-every", min=1, help="gpt2: steps between checkpoints.")
     ] = 200,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     from anneal.cli._train import Options
@@ -127,6 +130,7 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+        bundle=bundle,
     )  # fmt: skip
     raise typer.Exit(run(options))
 

@@ -8,7 +8,7 @@ from anneal.cli._output import data, json_report
 from anneal.cli._trace import Trace, trace
 from anneal.uop import UOp
 
-__all__ = ["graph"]
+__all__ = ["graph", "lines"]
 
 
 def graph(model: str, *, batch: int | None, limit: int, as_json: bool) -> None:
@@ -17,10 +17,9 @@ def graph(model: str, *, batch: int | None, limit: int, as_json: bool) -> None:
     if as_json:
         json_report(_report(traced))
         return
-    numbers = {u: i for i, u in enumerate(traced.nodes)}
-    shown = traced.nodes if limit == 0 else traced.nodes[:limit]
-    for u in shown:
-        data(_line(u, numbers))
+    shown = lines(traced, limit)
+    for line in shown:
+        data(line)
     if len(shown) < len(traced.nodes):
         data(f"... {len(traced.nodes) - len(shown)} more nodes; --limit 0 prints them all")
     data()
@@ -29,6 +28,12 @@ def graph(model: str, *, batch: int | None, limit: int, as_json: bool) -> None:
     for name, by_phase in sorted(traced.counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
         data(f"{name.ljust(width)}  {by_phase['forward']:7d}  {by_phase['backward']:8d}")
     data(f"{'total'.ljust(width)}  {traced.forward:7d}  {traced.backward:8d}")
+
+
+def lines(traced: Trace, limit: int = 0) -> list[str]:
+    """A line for every node, or for the first `limit`, sources first."""
+    numbers = {u: i for i, u in enumerate(traced.nodes)}
+    return [_line(u, numbers) for u in (traced.nodes if limit == 0 else traced.nodes[:limit])]
 
 
 def _line(u: UOp, numbers: dict[UOp, int]) -> str:

@@ -94,22 +94,26 @@ class Reporter(Protocol):
 class JsonLines:
     """One JSON object per event, on stdout."""
 
+    def line(self, **fields: Any) -> None:
+        """Write one event."""
+        json_line(**fields)
+
     def start(self, start: Start) -> None:
-        json_line(
+        self.line(
             event="start", model=start.model, device=start.device, adapter=start.adapter, params=start.params,
             steps=start.steps, batch=start.batch, seed=start.seed, lr=start.lr, data=start.data,
         )  # fmt: skip
 
     def step(self, progress: Progress) -> None:
-        json_line(
+        self.line(
             event="step", step=progress.count, loss=progress.losses[-1], ms=round(progress.times[-1], 3)
         )  # fmt: skip
 
     def saved(self, progress: Progress, folder: Path) -> None:
-        json_line(event="checkpoint", step=progress.count, folder=str(folder))
+        self.line(event="checkpoint", step=progress.count, folder=str(folder))
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        json_line(
+        self.line(
             event="done", steps=progress.count, final_loss=progress.final_loss,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from anneal import settings
+from anneal.cli._bundle import Bundle, Several
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
@@ -47,6 +48,7 @@ class Options:
     checkpoint: Path | None = None
     checkpoint_every: int = 200
     as_json: bool = False
+    bundle: bool = False
 
 
 def train(options: Options) -> int:
@@ -80,12 +82,22 @@ def train(options: Options) -> int:
             steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
             examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip
-        reporter = choose_reporter(options)
-        reporter.start(start)
+        reporter, bundle = choose_reporter(options), None
+        if options.bundle or settings.current().bundle:
+            bundle = Bundle(options.model, asdict(options))
+            reporter = Several([reporter, bundle])
         try:
-            return _run(options, training, steps, reporter, Progress(before=before))
+            reporter.start(start)
+            code = _run(options, training, steps, reporter, Progress(before=before), bundle)
+        except BaseException as error:
+            if bundle is not None:
+                bundle.finish(error)
+            raise
         finally:
             reporter.close()
+        if bundle is not None:
+            message(f"bundle  {bundle.finish()}")
+        return code
 
 
 def _places(options: Options) -> dict[str, Path | None]:
@@ -129,7 +141,9 @@ def check_writable(path: Path) -> None:
         raise DataError(f"{path} cannot be written: no permission; choose another folder")
 
 
-def _run(options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress) -> int:
+def _run(
+    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
+) -> int:
     every = options.checkpoint_every
     with interrupts("this step") as stop:
         while progress.count < steps and not stop:
@@ -151,6 +165,10 @@ def _run(options: Options, training: Any, steps: int, reporter: Reporter, progre
             safe_save(training.model.state_dict(), options.save)
         traced = trace_step(options.model, training)
         progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
+        if bundle is not None:
+            from anneal.backend import get_device
+
+            bundle.describe(traced, get_device(settings.current().device))
         reporter.done(progress, sample, shown, stopped)
     if shown is not None:
         message(f"picture {shown.path}")

@@ -1,0 +1,182 @@
+"""Run bundles: what a training run was and did, in a folder of its own that appears whole or not at all.
+
+    runs/20260314T150926-nanogpt-a1b2c3/
+        manifest.json    what ran, where, how it ended; size and SHA-256 of every other file
+        config.json      the options, and the settings in force
+        events.jsonl     what `--json` prints
+        loss.csv         step, loss, milliseconds
+        graph.txt        the tensor graph of one step, before any pass
+        schedule.json    the step's kernels in order: what each reads and writes, its cost, its phase
+        kernels/*.wgsl   their text
+
+While the run goes on the folder has a name that begins with a dot; what a killed process leaves keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anneal import __version__, settings
+from anneal.cli._reporters import JsonLines, Picture, Progress, Reporter, Start
+from anneal.errors import AnnealError, DataError
+
+if TYPE_CHECKING:
+    from anneal.backend import Device
+    from anneal.cli._trace import Trace
+
+__all__ = ["Bundle", "Several"]
+
+FOLDER = Path("runs")
+
+
+class Several:
+    """Tells several reporters."""
+
+    def __init__(self, reporters: Sequence[Reporter]) -> None:
+        self._all = reporters
+
+    def start(self, start: Start) -> None:
+        for r in self._all:
+            r.start(start)
+
+    def step(self, progress: Progress) -> None:
+        for r in self._all:
+            r.step(progress)
+
+    def saved(self, progress: Progress, folder: Path) -> None:
+        for r in self._all:
+            r.saved(progress, folder)
+
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+        for r in self._all:
+            r.done(progress, sample, picture, stopped)
+
+    def close(self) -> None:
+        for r in self._all:
+            r.close()
+
+
+class Bundle(JsonLines):
+    """A bundle that is being written; `finish` moves it into place.
+
+    Raises DataError if the folder cannot be made or written.
+    """
+
+    def __init__(self, model: str, config: dict[str, Any], folder: Path = FOLDER) -> None:
+        self.begun = time.time()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self.begun))
+        self.path = folder / f"{stamp}-{model}-{secrets.token_hex(3)}"
+        self._place = self.path.with_name(f".{self.path.name}")
+        self._facts: dict[str, Any] = {"model": model}
+        self._status, self._finished = "failed", False
+        with _told(self.path):
+            (self._place / "kernels").mkdir(parents=True)
+            self._write("config.json", _json({"options": config, "settings": dataclasses.asdict(settings.current())}))
+            self._events = (self._place / "events.jsonl").open("w", encoding="utf-8")
+            self._losses = (self._place / "loss.csv").open("w", encoding="utf-8")
+            self._losses.write("step,loss,ms\n")
+
+    def _write(self, name: str, text: str) -> None:
+        (self._place / name).write_text(text, encoding="utf-8")
+
+    # -- a reporter
+
+    def line(self, **fields: Any) -> None:
+        """An event, as `--json` prints it."""
+        with _told(self.path):
+            self._events.write(json.dumps(fields) + "\n")
+
+    def start(self, start: Start) -> None:
+        self._facts |= {k: v for k, v in dataclasses.asdict(start).items() if isinstance(v, (int, float, str))}
+        super().start(start)
+
+    def step(self, progress: Progress) -> None:
+        with _told(self.path):
+            self._losses.write(f"{progress.count},{progress.losses[-1]!r},{progress.times[-1]:.3f}\n")
+        super().step(progress)
+
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+        self._status = "stopped" if stopped else "done"
+        self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
+        if picture is not None:
+            with _told(self.path):
+                (self._place / "picture.png").write_bytes(picture.path.read_bytes())
+        super().done(progress, sample, picture, stopped)
+
+    # -- the rest of it
+
+    def describe(self, traced: Trace, device: Device) -> None:
+        """Write the graph of a step, its schedule and its kernels."""
+        from anneal.cli._graph import lines
+        from anneal.cli._kernels import report
+        from anneal.codegen import Target, generate
+        from anneal.schedule import graph, plan_for
+        from anneal.tensor.execution import policy_for
+
+        target = getattr(device, "target", None) or Target(f16=True)
+
+        def source(sink: Any) -> str:
+            try:
+                return generate(sink, target).source
+            except AnnealError as error:  # a dtype that only the cpu has
+                return f"// no WGSL: {error}\n"
+
+        found = report(plan_for(graph(traced.outputs), policy_for(device))[0], source)
+        with _told(self.path):
+            self._write("graph.txt", "\n".join(lines(traced)) + "\n")
+            for kernel in found:
+                self._write(f"kernels/{kernel['name']}.wgsl", kernel.pop("wgsl"))
+            self._write("schedule.json", _json({"kernels": found}))
+
+    def finish(self, error: BaseException | None = None) -> Path:
+        """Write the manifest and give the folder its name; the second time nothing."""
+        if self._finished:
+            return self.path
+        self._finished = True
+        with _told(self.path):
+            for f in (self._events, self._losses):
+                f.flush()
+                os.fsync(f.fileno())
+                f.close()
+            files = {}
+            for p in sorted(self._place.rglob("*")):
+                if p.is_file():
+                    data = p.read_bytes()
+                    name = p.relative_to(self._place).as_posix()
+                    files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            facts = {
+                "format": 1, "anneal": __version__, "python": sys.version.split()[0], "command": sys.argv[1:],
+                "begun": _when(self.begun), "ended": _when(time.time()), "status": self._status,
+                "error": None if error is None else f"{type(error).__name__}: {error}", **self._facts, "files": files,
+            }  # fmt: skip
+            self._write("manifest.json", _json(facts))
+            self._place.rename(self.path)
+        return self.path
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, default=str) + "\n"
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the bundle {path} cannot be written ({error.strerror or error}); leave out --bundle"
+        ) from error
