@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import UOp, alu, const
 from anneal.uop.ops import Op
-from anneal.codegen.exact import by_inverse
+from anneal.codegen.exact import by_exp2, by_inverse
 
 _CONST = Op.CONST
 _BITCAST = Op.BITCAST
@@ -38,6 +38,7 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('lowering', 'abs(x:uint) -> x', 'ABS', 'Integers are whole, and unsigned ones have no sign.', 27),
     ('lowering', '-x:uint -> 0 - x', 'NEG', 'Integers are whole, and unsigned ones have no sign.', 28),
     ('lowering', 'x:float / c -> by_inverse(x, c)', 'DIV', 'Dividing by a power of two is exact either way, and a product is many times faster.', 31),
+    ('lowering', 'exp(x:float) -> by_exp2(x)', 'EXP', 'Where an exponent is rounded anyway, exp need not be better than it.', 34),
 )
 
 def _lowering_ne(u: Any, ctx: Any) -> Any:
@@ -183,4 +184,14 @@ def _lowering_div(u: Any, ctx: Any) -> Any:
     return None
 
 
-LOWERING: dict[Op, Callable[[Any, Any], Any]] = {Op.NE: _lowering_ne, Op.EQ: _lowering_eq, Op.ADD: _lowering_add, Op.MUL: _lowering_mul, Op.SUB: _lowering_sub, Op.MAX: _lowering_max, Op.MIN: _lowering_min, Op.LT: _lowering_lt, Op.FLOOR: _lowering_floor, Op.CEIL: _lowering_ceil, Op.ROUND: _lowering_round, Op.TRUNC: _lowering_trunc, Op.ABS: _lowering_abs, Op.NEG: _lowering_neg, Op.DIV: _lowering_div}
+def _lowering_exp(u: Any, ctx: Any) -> Any:
+    s0, = u.src
+    if s0.dtype.is_float:
+        # exp(x:float) -> by_exp2(x)
+        r = by_exp2(s0)
+        if r is not None and r is not u:
+            return (r, 'exp(x:float) -> by_exp2(x)')
+    return None
+
+
+LOWERING: dict[Op, Callable[[Any, Any], Any]] = {Op.NE: _lowering_ne, Op.EQ: _lowering_eq, Op.ADD: _lowering_add, Op.MUL: _lowering_mul, Op.SUB: _lowering_sub, Op.MAX: _lowering_max, Op.MIN: _lowering_min, Op.LT: _lowering_lt, Op.FLOOR: _lowering_floor, Op.CEIL: _lowering_ceil, Op.ROUND: _lowering_round, Op.TRUNC: _lowering_trunc, Op.ABS: _lowering_abs, Op.NEG: _lowering_neg, Op.DIV: _lowering_div, Op.EXP: _lowering_exp}

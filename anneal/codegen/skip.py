@@ -147,6 +147,10 @@ def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
             for s in u.src:
                 note(s, frozenset())
         else:
+            if u.op is Op.REDUCE and mine:
+                # below it its ranges take all their values: what is known of one of them outside is of no use there
+                closed = sum(1 << r.arg[0] for r in u.src[1:])
+                mine = frozenset([w for w in mine if not w[0].ranges & closed])
             for s in u.src:
                 note(s, mine)
     return out

@@ -90,10 +90,18 @@ def _is_pattern(condition: UOp) -> bool:
 
 
 def nested(sink: UOp) -> UOp:
-    """The kernel without choices under the same choice: in `where(c, a, f(where(c, b, x)))` the inner one is x."""
+    """The kernel without choices under the same choice: in `where(c, a, f(where(c, b, x)))` the inner one is x.
+
+    Kernels whose reduces have choices stay as they are: what a row is reduced of and what is stored of it are alike.
+    """
     order = toposort((sink,))
     times: dict[UOp, int] = {}
+    chosen: set[UOp] = set()
     for u in order:
+        if u.op is Op.WHERE or any(s in chosen for s in u.src):
+            if u.op is Op.REDUCE:
+                return sink
+            chosen.add(u)
         if u.op is Op.WHERE:
             times[u.src[0]] = times.get(u.src[0], 0) + 1
     twice = {c: n for n, c in enumerate(c for c, n in times.items() if n > 1)}

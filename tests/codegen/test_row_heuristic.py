@@ -35,3 +35,10 @@ def test_rows_across_memory_put_neighbours_on_neighbouring_threads() -> None:
     opts = choose(graph, Target())
     assert [(o.kind, o.axis) for o in opts[:2]] == [("ROW", 0), ("LOCAL", 1)]
     assert opts[1].amount == 32
+
+
+def test_a_thread_compares_with_several_results_what_it_loads() -> None:
+    kinds = {o.kind: o.amount for o in choose(prepare(K.argsort(8192), TARGETS[1]), TARGETS[1])}
+    assert kinds["UPCAST"] == 4
+    assert kinds["GROUP"] == 32
+    assert "UPCAST" not in {o.kind for o in choose(prepare(K.argsort(768), TARGETS[1]), TARGETS[1])}

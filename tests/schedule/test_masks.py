@@ -12,6 +12,7 @@ import pytest
 from anneal.backend import get_device
 from anneal.backend.cpu.reference import evaluate
 from anneal.backend.device import Storage, numpy_dtype
+from anneal.codegen import Target, generate
 from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
 from anneal.schedule.masks import UNREAD
 from anneal.tensor import Tensor
@@ -133,3 +134,21 @@ def test_a_choice_in_a_sum_is_not_that_of_the_element_outside() -> None:
     """`where(c, 0, x - mean(where(c, 0, x)))` in one kernel: below the sum, c is that of every element."""
     t = Tensor(np.array([[1.0, np.nan, 3.0], [2.0, 5.0, np.nan]], np.float32))
     assert t.nanvar().item() == pytest.approx(35 / 12)
+
+
+def test_weights_are_computed_once() -> None:
+    """What a row sums and what it stores of it stay alike, mask or not."""
+    plan, _, _ = plan_for(graph([t.uop for t in attention(24, 24)]), MASKS)
+    (softmax,) = [c.kernel for c in plan.calls if c.outputs == 2 and "EXP" in str(c.kernel.sink)]
+    source = generate(softmax.sink, Target(subgroup=32)).source
+    assert source.count("= exp_f32_x4(") * 4 + source.count("= exp_f32(") == source.count("= p2[") * 4
+
+
+def test_a_row_is_summed_whole(device: str) -> None:
+    """Of a row of which a mask leaves a part, the sum reads all."""
+    x, y = (np.random.default_rng(n).standard_normal((64, 64)).astype(np.float32) for n in range(2))
+    t = Tensor(x)
+    kept = (t - t.sum(1, keepdim=True)).tril().contiguous()
+    np.testing.assert_allclose(
+        (kept @ Tensor(y)).numpy(), np.tril(x - x.sum(1, keepdims=True)) @ y, rtol=1e-4, atol=1e-3
+    )

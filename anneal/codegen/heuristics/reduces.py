@@ -18,6 +18,8 @@ _COLUMNS, _FEWEST_COLUMNS = 32, 4  # neighbouring threads that go down columns s
 _THREADS = 64  # of a workgroup, at least
 _ENOUGH_PRODUCTS = 64  # workgroups of a product of a vector and a matrix's columns
 _PRODUCT_THREADS = 512  # of each
+_MANY = 4096  # results of the same elements, and elements
+_RESULTS = 4  # of a thread that reads the same elements for all of them
 _TALL = 256  # rows that are worth several threads even where there are columns enough
 
 
@@ -91,6 +93,8 @@ def _vector_by_columns(
 def _along_rows(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int, most: int) -> tuple[Opt, ...] | None:
     if extent < 32:
         return None
+    if (several := _over_the_same(facts, tuples)) is not None:
+        return several
     wide = min(facts.lanes([ranges[-1]]) for ranges in tuples)
     threads = threads_of_row(extent, facts.outputs, len(facts.loads), most, wide)
     opts: list[Opt] = []
@@ -142,6 +146,20 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
         if total >= group:
             opts += _shared(facts, ranges, group, 1, wide)
     return tuple(opts)
+
+
+def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Opt, ...] | None:
+    """Many results of the same elements (ranks): what a thread loads is for several of them."""
+    loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
+    ends = sum(1 << r.arg[0] for ranges in tuples for r in ranges)
+    outer = sum(1 << a.range.arg[0] for _, a in loops)
+    if len(tuples) != 1 or not loops or any(u.ranges & ends and u.ranges & outer for u in facts.loads):
+        return None
+    ranges, number = next(iter(tuples)), loops[-1][0]
+    if len(ranges) > 1 or (loops[-1][1].extent or 1) < _MANY or tuples[ranges] < _MANY:
+        return None
+    shared = _shared(facts, ranges, 32, facts.lanes(ranges), 2)
+    return (*shared, Opt("UPCAST", number, _RESULTS), Opt("LOCAL", number, _RESULTS))
 
 
 def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, words: int = 1) -> list[Opt]:

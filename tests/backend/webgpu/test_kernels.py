@@ -213,7 +213,7 @@ def test_segment_sum_over_ranges_that_depend_on_data(device: WebGpuDevice) -> No
         np.testing.assert_allclose(out.reshape(segments, width), want, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 5, 300])
+@pytest.mark.parametrize("n", [1, 5, 300, 4500])
 def test_argsort_is_stable(device: WebGpuDevice, n: int) -> None:
     keys = RNG.integers(-4, 4, n).astype(np.int32)
     out = run(device, K.argsort(n), {1: keys})[0]
