@@ -7,6 +7,7 @@ on them, so no walk here goes below the part of the graph that the call made.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -154,16 +155,20 @@ class Trace:
             ]
         )
 
-    def check_escapes(self) -> None:
-        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives it."""
-        written = [t for r in self._assigned if (t := r()) is not None]
-        self._assigned.clear()
+    def check_escapes(self, results: Sequence[Tensor]) -> None:
+        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives the call."""
         self.made()
-        for t in written:
-            if t.uop in self._above:
+        mine = {id(t) for t in results}
+        escaped = [r for r in self._assigned if (t := r()) is not None and id(t) not in mine and t.uop in self._above]
+        self._assigned.clear()
+        if escaped:
+            gc.collect()  # a tensor of the function's own may wait in a cycle
+        for r in escaped:
+            t = r()
+            if t is not None:
                 raise TransformError(
-                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} from outside, "
-                    "which holds one value for all of them; return the value instead"
+                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that outlives "
+                    "the call and holds one value for all of them; return the value instead"
                 )
 
 

@@ -98,7 +98,7 @@ def vmap(
         results = results_of("vmap", out)
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         many = _batched(trace, [t.uop for t in results], fronts, n, randomness == "different")
-        trace.check_escapes()
+        trace.check_escapes(results)
         finished = []
         for t, (u, is_batched), where_to, name in zip(results, many, places, paths_of(out, "the result"), strict=True):
             finished.append(t._new_plain(_placed(u, is_batched, where_to, name, n)))

@@ -137,16 +137,18 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     inner = results_of("vjp", out)
     extra = results_of("vjp", aux, "aux")
     reach, path = paths(trace.order(), trace.nodes)
+    roots = [t.uop for t in inner]  # before a result that the function assigned to is put back
     results = trace.finish([*inner, *extra])
     named = paths_of(out, "the cotangent")
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         seeds = []
-        for t, where, c in zip(inner, named, like("vjp", out, cotangent, "the cotangent", "the result"), strict=True):
+        given = like("vjp", out, cotangent, "the cotangent", "the result")
+        for t, root, where, c in zip(inner, roots, named, given, strict=True):
             if c is not None:
                 g = matching("vjp", where, "the result", as_tensor("vjp", where, c), t)
                 if t.dtype.is_float:
-                    seeds.append((t.uop, g.uop))
+                    seeds.append((root, g.uop))
         found = iter(trace.finish(trace.originals, _pulled(trace, reach, path, seeds)))
         return tuple([rebuild(a, found) for a in primals])
 

@@ -85,6 +85,8 @@ PARTS: Shapes = [((n, *r), (1, *r)) for n in (1, 3) for r in ((), (3,), (2, 2), 
 ENDS: Shapes = [((*s, n),) for s in ((), (2,), (2, 2), (1,)) for n in (4, 6)]
 CHANNELS: Shapes = [((b, 4 * c, *r), (4 * c,)) for b in (1, 3) for c in (1, 2) for r in ((3,), (2, 2))]
 
+PLACED: Shapes = [((3, *r), (n, *r)) for n in (1, 2) for r in ((), (2,), (3,), (2, 2))]
+
 MORE = [
     Case("layer_norm", normed, None, rows_and(1, 1)),
     Case("rms_norm", lambda x, w: F.rms_norm(x, w.shape, w), None, rows_and(1)),
@@ -141,6 +143,7 @@ MORE = [
     Case("prod of all", lambda x: x.prod(), None, MATRICES),
     Case("prod with zeros", lambda x: (x.relu() * x).prod(1), None, MATRICES),
     Case("assigned part", written, None, PARTS),
+    Case("index_put", lambda x, v: x.index_put((ints(*range(v.shape[0])),), v), None, PLACED),
     Case("masked_fill", lambda x: x.masked_fill(x > 0.3, 0.0) * x, None, MATRICES),
     Case("3-norm", lambda x: x.norm(3.0), None, ONE),
     Case("normalize", lambda x: F.normalize(x), None, MATRICES),

@@ -188,8 +188,19 @@ def test_an_assignment_inside_belongs_to_the_real_arguments() -> None:
         assert seen.item() == total
     assert jvp(f, (Tensor([1.0]),), (Tensor([1.0]),))[1].item() == 2
     assert seen.item() == 14
-    with pytest.raises(TransformError, match=r"assigned a value of one example to a tensor of shape \(1,\)"):
+    with pytest.raises(
+        TransformError, match=r"assigned a value of one example to a tensor of shape \(1,\) that outlives"
+    ):
         vmap(f)(Tensor([[1.0], [2.0]]))
+
+    def own(x: Tensor) -> Tensor:
+        row: Any = Tensor.zeros(3)
+        cycle: list[Any] = []
+        cycle.append((row, cycle))
+        row[1:] = x
+        return Tensor.zeros(2).index_put((Tensor([1]),), row.sum()[None])
+
+    assert vmap(own)(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist() == [[0, 3], [0, 7]]
 
 
 # -- forward ----------------------------------------------------------------------------------------------------------
