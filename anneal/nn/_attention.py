@@ -70,13 +70,14 @@ class RotaryEmbedding(Module):
         self._sin = Tensor(np.stack([-sin, sin], -1).astype(np.float32))
 
     def forward(self, x: Tensor, start: Any = 0) -> Tensor:
-        """x (..., time, dim), whose first row stands at position `start`."""
+        """x (..., time, dim), whose first row stands at position `start`; or the positions of all rows, int (time,)."""
         *_, time, dim = x.shape
         if dim != self.dim:
             raise ShapeError(f"RotaryEmbedding: x has shape (..., time, {self.dim}), not {x.shape}")
         if isinstance(start, int) and isinstance(time, int) and not 0 <= start <= self.max_positions - time:
             raise ShapeError(f"RotaryEmbedding: positions {start} to {start + time - 1} of {self.max_positions}")
-        cos, sin = self._cos[start : start + time], self._sin[start : start + time]
+        rows = start if isinstance(start, Tensor) else slice(start, start + time)
+        cos, sin = self._cos[rows], self._sin[rows]
         pairs = x.reshape(*x.shape[:-1], dim // 2, 2)
         return (pairs * cos + pairs.flip(-1) * sin).reshape(*x.shape)
 
