@@ -23,6 +23,7 @@ from anneal.tensor import (
     jvp,
     manual_seed,
     no_grad,
+    realize,
     tree_leaves,
     tree_map,
     value_and_grad,
@@ -30,6 +31,7 @@ from anneal.tensor import (
     vmap,
 )
 from anneal.tensor import functional as F
+from anneal.tensor.execution import cache_statistics
 from anneal.uop import Op, toposort
 
 
@@ -462,3 +464,43 @@ def test_modules_as_functions_of_their_parameters() -> None:
     stacked = tree_map(lambda p: Tensor.stack([p, p * 0.5]), params)
     both = vmap(lambda p: nn.functional_call(model, p, x))(stacked)
     np.testing.assert_allclose(both[0].numpy(), model(x).numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_functional_training_is_training() -> None:
+    """With running statistics that the module assigns, captured or not, and no plan made anew for a later step."""
+
+    def fresh() -> nn.Module:
+        manual_seed(0)
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+
+    rng = np.random.default_rng(0)
+    xs = rng.standard_normal((4, 5, 1, 4, 4)).astype(np.float32)
+    y = Tensor([0, 2, 1, 1, 0])
+    one = fresh()
+    sgd = nn.SGD(one.parameters(), lr=0.1)
+    want = []
+    for x in xs:
+        sgd.zero_grad()
+        direct = F.cross_entropy(one(Tensor(x)), y)
+        direct.backward()
+        sgd.step()
+        want.append(direct.item())
+    for captured in (False, True):
+        model = fresh()
+        params = {name: t.detach().realize() for name, t in model.named_parameters()}
+
+        def step(params: Any, x: Tensor, y: Tensor, model: nn.Module = model) -> Any:
+            loss, grads = value_and_grad(lambda p: F.cross_entropy(nn.functional_call(model, p, x), y))(params)
+            return loss, tree_map(lambda p, g: p - 0.1 * g, params, grads)
+
+        run = jit(step) if captured else step
+        losses, misses = [], []
+        for x in xs:
+            loss, params = run(params, Tensor(x), y)
+            realize([loss, *params.values(), *(b for _, b in model.named_buffers())])
+            losses.append(loss.item())
+            misses.append(cache_statistics()[1])
+        np.testing.assert_allclose(losses, want, rtol=1e-5)
+        for (name, got), (_, expected) in zip(model.named_buffers(), one.named_buffers(), strict=True):
+            np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6, err_msg=name)
+        assert misses[-1] == misses[-2]
