@@ -47,6 +47,40 @@ class Function:
     near: tuple[float, ...] = ()  # points about which arguments gather
 
 
+def _lgamma_one(x: float) -> float:
+    return inf if abs(x) == inf or (x <= 0 and x == math.floor(x)) else math.lgamma(x)
+
+
+_lgamma = np.vectorize(_lgamma_one, otypes=[float])
+
+
+def _erfinv(y: Array) -> Array:
+    """By Newton's steps on erf, from the side that keeps its digits."""
+    x = np.sign(y) * np.sqrt(np.maximum(-np.log1p(-np.abs(y)), 1e-300)) * 0.9
+    x = np.where(np.abs(y) < 0.7, y * 0.9, x)
+    for _ in range(40):
+        size = np.abs(x)
+        off = np.where(size < 0.5, _erf(size) - np.abs(y), (1 - np.abs(y)) - _erfc(size))
+        x = np.sign(y) * np.maximum(size - off * np.exp(np.minimum(size * size, 600)) * math.sqrt(math.pi) / 2, 0)
+    return np.where(np.abs(y) > 1, nan, np.where(np.abs(y) == 1, np.sign(y) * inf, np.where(y == 0, y, x)))
+
+
+def _digamma(x: Array) -> Array:
+    """Of positive numbers carried up by the recurrence, then the asymptotic series; the others reflected."""
+    if (x <= 0).any():
+        y = np.where((x < 0) & (x != np.floor(x)), x, 0.5)
+        reflected = _digamma(1 - y) - math.pi / np.tan(math.pi * np.fmod(y, 1))
+        below = np.where(x == 0, -np.copysign(inf, x), np.where(x == np.floor(x), nan, reflected))
+        return np.where(x > 0, _digamma(np.where(x > 0, x, 1)), np.where(np.isnan(x), x, below))
+    less = np.zeros_like(x)
+    for _ in range(12):
+        small = x < 12
+        less = less + np.where(small, 1 / np.where(small, x, 1), 0)
+        x = np.where(small, x + 1, x)
+    z = 1 / (x * x)
+    return np.log(x) - 0.5 / x - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z / 132)))) - less
+
+
 def _sigmoid(x: Array) -> Array:
     return np.where(x < 0, np.exp(-np.logaddexp(0, -x)), 1 / (1 + np.exp(-x)))
 
@@ -90,6 +124,21 @@ UNARY: dict[str, Function] = {
     "silu": _named("silu", lambda x: x * _sigmoid(x), -80, 80, 8),
     "softplus": _named("softplus", lambda x: np.logaddexp(0, x), -80, 80, 8),
     "logsigmoid": _named("logsigmoid", lambda x: -np.logaddexp(0, -x), -80, 80, 8),
+    "mish": _named("mish", lambda x: x * np.tanh(np.logaddexp(0, x)), -20, 30, 16),
+    "elu": _named("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), -80, 80, 6, 0.0),
+    "softsign": _named("softsign", lambda x: x / (1 + np.abs(x)), -1e30, 1e30, 4),
+    "sinc": _named("sinc", np.sinc, -0.9, 0.9, 16, 0.0),
+    "logit": _named("logit", lambda x: np.log(x) - np.log1p(-x), 1e-30, 0.4, 8),
+    "erfinv": _named("erfinv", _erfinv, -0.99999, 0.99999, 16, 0.0),
+    "lgamma": _named("lgamma", _lgamma, 3.0, 1e30, 16),
+    "digamma": _named("digamma", _digamma, 2.0, 1e30, 16),
+    "deg2rad": _named("deg2rad", np.deg2rad, -1e30, 1e30, 2),
+    "floor": _named("floor", np.floor, -_EDGE, _EDGE, 0, 1.0, -1.0, 8388608.0),
+    "ceil": _named("ceil", np.ceil, -_EDGE, _EDGE, 0, 1.0, -1.0, 8388608.0),
+    "round": _named("round", np.rint, -_EDGE, _EDGE, 0, 0.5, 1.5, -2.5, 8388608.0),
+    "trunc": _named("trunc", np.trunc, -_EDGE, _EDGE, 0, 1.0, -1.0, 8388608.0),
+    "frac": _named("frac", lambda x: x - np.trunc(x), -1e6, 1e6, 0),
+    "sign": _named("sign", np.sign, -_EDGE, _EDGE, 0),
     "gelu": _named("gelu", lambda x: 0.5 * x * _erfc(-x / math.sqrt(2)), -1, 10, 16),
 }
 

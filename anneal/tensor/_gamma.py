@@ -69,7 +69,9 @@ def _value(x: Any) -> Any:
     value = far._choose(stirling, near)
     r = below._choose(_distance(x), 0.5)
     mirrored = (math.pi / (r * math.pi).sin().abs()).log() - value
-    return x.isinf()._choose(math.inf, below._choose(mirrored, value))
+    # the poles, and with them every number so far below 0 that it is whole
+    endless = x.isinf() | (below & r.eq(0.0))
+    return endless._choose(math.inf, below._choose(mirrored, value))
 
 
 def _slope(x: Any) -> Any:
