@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.uop import MOVEMENT, Op, UOp, alu, dtypes
+from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
 __all__ = [
     "composed",
@@ -17,6 +17,8 @@ __all__ = [
 ]
 
 _I32 = dtypes.int32
+# More comparisons than this are not made to find where each row's run starts.
+_MANY = 1 << 30
 
 
 def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,6 +58,8 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
     order = UOp(Op.ARGSORT, _I32, (index,))
+    if (rows + 1) * n > _MANY:
+        return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))
     # starts[v] = how many indices are smaller than v
     marks = UOp(Op.IOTA, _I32, (), (rows + 1,))
     wide = UOp(Op.EXPAND, _I32, (UOp(Op.RESHAPE, _I32, (index,), (1, n)),), (rows + 1, n))
@@ -64,6 +68,21 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     counts = UOp(Op.REDUCE_AXIS, _I32, (smaller,), (Op.ADD, (1,)))
     starts = UOp(Op.RESHAPE, _I32, (counts,), (rows + 1,))
     return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, starts))
+
+
+def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
+    """The same by halving, in the sorted indices: for every row the number of them that are smaller."""
+    keys = UOp(Op.CONTIGUOUS, _I32, (UOp(Op.GATHER, _I32, (index, order), 0),))
+    row = UOp(Op.IOTA, _I32, (), (rows + 1,))
+    below = row - row
+    step = 1 << (n.bit_length() - 1)
+    while step:
+        last = below + (step - 1)
+        smaller = alu(Op.LT, (UOp(Op.GATHER, _I32, (keys, last), 0), row))
+        taken = alu(Op.AND, (smaller, alu(Op.LT, (last, const(_I32, n)))))
+        below = below + alu(Op.WHERE, (taken, const(_I32, step), const(_I32, 0)))
+        step >>= 1
+    return below
 
 
 def is_product(body: UOp) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import Policy, clear_cache, graph, helpers, plan_for
 from anneal.tensor import Tensor, execution, set_default_device
 from anneal.uop import Op, toposort
 
@@ -72,3 +72,16 @@ def test_a_million_keys_take_no_quadratic_work() -> None:
 def test_a_short_sort_stays_one_kernel() -> None:
     policy = Policy(sort_by_counting=16384)
     assert len(plan_for(graph([Tensor(np.zeros(16384, np.int32)).argsort().uop]), policy)[0].calls) == 1
+
+
+@pytest.mark.parametrize(("rows", "n"), [(11, 333), (70, 5), (5, 1), (3, 64)])
+@pytest.mark.usefixtures("device")
+def test_runs_found_by_halving(rows: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helpers, "_MANY", 0)
+    index, values = rng.integers(0, rows, n).astype(np.int32), rng.normal(size=(n, 4)).astype(np.float32)
+    expected = np.zeros((rows, 4))
+    np.add.at(expected, index, values)
+    got = Tensor.zeros(rows, 4).index_add(0, Tensor(index), Tensor(values + 0.0))
+    clear_cache()  # the plan of the same sum found otherwise is kept by the graph of the sum
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-5)
+    clear_cache()
