@@ -368,6 +368,27 @@ def test_loops_of_transforms_are_linear() -> None:
     assert len(toposort([vmap(grad(deep))(x[None]).uop])) > 10_000
 
 
+def test_the_same_on_every_device(device: str) -> None:
+    """Per-example gradients, curvature and random bits: the graph is what is transformed, so devices see ordinary ones."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in ((4, 6), (6, 5), (5,))]
+
+    def loss(w: Tensor, x: Tensor, b: Tensor) -> Tensor:
+        row = F.layer_norm(x @ w, (5,)).gelu() * (Tensor.rand(5) > 0.3) + b
+        return row.softmax(-1)[2] + row.sort()[0][0] + w[Tensor([1, 1, 0])].sum()
+
+    def results() -> list[Tensor]:
+        manual_seed(1)
+        x, w, b = (Tensor(a) for a in arrays)
+        each = vmap(grad(loss, (0, 2)), in_axes=(None, 0, None))(w, x, b)
+        product = jvp(grad(lambda w: vmap(loss, (None, 0, None))(w, x, b).sum()), (w,), (w,))[1]
+        return [*each, product]
+
+    got = [t.numpy() for t in results()]
+    for g, want in zip(got, evaluate([t.uop for t in results()]), strict=True):
+        np.testing.assert_allclose(g, want, rtol=2e-4, atol=2e-5)
+
+
 def test_matrices_of_derivatives() -> None:
     x = Tensor([1.0, 2.0])
 
