@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -172,10 +173,13 @@ def main() -> None:
     parser.add_argument(
         "--cold", type=int, default=0, metavar="RUNS", help="measure the first token in so many processes"
     )
+    parser.add_argument("--cores", type=int, help="bind every process to this many cores (Linux)")
     parser.add_argument("--model-dir", type=Path, help="a checkpoint; without it random weights are made, 548 MB")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", *PEERS), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.cores:  # children inherit it
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     if args.child:
         work(args.child, args.model_dir, args.device, args.prompt)
         return

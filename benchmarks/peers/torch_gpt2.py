@@ -13,22 +13,32 @@ from safetensors.torch import load_file
 HEADS, LAYERS, WIDTH, CONTEXT = 12, 12, 768, 1024
 
 
+def _attribute(name: str) -> str:
+    return "weight_of_" + name.replace(".", "_")
+
+
 class GPT2(torch.nn.Module):
     """The published sizes; weights as the file has them, (inputs, outputs)."""
 
     def __init__(self, folder: Path, device: str) -> None:
         super().__init__()
-        found = load_file(folder / "model.safetensors", device)
-        self.w = {n.removeprefix("transformer."): t for n, t in found.items()}
+        # buffers, whose addresses a CUDA graph may rely on
+        for name, t in load_file(folder / "model.safetensors", device).items():
+            self.register_buffer(_attribute(name.removeprefix("transformer.")), t)
         shape = (LAYERS, HEADS, CONTEXT, WIDTH // HEADS)
-        self.keys, self.values = torch.zeros(shape, device=device), torch.zeros(shape, device=device)
-        self.places = torch.arange(CONTEXT, device=device)
+        self.register_buffer("keys", torch.zeros(shape, device=device))
+        self.register_buffer("values", torch.zeros(shape, device=device))
+        self.register_buffer("places", torch.arange(CONTEXT, device=device))
+
+    def w(self, name: str) -> torch.Tensor:
+        found: torch.Tensor = getattr(self, _attribute(name))
+        return found
 
     def norm(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x, (WIDTH,), self.w[f"{name}.weight"], self.w[f"{name}.bias"])
+        return F.layer_norm(x, (WIDTH,), self.w(f"{name}.weight"), self.w(f"{name}.bias"))
 
     def linear(self, name: str, x: torch.Tensor) -> torch.Tensor:
-        return torch.addmm(self.w[f"{name}.bias"], x, self.w[f"{name}.weight"])
+        return torch.addmm(self.w(f"{name}.bias"), x, self.w(f"{name}.weight"))
 
     def block(self, i: int, x: torch.Tensor, attend: Any) -> torch.Tensor:
         q, k, v = (
@@ -47,10 +57,10 @@ class GPT2(torch.nn.Module):
             self.keys[i, :, : k.shape[1]], self.values[i, :, : k.shape[1]] = k, v
             return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
 
-        x = self.w["wte.weight"][tokens] + self.w["wpe.weight"][: len(tokens)]
+        x = self.w("wte.weight")[tokens] + self.w("wpe.weight")[: len(tokens)]
         for i in range(LAYERS):
             x = self.block(i, x, attend)
-        return (self.norm("ln_f", x[-1:]) @ self.w["wte.weight"].T).argmax(-1)
+        return (self.norm("ln_f", x[-1:]) @ self.w("wte.weight").T).argmax(-1)
 
     def forward(self, token: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         """One token more, (1,), at a place, (1,): with shapes that never change, as graphs want them."""
@@ -61,7 +71,7 @@ class GPT2(torch.nn.Module):
             seen = (self.places <= place).view(1, 1, 1, -1)
             return F.scaled_dot_product_attention(q[None], self.keys[i][None], self.values[i][None], attn_mask=seen)[0]
 
-        return self._decode(token, self.w["wpe.weight"][place], attend)
+        return self._decode(token, self.w("wpe.weight")[place], attend)
 
     def eager(self, token: torch.Tensor, place: int) -> torch.Tensor:
         """The same without graphs: only the keys that there are."""
@@ -72,13 +82,13 @@ class GPT2(torch.nn.Module):
                 q[None], self.keys[i, None, :, : place + 1], self.values[i, None, :, : place + 1]
             )[0]
 
-        return self._decode(token, self.w["wpe.weight"][place : place + 1], attend)
+        return self._decode(token, self.w("wpe.weight")[place : place + 1], attend)
 
     def _decode(self, token: torch.Tensor, position: torch.Tensor, attend: Any) -> torch.Tensor:
-        x = self.w["wte.weight"][token] + position
+        x = self.w("wte.weight")[token] + position
         for i in range(LAYERS):
             x = self.block(i, x, attend)
-        return (self.norm("ln_f", x) @ self.w["wte.weight"].T).argmax(-1)
+        return (self.norm("ln_f", x) @ self.w("wte.weight").T).argmax(-1)
 
 
 class Contestant:
@@ -119,13 +129,15 @@ class Contestant:
         if self.mode == "transformers":
             self.model.generate(self.given, max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0)
             return
-        for _ in range(count):
-            if self.graph is not None:
-                place = torch.tensor([self.place], device=self.device)
+        if self.graph is not None:
+            place = torch.tensor([self.place], device=self.device)
+            for _ in range(count):
                 self.token = self.graph(self.token, place).clone()
-            else:
-                self.token = self.model.eager(self.token, self.place)
-            self.place += 1
+                place += 1
+        else:
+            for n in range(count):
+                self.token = self.model.eager(self.token, self.place + n)
+        self.place += count
 
     def wait(self) -> None:
         if self.device == "cuda":

@@ -19,7 +19,7 @@ import numpy as np
 from anneal import nn
 from anneal.errors import DataError, UserError
 from anneal.nn import init
-from anneal.tensor import io, upload
+from anneal.tensor import io, no_grad, upload
 
 __all__ = ["read_checkpoint", "write_checkpoint"]
 
@@ -68,7 +68,8 @@ def read_checkpoint(folder: str | Path) -> nn.GPT:
         for name, parameter in block:
             value = file[names[name]]
             tensors.append(parameter.assign(value.T if name.endswith(TRANSPOSED) else value))
-        upload(tensors)
+        with no_grad():  # nobody differentiates through the file: its tensors may go
+            upload(tensors)
         file.release()
     return model.eval()
 

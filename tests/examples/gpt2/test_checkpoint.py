@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections.abc import Callable
@@ -13,9 +14,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from anneal import nn
+from anneal.backend import Storage
 from anneal.errors import DataError, UserError
 from anneal.tensor import Tensor, manual_seed, no_grad
 from anneal.tensor.execution import storage_of
+from anneal.uop import arena
 from examples.gpt2 import read_checkpoint, write_checkpoint
 from tests.examples.gpt2.helpers import DATA
 
@@ -136,6 +139,19 @@ def test_loading_reads_no_random_number_and_leaves_nothing_on_the_host() -> None
         assert storage is not None
         assert storage.host is None
         assert p.requires_grad
+
+
+def test_what_was_read_is_there_once() -> None:
+    model = read_checkpoint(TINY)
+    arena().sweep()
+    mine = {id(storage_of(p.uop)) for p in model.parameters()}
+    shapes = {p.numel() for p in model.parameters() if p.ndim == 2}
+    twice = [
+        s
+        for s in gc.get_objects()
+        if isinstance(s, Storage) and s.size in shapes and s.buffer is not None and id(s) not in mine
+    ]
+    assert not twice
 
 
 # -- faults --------------------------------------------------------------------------------------------------------------
