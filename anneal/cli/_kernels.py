@@ -37,11 +37,13 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     from anneal.backend import get_device
     from anneal.tensor.execution import policy_for
     from anneal.tensor.profile import profile
+    from anneal.uop.sizes import Values
 
     opened = get_device(device)
     traced = trace(model, batch, opened.name)
-    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), policy_for(opened))
-    times = profile(plan, opened, inputs)
+    values = Values()
+    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), policy_for(opened), values)
+    times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")
     if not as_json:
         message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")

@@ -19,6 +19,7 @@ __all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "
 # What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
 MODELS = {
     "mlp": "a perceptron on three spirals",
+    "dynmlp": "the same from batches that grow, by kernels for any size",
     "conv": "a convolutional net on dot-matrix digits",
     "nanogpt": "a character GPT on Tiny Shakespeare",
     "gpt2": "GPT-2 on the same text; --scratch: a small one from random weights",

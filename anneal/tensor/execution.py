@@ -226,7 +226,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         for u, storage in zip(lazy, execute(plan, device, inputs, values), strict=True):
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
-            _tell(level, plan, device, inputs, hit, planned - begun, time.perf_counter() - planned)
+            _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
     return [done.get(u, u) for u in uops]
 
 
@@ -234,7 +234,14 @@ _profiled: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
 def _tell(
-    level: int, plan: Plan, device: Device, inputs: list[Storage], hit: bool, planning: float, running: float
+    level: int,
+    plan: Plan,
+    device: Device,
+    inputs: list[Storage],
+    values: Mapping[str, int],
+    hit: bool,
+    planning: float,
+    running: float,
 ) -> None:
     """ANNEAL_DEBUG=2: the times of a realize and, once for each plan, of its kernels; 3: what they read and write."""
     known = "known" if hit else f"{planning * 1e3:.1f} ms"
@@ -247,7 +254,7 @@ def _tell(
 
         _profiled.add(plan)
         try:
-            lines = profile(plan, device, inputs, heat=0.02, rounds=3).text()
+            lines = profile(plan, device, inputs, values, heat=0.02, rounds=3).text()
         except DeviceError as e:
             lines = [str(e)]
         for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anneal.backend import Device, Storage
@@ -102,13 +102,22 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
     ]
 
 
-def profile(plan: Plan, device: Device, inputs: Sequence[Storage], heat: float = 0.1, rounds: int = 5) -> Profile:
+def profile(
+    plan: Plan,
+    device: Device,
+    inputs: Sequence[Storage],
+    values: Mapping[str, int] | None = None,
+    heat: float = 0.1,
+    rounds: int = 5,
+) -> Profile:
     """Run a plan into memory of its own, for `heat` seconds so that clocks rise, then `rounds` times kernel by kernel.
+
+    `values` are those of its Variables.
 
     Raises DeviceError if the device cannot time single kernels.
     """
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-    run = Execution(plan, device, inputs, outputs)
+    run = Execution(plan, device, inputs, outputs, values)
     try:
         together = _repeated(run, device, heat)
         if together > 1.0:

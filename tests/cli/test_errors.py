@@ -13,9 +13,9 @@ MISTAKES = [
     (("train",), "Missing argument"),
     (
         ("train", "nanogtp"),
-        "there is no model called 'nanogtp'. Did you mean 'nanogpt'? There is: mlp, conv, nanogpt, ",
+        "there is no model called 'nanogtp'. Did you mean 'nanogpt'? There is: mlp, dynmlp, conv, nanogpt, ",
     ),
-    (("train", "xyz"), "there is no model called 'xyz'. There is: mlp, conv, nanogpt, "),
+    (("train", "xyz"), "there is no model called 'xyz'. There is: mlp, dynmlp, conv, nanogpt, "),
     (("train", "mlp", "--stps", "4"), "--steps"),
     (("train", "mlp", "--steps", "0"), "--steps"),
     (("train", "mlp", "--steps", "many"), "--steps"),

@@ -101,6 +101,10 @@ def test_kernels_timed_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "\x1b[" in out, "no bold heads"
 
 
+def test_kernels_of_any_size_are_timed_at_the_sizes_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "GFLOP/s" in run(capsys, "kernels", "dynmlp", "--time", "--step", "--device", "cpu").out
+
+
 def test_kernels_that_cannot_be_timed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def none(self: object) -> None:
         raise DeviceError("this adapter has no timestamp queries: kernels cannot be timed one by one")

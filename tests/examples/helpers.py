@@ -13,6 +13,7 @@ __all__ = ["SMALL", "small"]
 # name: (constants, steps, batch, learning rate, how far the loss must fall: its end as a share of its start)
 SMALL: dict[str, tuple[dict[str, Any], int, int, float, float]] = {
     "mlp": ({"WIDTH": 32}, 150, 64, 1e-2, 0.35),
+    "dynmlp": ({"WIDTH": 32}, 150, 64, 1e-2, 0.35),
     "conv": ({}, 100, 32, 3e-3, 0.85),
     "nanogpt": ({"CONTEXT": 16, "LAYERS": 1, "HEADS": 2, "WIDTH": 32, "WARM_UP": 5}, 120, 16, 1e-2, 0.75),
     "llama": (

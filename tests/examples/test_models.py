@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device
-from anneal.cli._models import MODELS
+from anneal.cli._models import MODELS, load_example
+from anneal.errors import SettingError
 from anneal.tensor import set_default_device
 from tests.examples.helpers import SMALL, small
 
 # A software adapter takes most of a second for each kernel it has not seen; a GPU takes them all.
-LIGHT = ("mlp", "conv", "makemore-bigram", "makemore-mlp")
+LIGHT = ("mlp", "dynmlp", "conv", "makemore-bigram", "makemore-mlp")
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -43,6 +44,22 @@ def test_the_first_steps_agree_between_cpu_and_webgpu(name: str, webgpu: str, mo
     cpu = losses("cpu")
     assert len(set(cpu)) == 5
     np.testing.assert_allclose(losses(webgpu), cpu, rtol=1e-3)
+
+
+def test_batches_of_every_size_run_what_was_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[int] = []
+    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: plans.append(1)])
+    training = small("dynmlp", monkeypatch)
+    for _ in range(3):
+        training.step().item()
+    plans.clear()
+    for _ in range(40):
+        training.step().item()
+    assert len(training.sizes) > 15
+    assert len(training.train_step.captures) == 1
+    assert not plans
+    with pytest.raises(SettingError, match="--batch 2000 is more than the 1024"):
+        load_example("dynmlp").make(batch=2000)
 
 
 def test_every_model_has_a_small_form() -> None:
