@@ -26,6 +26,7 @@ __all__ = [
     "outer_parens",
     "packing",
     "put_part",
+    "stored_type",
     "template_of",
     "type_of",
 ]
@@ -114,6 +115,11 @@ def type_of(dtype: DType, lanes: int = 1) -> str:
     """The WGSL type of a value."""
     one = _TYPES[register(dtype)]
     return one if lanes == 1 else f"vec{lanes}<{one}>"
+
+
+def stored_type(dtype: DType, lanes: int = 1) -> str:
+    """The type of an element of memory that packs nothing: bools are words."""
+    return type_of(dtypes.uint32 if dtype.kind == "bool" else dtype, lanes)
 
 
 def literal(dtype: DType, value: bool | int | float) -> str:

@@ -1,7 +1,7 @@
 """The body of a WGSL kernel from a linear program: its statements, and the accesses to memory.
 
 Names count up in statement order, so equal kernels give equal text in every process. A value used once is written where
-it is used. Bools are stored as u32.
+it is used. Bools are stored as u32, in workgroup memory too: NVIDIA's compiler (580.159) gets arrays of bool wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from anneal.codegen.expressions import (
     outer_parens,
     packing,
     put_part,
+    stored_type,
     template_of,
     type_of,
 )
@@ -27,7 +28,7 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text, variable_name
-from anneal.codegen.packed import PACKED, element_type
+from anneal.codegen.packed import PACKED, element_type, stored_bytes
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
@@ -237,7 +238,7 @@ class _Writer:
                 f"select({type_of(dtypes.int32, n)}(), {bare(self.widened(s.src[1], index, dtypes.int32, n))}, {gate})"
             )
         value = self.element(s, u, index, lanes)
-        if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM:
+        if u.dtype.kind == "bool":
             value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"
         if not gate:
             return value
@@ -260,7 +261,7 @@ class _Writer:
             name = self.name("n")
             self.line(s.depth, f"let {name} = {bare(index)};")
             index = name
-        kind = "u32" if u.dtype.kind == "bool" and u.src[0].op is Op.PARAM else type_of(u.dtype)
+        kind = stored_type(u.dtype)
         if u.arg is not None:
             # The other lanes of these vectors are asked for, too: they are read once.
             read = self.gathered.get(s.src[:2])
@@ -297,7 +298,7 @@ class _Writer:
         gate = s.src[3] if len(s.src) == 4 else None
         lanes = max(self.lanes_of(s.src[1]), self.lanes_of(gate) if gate is not None else 1)
         text = bare(self.operand(value))
-        if place.dtype.kind == "bool" and place.op is Op.PARAM:
+        if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
         array, wide = self.operand(place), self.program.wide.get(place, 1)
         packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
@@ -448,7 +449,7 @@ class _Writer:
         p = self.program
         bindings = {}
         for x in p.params:
-            element = "u32" if x.node.dtype.kind == "bool" else type_of(x.node.dtype, p.wide.get(x.node, 1))
+            element = stored_type(x.node.dtype, p.wide.get(x.node, 1))
             packed = PACKED.get(x.node.dtype)
             if packed is not None:
                 element = element_type(packed.words(p.wide.get(x.node, 1)), x.node in p.parted)
@@ -457,7 +458,8 @@ class _Writer:
         for t in p.tiles:
             lanes = p.wide.get(t, 1)
             size = -(-t.arg[1][0] // lanes)
-            shared.append(Shared(f"tile{t.arg[0]}", type_of(t.dtype, lanes), size, size * lanes * t.dtype.itemsize))
+            element = stored_type(t.dtype, lanes)
+            shared.append(Shared(f"tile{t.arg[0]}", element, size, size * lanes * stored_bytes(t.dtype)))
         f16 = any(x.node.dtype is dtypes.float16 for x in p.params)
         uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
         names = tuple([v.arg[0] for v in p.variables])

@@ -12,6 +12,7 @@ __all__ = ["flat", "transposed", "written_out"]
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
 _WORDS = 4  # that a thread should move
+_BYTES_APART = 32  # ... of one- or two-byte elements
 _IN_FLIGHT = 8  # loads of a loop that a thread has under way at once
 _NODES = 512
 
@@ -54,8 +55,21 @@ def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
             opts.append(Opt("UPCAST", outer[-1], _WORDS // wide))
             outputs //= _WORDS // wide
         outputs //= wide
+        apart = _vectors_apart(facts, loops, wide)
+        if apart > 1:
+            return (*opts, Opt("LOCAL", loops[-1], min(256, target.max_threads)), Opt("UPCAST", loops[-1], apart))
     threads = 256 if outputs >= ENOUGH_THREADS else 64
     return (*opts, Opt("FLAT", 0, min(threads, target.max_threads, max(1, outputs))))
+
+
+def _vectors_apart(facts: Facts, loops: list[int], wide: int) -> int:
+    """How many vectors of narrow elements a thread moves, each next to its neighbours': a vector of them is short."""
+    size = max(u.dtype.itemsize for u in (*facts.loads, *facts.stores))
+    if len(loops) > 1 or facts.reduces or wide < _WORDS or size > 2:
+        return 1
+    amount = _BYTES_APART // (wide * size)
+    fits = facts.outputs >= ENOUGH_THREADS * wide * amount and facts.nodes * amount <= _NODES
+    return amount if fits else 1
 
 
 def written_out(facts: Facts) -> list[Opt]:

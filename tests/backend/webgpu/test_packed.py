@@ -138,3 +138,19 @@ def test_a_slice_is_written_in_place_beside_its_neighbours(kind: str) -> None:
         expected[:, i] = i + 1
         np.testing.assert_array_equal(cache.numpy().astype(np.float32), expected)
         assert total.item() == expected.sum()
+
+
+@pytest.mark.parametrize("kind", ["int8", "bfloat16"])
+def test_large_arrays_move_by_several_vectors_a_thread(kind: str) -> None:
+    data = rng.integers(0, 100, (1 << 21) + 4).astype(getattr(ml_dtypes, kind, kind))
+    x = Tensor(data)
+    assert source(x + 1).count("join_") > 4
+    np.testing.assert_array_equal((x + 1).numpy().astype(np.float32), data.astype(np.float32) + 1)
+
+
+def test_workgroup_memory_holds_no_bools() -> None:
+    """NVIDIA's compiler reads an array of bools there as false."""
+    running = Tensor(rng.normal(size=(16, 8)).astype(np.float32)).cummax(0)
+    found = [generate(c.kernel.sink, Target()).source for c in plan_for(graph([running.uop]), gpu_policy())[0].calls]
+    assert any("<workgroup> tile0: array<u32" in s for s in found)
+    assert not any("array<bool" in s for s in found)
