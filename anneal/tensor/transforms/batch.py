@@ -48,63 +48,57 @@ def vmap(
 
     @wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        axes = in_axes
-        if isinstance(axes, list):
-            axes = tuple(axes)
-        if isinstance(axes, tuple) and len(axes) != len(args):
-            raise TransformError(
-                f"vmap: in_axes has {len(axes)} entries, but the call has {len(args)} positional arguments; give one for each"
-            )
-        whole = (args, kwargs)
-        where = [*paths_of(args, "argument "), *paths_of(kwargs, "argument ")]
-        found = [
-            *broadcast_prefix("vmap", axes, args, "in_axes", "the arguments"),
-            *broadcast_prefix("vmap", 0 if kwargs else None, kwargs, "in_axes", "the arguments"),
-        ]
         trace = Trace("vmap")
-        leaves: list[tuple[Any, int | None]] = []
-        sizes: dict[Size, str] = {}
-        for value, at, name in zip(flatten(whole), found, where, strict=True):
-            if at is None:
-                leaves.append((value, None))
-                continue
-            t = as_tensor("vmap", name, value)
-            axis = _axis("in_axes", name, at, t.shape)
-            sizes.setdefault(t.shape[axis], f"{name} has {t.shape[axis]} (axis {axis} of shape {t.shape})")
-            leaves.append((t, axis))
-        if axis_size is not None:
-            sizes.setdefault(axis_size, f"axis_size is {axis_size}")
-        if len(sizes) > 1:
-            raise ShapeError(
-                f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which axis "
-                "counts them, None that an argument is shared"
-            )
-        if not sizes:
-            raise TransformError(
-                "vmap: no argument has an axis of examples: give one an axis in in_axes, or pass axis_size"
-            )
-        n = next(iter(sizes))
-        inner = []
-        fronts: dict[UOp, UOp] = {}
-        for value, along in leaves:
-            if along is None:
-                inner.append(value)
-                continue
-            stand_in = trace.example(value, value.shape[:along] + value.shape[along + 1 :])
-            fronts[stand_in.uop] = move.permute(value.uop, [along, *[a for a in range(value.ndim) if a != along]])
-            inner.append(stand_in)
-        given, named = rebuild(whole, iter(inner))
+        (given, named), fronts, n = _examples(trace, (args, kwargs), in_axes, axis_size)
         out = trace.run(f, given, named, grad=False)
-        results = results_of("vmap", out)
+        results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         many = _batched(trace, [t.uop for t in results], fronts, n, randomness == "different")
         trace.check_escapes(results)
-        finished = []
-        for t, (u, is_batched), where_to, name in zip(results, many, places, paths_of(out, "the result"), strict=True):
-            finished.append(t._new_plain(_placed(u, is_batched, where_to, name, n)))
-        return rebuild(out, iter(flagged(finished)))
+        placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names, strict=True)]
+        return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
 
     return mapped
+
+
+def _examples(
+    trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
+) -> tuple[Any, dict[UOp, UOp], Size]:
+    """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, and their number."""
+    args, kwargs = given
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if isinstance(axes, tuple) and len(axes) != len(args):
+        raise TransformError(
+            f"vmap: in_axes has {len(axes)} entries, but the call has {len(args)} positional arguments; give one for each"
+        )
+    where = [*paths_of(args, "argument "), *paths_of(kwargs, "argument ")]
+    along = [
+        *broadcast_prefix("vmap", axes, args, "in_axes", "the arguments"),
+        *broadcast_prefix("vmap", 0, kwargs, "in_axes", "the arguments"),
+    ]
+    sizes: dict[Size, str] = {} if axis_size is None else {axis_size: f"axis_size is {axis_size}"}
+    inner: list[Any] = []
+    fronts: dict[UOp, UOp] = {}
+    for value, at, name in zip(flatten(given), along, where, strict=True):
+        if at is None:
+            inner.append(value)
+            continue
+        t = as_tensor("vmap", name, value)
+        axis = _axis("in_axes", name, at, t.shape)
+        sizes.setdefault(t.shape[axis], f"{name} has {t.shape[axis]} (axis {axis} of shape {t.shape})")
+        stand_in = trace.example(t, t.shape[:axis] + t.shape[axis + 1 :])
+        fronts[stand_in.uop] = move.permute(t.uop, [axis, *[a for a in range(t.ndim) if a != axis]])
+        inner.append(stand_in)
+    if len(sizes) > 1:
+        raise ShapeError(
+            f"vmap: the arguments differ in the number of examples: {', '.join(sizes.values())}; in_axes says which axis "
+            "counts them, None that an argument is shared"
+        )
+    if not sizes:
+        raise TransformError(
+            "vmap: no argument has an axis of examples: give one an axis in in_axes, or pass axis_size"
+        )
+    return rebuild(given, iter(inner)), fronts, next(iter(sizes))
 
 
 def _axis(what: str, name: str, at: Any, shape: tuple[int, ...]) -> int:
