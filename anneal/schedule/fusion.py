@@ -31,6 +31,7 @@ COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
 COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
 COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
 _GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
+_MASK_COST = 4  # what indices alone decide is computed again up to this price: it says what need not be computed
 _REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 _NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
 LEAVES = frozenset((Op.BUFFER, Op.PARAM))
@@ -205,7 +206,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             r = reduce_of[s]
             if r is not None and r in rows and u.size == r.src[0].size and goes_back(u, row_length(r)):
                 row_of[u] = r
-            elif r is not None or cost[s] > policy.expand_cost:
+            elif r is not None or cost[s] > (policy.expand_cost if leaves[s] or not policy.masks else _MASK_COST):
                 if repeats_cheaply(u, r, row_of.get(s)):
                     again.add(u)
                 else:

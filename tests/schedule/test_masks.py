@@ -152,3 +152,8 @@ def test_a_row_is_summed_whole(device: str) -> None:
     np.testing.assert_allclose(
         (kept @ Tensor(y)).numpy(), np.tril(x - x.sum(1, keepdims=True)) @ y, rtol=1e-4, atol=1e-3
     )
+
+
+def test_a_running_sum_makes_its_mask_where_it_is_used() -> None:
+    plan, _, _ = plan_for(graph([value(20, 12).cumsum(0).uop]), MASKS)
+    assert len(plan.calls) == 1

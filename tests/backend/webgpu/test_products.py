@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.codegen import prepare
+from anneal.codegen import generate, prepare
 from anneal.codegen.heuristics import choose, matmul
-from anneal.uop import Op, UOp, const
+from anneal.uop import Op, UOp, const, dtypes
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K
 
@@ -131,3 +131,19 @@ def test_what_is_like_a_product_is_tiled_too(device: WebGpuDevice, op: Op) -> No
     want = np.abs(a[:, None] - b[None]).astype(np.float64)
     out = run(device, graph, {1: a, 2: b}, opts)[0].reshape(m, n)
     np.testing.assert_allclose(out, want.sum(-1) if op is Op.ADD else want.max(-1), rtol=1e-5)
+
+
+def test_masks_wait_as_words(device: WebGpuDevice) -> None:
+    # NVIDIA's compiler loses bools in workgroup memory
+    m, n, k = 36, 40, 24
+    i, j, r = K.loop(m, 1), K.loop(n, 2), K.over(k, 3)
+    kept = K.load(K.param(1, m * k, dtypes.bool_), i * k + r)
+    chosen = kept.where(K.load(K.param(2, k * n), r * n + j), const(dtypes.float32, 9.0))
+    graph = K.sink(K.store(K.param(0, m * n), i * n + j, K.reduce(Op.MIN, chosen, r)))
+    opts = choose(prepare(graph, device.target), device.target)
+    source = generate(graph, device.target, opts).source
+    assert "var<workgroup> tile0" in source
+    assert "array<bool" not in source
+    mask, b = RNG.random((m, k)) < 0.5, normal(k, n)
+    out = run(device, graph, {1: mask.ravel(), 2: b.ravel()}, opts)[0]
+    np.testing.assert_array_equal(out.reshape(m, n), np.where(mask[:, :, None], b, np.float32(9)).min(1))
