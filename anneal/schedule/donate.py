@@ -16,18 +16,20 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
     """A plan in which outputs overwrite inputs, for those of `wanted` (output value -> input value) where that is safe.
 
     Safe means: the call that writes the output comes after every other reader of the input, and reads the input only
-    at the index it stores. A call whose results no other call reads is moved behind those readers first. Returns the
-    plan and the pairs that were accepted.
+    at the index it stores. A call is moved behind those readers first, if all that read its results come later still.
+    Returns the plan and the pairs that were accepted.
     """
-    read = {v for c in plan.calls for v in c.args[c.outputs :]}
     reader = {v: n for n, c in enumerate(plan.calls) for v in c.args[c.outputs :]}
+    needed = [len(plan.calls)] * len(plan.calls)  # the first call after each that touches its results
+    touched: dict[int, int] = {}
+    for n, c in reversed(list(enumerate(plan.calls))):
+        needed[n] = min([touched[v] for v in c.args[: c.outputs] if v in touched], default=len(plan.calls))
+        touched.update(dict.fromkeys(c.args, n))
     # An update waits for the last reader of what it overwrites, and no longer: what it reads takes memory meanwhile.
     when: list[tuple[int, bool]] = []
     for n, c in enumerate(plan.calls):
-        mine = c.args[: c.outputs]
-        final = not any(v in read for v in mine)
-        after = max([reader.get(wanted[v], -1) for v in mine if v in wanted], default=-1) if final else -1
-        when.append((max(n, after), after > n))
+        after = max([reader.get(wanted[v], -1) for v in c.args[: c.outputs] if v in wanted], default=-1)
+        when.append((after, True) if n < after < needed[n] else (n, False))
     order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
     final_reader: dict[int, int] = {}
     for n, c in enumerate(order):

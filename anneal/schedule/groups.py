@@ -79,8 +79,24 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
     _as_late_as_possible(groups, owner)
     joining = _Joining(groups, owner, real, outputs, policy)
     groups = _by_level(joining.run(), owner)
-    groups = _by_level(joining.siblings(groups), owner)
-    return _by_level(_shared_launches(groups, owner, policy), owner) if policy.parts else groups
+    alone = _overwriting(groups, outputs)
+    groups = _by_level(joining.siblings(groups, alone), owner)
+    return _by_level(_shared_launches(groups, owner, alone, policy), owner) if policy.parts else groups
+
+
+def _overwriting(groups: list[Group], outputs: tuple[UOp, ...]) -> set[Group]:
+    """Groups of outputs that might take the place of memory which others read later (a counter): joined to nothing, they
+    can wait for those."""
+    wanted = set(outputs)
+    last: dict[UOp, int] = {}
+    for g in groups:
+        last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in LEAVES})
+    return {
+        g
+        for g in groups
+        if not g.reduces
+        and any(r in wanted and r.size == i.size and last.get(i, 0) > g.level for r in g.roots for i in g.inputs)
+    }
 
 
 def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
@@ -255,14 +271,14 @@ class _Joining:
             for r in readers:
                 r.inputs = {f if i is h else i: None for i in r.inputs}
 
-    def siblings(self, groups: list[Group]) -> list[Group]:
-        """Join groups over the same ranges: those of one level that read the same large value, and sums over columns that
+    def siblings(self, groups: list[Group], alone: set[Group]) -> list[Group]:
+        """Join groups over the same ranges, but those of `alone`: those of one level that read the same large value, and sums over columns that
         are not far from each other, since each alone leaves most of the device idle. Those have little in common: each
         becomes a part of the launch, unless it reads the same large value as another."""
         gone: set[Group] = set()
         open_: dict[tuple[object, ...], list[Group]] = {}
         for g in sorted(groups, key=lambda g: g.level):
-            if g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE):
+            if g in alone or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
                 continue
             key = (g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces)
             near = _NEAR if _extent(g) > _SMALL else 4 * _NEAR
@@ -417,12 +433,13 @@ def _extent(g: Group) -> int:
     return max((g.roots[0].size, *[count(s) for s in g.reduces]))
 
 
-def _shared_launches(groups: list[Group], owner: dict[UOp, Group], policy: Policy) -> list[Group]:
-    """Elementwise groups of one level become the parts of one group, as far as the buffer limit allows."""
+def _shared_launches(groups: list[Group], owner: dict[UOp, Group], alone: set[Group], policy: Policy) -> list[Group]:
+    """Elementwise groups of one level become the parts of one group, as far as the buffer limit allows; not those of
+    `alone`."""
     out: list[Group] = []
     open_: dict[int, Group] = {}
     for g in groups:
-        if g.reduces or (g.opaque and not g.concatenates):
+        if g.reduces or g in alone or (g.opaque and not g.concatenates):
             out.append(g)
             continue
         h = open_.get(g.level)

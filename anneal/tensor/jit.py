@@ -525,10 +525,16 @@ class _Captured:
 
     def _protect(self) -> None:
         """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
-        storage_of = _realize.storage_of
-        for r in self.reads.values():
-            if (t := r.ref()) is None or storage_of(t.uop) is not r.storage or r.storage.buffer is not r.bound:
-                r.follow(self)
+        buffer, reshape = Op.BUFFER, Op.RESHAPE
+        for r in self.reads.values():  # of many weights, at each call: as few steps as can be
+            t, s = r.ref(), r.storage
+            if t is not None and s.buffer is r.bound:
+                u = t.uop
+                if u.op is reshape:
+                    u = u.src[0]  # the memory that it gives a shape
+                if u.op is buffer and u.arg is s:
+                    continue
+            r.follow(self)
         state = self._states
         try:
             untouched = all(map(is_, map(_UOP, [h.ref() for h in state]), map(_LEAF, state)))

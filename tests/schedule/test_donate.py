@@ -5,7 +5,7 @@ from __future__ import annotations
 from anneal.schedule import donate
 from anneal.uop import Op, UOp
 
-from .build import F32, buffer, matmul, plan
+from .build import F32, buffer, matmul, plan, reshape
 from .test_fusion import adam
 
 
@@ -59,3 +59,19 @@ def test_an_output_that_others_read_is_written_in_place_before_them() -> None:
     assert done == {p.outputs[0]: writer.args[1]}
     order = [p.outputs[0] in c.args[: c.outputs] for c in new.calls]
     assert order.index(True) < order.index(False)
+
+
+def test_a_counter_waits_for_those_who_read_it() -> None:
+    """Its next value is read too, but only after the old one is read for the last time."""
+    count, x, y = buffer(8), buffer(8), buffer(8, 8)
+    following = count + 1.0
+    first = x * count + x
+    later = matmul(y, reshape(first, 8, 1)) * reshape(count, 8, 1)
+    last = matmul(y, later) * reshape(following, 8, 1)
+    p = plan(following, first, last)
+    slot = next(c for c in p.calls if p.outputs[0] in c.args[: c.outputs]).args[1]
+    new, done = donate(p, {p.outputs[0]: slot})
+    assert done == {p.outputs[0]: slot}
+    at = next(n for n, c in enumerate(new.calls) if p.outputs[0] in c.args[: c.outputs])
+    assert all(slot not in c.args for c in new.calls[at + 1 :])
+    assert [p.outputs[0] in c.args[c.outputs :] for c in new.calls].index(True) > at
