@@ -32,13 +32,13 @@ def skip_unused(sink: UOp) -> UOp:
 
 def _without_stores(sink: UOp) -> UOp:
     """No masks on what is stored for readers who look beside them alone; no stores where all of it is masked."""
-    if not any(s.arg == UNREAD for s in sink.src):
+    if not any(s.src[2].tag == UNREAD for s in sink.src):
         return sink
     staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
     stores = []
     for s in sink.src:
         value = s.src[2]
-        if s.arg != UNREAD or value.op is not Op.WHERE:
+        if value.tag != UNREAD:
             stores.append(s)
             continue
         masked = value.src[1].op is Op.CONST

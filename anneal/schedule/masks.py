@@ -4,7 +4,8 @@
 
 Then a consumer's kernel shows what it need not read, and a product over masked elements which of its terms are zero, so
 that code generation leaves them out (`anneal/codegen/skip.py`). And since nobody looks at the masked elements any more,
-their producer need not compute or store them: its store is marked UNREAD.
+their producer need not compute or store them: it stores a `where` tagged UNREAD. A tag goes where the `where` goes, if it is
+simplified away.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import NamedTuple
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["UNREAD", "Mask", "masks_of", "nested"]
+__all__ = ["UNREAD", "Mask", "masks_of", "nested", "where"]
 
-UNREAD = "unread"  # of a STORE of a `where`: where that chooses its constant, nobody reads what is stored
+UNREAD = "unread"  # tag of a stored `where`: where that chooses its constant, nobody reads what is stored
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
 _MOST = 64  # nodes of a condition
@@ -34,6 +35,14 @@ class Mask(NamedTuple):
         """`u` with the number where the mask says so: the same values, if the mask is that of `u`."""
         first, second = (self.number, u) if self.when else (u, self.number)
         return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=tag)
+
+
+def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
+    """`where(condition, a, b)`; if it is tagged, so is what it is simplified to, as long as that is the same choice."""
+    out = alu(Op.WHERE, (condition, a, b), tag)
+    if tag is not None and out.tag is None and out.op is Op.WHERE and out.src[0] is condition:
+        return UOp(Op.WHERE, out.dtype, out.src, None, tag)
+    return out
 
 
 def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:

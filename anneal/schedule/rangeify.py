@@ -13,7 +13,7 @@ from typing import Any
 from anneal.errors import CompilerError
 from anneal.rewrite import simplify
 from anneal.schedule.concat import pieces_of, placed
-from anneal.schedule.masks import UNREAD
+from anneal.schedule.masks import where
 from anneal.schedule.parts import parts_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
@@ -76,9 +76,8 @@ def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
-    or one for each row of them: those are stored over the outer ranges alone. A root tagged UNREAD
-    is stored so. A SINK of SINKs is a kernel in parts, each with ranges of its own; a SINK marked CONCATENATION stores the
-    pieces of its root, a part each.
+    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a kernel in parts,
+    each with ranges of its own; a SINK marked CONCATENATION stores the pieces of its root, a part each.
     """
     ranges = _Ranges()
     stores: list[UOp] = []
@@ -109,7 +108,7 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
         else:
             value = lower.value(made, index if made.shape else ())
         position = linear_index(place, widest(root.shape))
-        stores.append(UOp(Op.STORE, root.dtype, (param, position, value), UNREAD if root.tag == UNREAD else None))
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
     return stores
 
 
@@ -280,6 +279,8 @@ class _Lower:
     def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
         node, _index, gate = ctx
         op = node.op
+        if op is Op.WHERE:
+            return where(values[0], values[1], values[2], node.tag)
         if op in ALU:
             return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
         value = values[-1]
@@ -475,7 +476,7 @@ def simplify_indices(sink: UOp) -> UOp:
             ):
                 new[u] = value
             else:
-                new[u] = alu(Op.WHERE, (gate_expr, value, zero))
+                new[u] = where(gate_expr, value, zero, u.tag)
         elif u.src:
             new[u] = u.replace(src=tuple([new[s] for s in u.src]))
         else:
