@@ -215,6 +215,8 @@ def cast(old: DType, new: DType, x: str, lanes: int) -> str:
     if new.is_int and old.is_int and new.bits == 64 and old.bits < 64:
         # The sign is extended as the old type has it, before it counts as the new.
         x = f"{type_of(dtypes.int64 if old.kind == 'int' else dtypes.uint64, lanes)}({x})"
+    if new is dtypes.float16 and old.kind == "float":
+        x = f"round_f16{'' if lanes == 1 else f'_x{lanes}'}({x})"
     if new not in PACKED:
         return f"{type_of(new, lanes)}({x})"
     packed = PACKED[new]

@@ -318,6 +318,14 @@ FUNCTIONS: dict[str, str] = {
     "round_bf16": "fn round_bf16(x: f32) -> f32 { return unpack_bf16(pack_bf16(x)); }",
     "round_e4": "fn round_e4(x: f32) -> f32 { return unpack_e4(pack_e4(x)); }",
     "round_e5": "fn round_e5(x: f32) -> f32 { return unpack_e5(pack_e5(x)); }",
+    # f16(x) rounds, but NVIDIA's compiler takes f32(f16(x)) for x.
+    "round_f16": """fn round_f16(x: f32) -> f32 {
+  let b = bitcast<u32>(x);
+  let size = b & 0x7fffffffu;
+  let near = bitcast<f32>((b + 0xfffu + ((b >> 13u) & 1u)) & 0xffffe000u);
+  let small = select(near, round(x * 16777216.0f) * 5.9604645e-8f, size < 0x38800000u);
+  return select(select(small, select(infinity(), -infinity(), x < 0.0f), size >= 0x477ff000u), x, size >= 0x7f800000u);
+}""",
     "pack_f16": "fn pack_f16(x: f16) -> u32 { return pack2x16float(vec2<f32>(f32(x), 0.0f)) & 0xffffu; }",
     "unpack_f16": "fn unpack_f16(b: u32) -> f16 { return f16(unpack2x16float(b).x); }",
     "threefry": """fn threefry(counter: u32, key0: u32, key1: u32) -> u32 {

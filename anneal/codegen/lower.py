@@ -110,7 +110,8 @@ def _unsupported(u: UOp, target: Target) -> str:
 
 def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     value = src[2]
-    if value.op is Op.CAST and u.dtype in PACKED and value.src[0].dtype is register(u.dtype):
+    rounds = u.dtype in PACKED or u.dtype is dtypes.float16
+    if value.op is Op.CAST and rounds and value.src[0].dtype is (register(u.dtype) if u.dtype in PACKED else _F32):
         return rebuild(u, (*src[:2], value.src[0], *src[3:]))  # what goes into words is rounded on the way
     if value.op is not Op.ARGSORT:
         return rebuild(u, src)

@@ -300,6 +300,8 @@ class _Writer:
         text = bare(self.operand(value))
         if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
+        elif place.dtype is dtypes.float16 and u.src[2].dtype is dtypes.float32:
+            text = f"{type_of(dtypes.float16, self.lanes_of(value))}({text})"  # memory rounds
         array, wide = self.operand(place), self.program.wide.get(place, 1)
         packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = bare(self.operand(index))

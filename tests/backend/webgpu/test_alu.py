@@ -296,3 +296,21 @@ def test_threefry_matches_its_definition(device: WebGpuDevice) -> None:
     node = alu(Op.THREEFRY, tuple([load(param(1 + k, 64, U32), i) for k in range(3)]))
     out = run(device, sink(store(param(0, 64, U32), i, node)), {1 + k: data[k] for k in range(3)})
     assert out[0].tolist() == [_threefry(*map(int, row)) for row in data.T]
+
+
+def test_halves_are_rounded_on_the_way_too(device: WebGpuDevice) -> None:
+    # A compiler may take float(half(x)) for x.
+    if F16 not in device.limits.dtypes:
+        pytest.skip("no shader-f16")
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+    edges = [65519.9, 65520.0, -65520.0, 2**-24, 2**-25, 1.5 * 2**-25, -(2**-25), 1 + 2**-11, 1 + 3 * 2**-11, 1e30, inf]
+    near = halves[::7] * np.float32(1 + 2**-12)
+    x = np.concatenate([halves, near, np.array(edges, np.float32)])
+    i = loop(x.size, 0)
+    value = load(param(2, x.size), i).cast(F16)
+    graph = sink(store(param(0, x.size), i, value.cast(F32)), store(param(1, x.size, F16), i, value))
+    out = run(device, graph, {2: x})
+    with np.errstate(all="ignore"):
+        want = x.astype(np.float16)
+    np.testing.assert_array_equal(out[0], want.astype(np.float32))
+    np.testing.assert_array_equal(out[1], want)

@@ -2,6 +2,15 @@ enable f16;
 @group(0) @binding(0) var<storage, read_write> p0: array<f16>;
 @group(0) @binding(1) var<storage, read> p1: array<vec4<f16>>;
 var<workgroup> part0: array<f32, 32>;
+var<private> zero_bits: u32 = 0u;
+fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }
+fn round_f16(x: f32) -> f32 {
+  let b = bitcast<u32>(x);
+  let size = b & 0x7fffffffu;
+  let near = bitcast<f32>((b + 0xfffu + ((b >> 13u) & 1u)) & 0xffffe000u);
+  let small = select(near, round(x * 16777216.0f) * 5.9604645e-8f, size < 0x38800000u);
+  return select(select(small, select(infinity(), -infinity(), x < 0.0f), size >= 0x477ff000u), x, size >= 0x7f800000u);
+}
 @compute @workgroup_size(32)
 fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
   let wg = i32(group_id.x);
@@ -27,5 +36,5 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
   let first1 = local_id / 16u * 16u;
   total0 = part0[first1];
   total0 += part0[first1 + 1u];
-  if ((lid & 15i) == 0i) { p0[(wg * 2i) + (lid >> 4u)] = f16(total0); }
+  if ((lid & 15i) == 0i) { p0[(wg * 2i) + (lid >> 4u)] = f16(round_f16(total0)); }
 }
