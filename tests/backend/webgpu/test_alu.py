@@ -304,7 +304,7 @@ def test_halves_are_rounded_on_the_way_too(device: WebGpuDevice) -> None:
         pytest.skip("no shader-f16")
     halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
     edges = [65519.9, 65520.0, -65520.0, 2**-24, 2**-25, 1.5 * 2**-25, -(2**-25), 1 + 2**-11, 1 + 3 * 2**-11, 1e30, inf]
-    near = halves[::7] * np.float32(1 + 2**-12)
+    near = halves[np.isfinite(halves)][::7] * np.float32(1 + 2**-12)
     x = np.concatenate([halves, near, np.array(edges, np.float32)])
     i = loop(x.size, 0)
     value = load(param(2, x.size), i).cast(F16)
