@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
 from anneal.tensor._sizes import reciprocal
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
-from anneal.uop.sizes import Size, divided_size, product
+from anneal.uop.sizes import Size, divided_size, most, product
 
 __all__ = [
     "around",
@@ -180,11 +180,11 @@ def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:
     """The same by multiplications alone: products of pairs, of pairs of pairs, and back down with the other of each."""
     order = [*[i for i in range(len(x.shape)) if i not in axes], *axes]
     lead, along = [x.shape[i] for i in order[: -len(axes)]], [x.shape[i] for i in order[-len(axes) :]]
-    n, rest = math.prod(along), math.prod(lead)
-    size = 1 << (n - 1).bit_length() if n else 0
+    n, rest = product(along), product(lead)
+    size = 1 << (most(n) - 1).bit_length() if most(n) else 0
     margin = ((0, 0), (0, size - n))
     p = pad(reshape(permute(x, order), (rest, n)), margin)
-    if size > n:
+    if size != n:
         inside = pad(spread(const(x.dtype, 1), (rest, n)), margin)
         p = p + (1.0 - inside)
     levels = []

@@ -211,7 +211,7 @@ def size(n: Any) -> Size:
         if n.dtype is not _I32 or n.shape or not is_symbolic(n):
             raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
         u = poly_node(poly(n))
-        found = int(u.arg) if u.op is Op.CONST else u
+        found = u if u.vmin != u.vmax else int(u.vmin or 0)
         _CANONICAL[n] = found
     return found
 

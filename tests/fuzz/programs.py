@@ -32,6 +32,7 @@ from tests.fuzz.generate import Program, program
 
 SLACK = {"cpu": 2e-5, "webgpu": 2e-4}
 AMPLIFY = {"cpu": 32.0, "webgpu": 512.0}
+VARIABLES = "VARIABLES"  # in the place of an opt to force: programs with Variables for sizes
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -54,11 +55,11 @@ def build(p: Program, device: str) -> dict[str, Any]:
     (`where(p, where(p, a, x), b)` never reads x), and then no gradient flows there.
     """
     from anneal.errors import GradientError
-    from anneal.tensor import Tensor, functional, set_default_device
+    from anneal.tensor import Tensor, Variable, functional, set_default_device
 
     set_default_device(device)
     try:
-        scope: dict[str, Any] = {"np": np, "Tensor": Tensor, "F": functional}
+        scope: dict[str, Any] = {"np": np, "Tensor": Tensor, "F": functional, "Variable": Variable}
         before, backward, after = p.source().partition(p.backward or "\0")
         exec(compile(before, f"<program {p.seed}>", "exec"), scope)
         with contextlib.suppress(GradientError):
@@ -124,6 +125,34 @@ def difference(device: str, wide: Arrays, narrow: Arrays, got: Arrays) -> str | 
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             return f"{name}{list(at)} is {g[at]!r}, expected {n[at]!r} ({int(wrong.sum())} of {wrong.size} wrong)"
     return None
+
+
+def with_variables(programs: Sequence[Program]) -> list[tuple[Program, Program]]:
+    """Programs, each beside itself with Variables for sizes, of which all can be built, and together."""
+    from anneal.errors import ShapeError
+    from tests.fuzz.sizes import symbolic
+
+    out = []
+    for p in programs:
+        q = symbolic(p)
+        if q is not None:
+            with contextlib.suppress(ShapeError, TypeError):
+                if all(t.uop is not None for t in build(q, "cpu").values()):
+                    out.append((p, q))
+    return out
+
+
+def check_variables(programs: Sequence[Program], devices: Sequence[str]) -> list[Failure]:
+    """Compare programs with Variables for sizes with the same programs with numbers."""
+    failures: list[Failure] = []
+    for p, q in with_variables(programs):
+        wide, narrow = expected(p)
+        for device in devices:
+            got = _alone(q, device)
+            message = got if isinstance(got, str) else difference(device, wide, narrow, got)
+            if message is not None:
+                failures.append(Failure(q, device, message))
+    return failures
 
 
 def check(programs: Sequence[Program], devices: Sequence[str]) -> list[Failure]:
@@ -241,8 +270,15 @@ def run(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
     return failures
 
 
+def run_variables(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
+    """The same with Variables for sizes, where a program can have them."""
+    return check_variables([program(s) for s in seeds], devices)
+
+
 def run_forced(seeds: range, devices: Sequence[str], batch: int, kind: str = "") -> list[Failure]:
     """The same; with `kind`, kernels of webgpu get an opt of that kind (tests/fuzz/force.py)."""
+    if kind == VARIABLES:
+        return run_variables(seeds, devices, batch)
     if not kind:
         return run(seeds, devices, batch)
     from tests.fuzz.force import forced
@@ -286,7 +322,10 @@ def main() -> int:
     parser.add_argument(
         "--force", default="", metavar="OPT", help="an opt that every kernel on webgpu gets if it takes it"
     )
+    parser.add_argument("--variables", action="store_true", help="programs with Variables for sizes, beside numbers")
     args = parser.parse_args()
+    if args.variables:
+        args.force = VARIABLES
     devices = [d for d in args.devices.split(",") if d]
     if unknown := [d for d in devices if d not in SLACK]:
         parser.error(f"unknown device {unknown[0]!r}; known: {', '.join(SLACK)}")
@@ -298,7 +337,7 @@ def main() -> int:
         os.environ["ANNEAL_CACHE"] = "0"
     failures = run_parallel(seeds, devices, args.batch, args.jobs, verbose=True, kind=args.force)
     for f in failures[: args.show]:
-        print(shrink(f), end="\n\n")
+        print(f if args.variables else shrink(f), end="\n\n")
     for f in failures[args.show :]:
         print(f"program {f.program.seed} on {f.device}: {f.message.strip().splitlines()[-1]}")
     print(f"{args.count} programs on {', '.join(devices)}: {len(failures)} differ, {time.monotonic() - start:.0f} s")

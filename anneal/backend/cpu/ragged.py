@@ -31,13 +31,14 @@ def ragged_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
     rows = _row_sums(sink)
     if rows is not None:
-        out, values, order, starts, width = rows
-        return _sum_rows, (buffers[out], buffers[values].reshape(-1, width), buffers[order], buffers[starts])
+        out, values, order, starts, width, count = rows
+        table = buffers[out][: count * width].reshape(count, width)
+        return _sum_rows, (table, buffers[values].reshape(-1, width), buffers[order], buffers[starts])
     return _run, (sink, tuple(buffers))
 
 
-def _row_sums(sink: UOp) -> tuple[int, int, int, int, int] | None:
-    """Slots of (out, values, order, starts) and the row width, when the kernel is a segment sum of whole stored rows:
+def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
+    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole stored rows:
 
     out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
     """
@@ -67,11 +68,12 @@ def _row_sums(sink: UOp) -> tuple[int, int, int, int, int] | None:
     expected = v if column is None else v * width + column
     if store.src[1] is not expected or extent.src[0] is not UOp(Op.LOAD, first.dtype, (starts, v + 1)):
         return None
-    return store.src[0].arg[0], body.src[0].arg[0], index.src[0].arg[0], starts.arg[0], width
+    if v.op is not Op.RANGE:
+        return None
+    return store.src[0].arg[0], body.src[0].arg[0], index.src[0].arg[0], starts.arg[0], width, int(v.src[0].arg)
 
 
-def _sum_rows(out: Array, values: Array, order: Array, starts: Array) -> None:
-    table = out.reshape(-1, values.shape[1])
+def _sum_rows(table: Array, values: Array, order: Array, starts: Array) -> None:
     starts = starts[: len(table) + 1]  # the kernel may want the first segments only
     rows = values.take(order[: starts[-1]], 0, None, "clip")
     filled = np.flatnonzero(starts[1:] > starts[:-1])
