@@ -26,10 +26,11 @@ from anneal.tensor._base import (
     wrap_array,
 )
 from anneal.tensor._reduce import Reduce
+from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota
 from anneal.tensor.execution import is_realized
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import most, product, size
+from anneal.uop.sizes import most, product, range_of, size
 
 __all__ = ["Indexing"]
 
@@ -251,8 +252,7 @@ class Indexing(Reduce):
                 end = begin + 1
             elif isinstance(x, _Position):
                 begin, end = x.size, size(x.size + 1)
-                if not (begin >= 0 and end <= n):
-                    raise ShapeError(_out_of_range(x.size, axis, shape))
+                check_inside("index", begin, end, axis, shape)
             else:
                 picks[len(out)] = (self._known(x, axis), True) if isinstance(x, _Known) else (x, False)
                 out.append(n)
@@ -280,10 +280,9 @@ class Indexing(Reduce):
         ends = []
         for x, default in ((s.start, 0), (s.stop, n)):
             x = default if x is None else x
-            ends.append(size(n + x if x < 0 else x))
+            ends.append(size(n + x if range_of(x)[1] < 0 else x))
         begin, end = ends
-        if not (begin <= end and end <= n):
-            raise ShapeError(f"index: {begin} to {end} is not inside axis {axis} of shape {self.shape}")
+        check_inside("index", begin, end, axis, self.shape)
         return begin, end, s.step or 1
 
     def _known(self, x: _Known, axis: int) -> UOp:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from anneal.errors import ShapeError
 from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
-from anneal.uop.sizes import Size, evaluator, mapped, product, symbolic_arg, unbound, variable, widest
+from anneal.uop.sizes import Size, evaluator, mapped, product, range_of, symbolic_arg, unbound, variable, widest
 
-__all__ = ["Variable", "bound_shape", "needed", "reciprocal", "seen"]
+__all__ = ["Variable", "bound_shape", "check_inside", "needed", "reciprocal", "seen"]
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +39,15 @@ def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
         return shape
     values: dict[str, int] = {}
     return evaluator(mapped(shape, lambda u: unbound(u, values)))(values)
+
+
+def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any, ...]) -> None:
+    """Raise ShapeError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
+    for small, large in ((0, begin), (begin, end), (end, shape[axis])):
+        if range_of(large - small)[0] < 0:
+            sized = [n for n in (small, large) if isinstance(n, UOp)]
+            why = f": {small} may be more than {large}; give the Variable narrower bounds" if sized else ""
+            raise ShapeError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
 
 
 def needed(shape: tuple[Any, ...]) -> int:

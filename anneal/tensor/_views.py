@@ -19,6 +19,7 @@ from anneal.tensor._base import (
     weak_const,
 )
 from anneal.tensor._gamma import Gamma
+from anneal.tensor._sizes import check_inside
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, product, range_of, size
 
@@ -440,9 +441,8 @@ class Views(Gamma):
         if len(bounds) != len(s):
             raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {tuple(bounds)}")
         pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(bounds, s, strict=True)])
-        for i, ((b, e), n) in enumerate(zip(pairs, s, strict=True)):
-            if not (b >= 0 and b <= e and e <= n):
-                raise ShapeError(f"shrink: ({b}, {e}) is not inside axis {i} of {n} elements (shape {s})")
+        for i, (b, e) in enumerate(pairs):
+            check_inside("shrink", b, e, i, s)
         return self._new(move.shrink(self.uop, pairs))
 
     def narrow(self, dim: int, start: int, length: int) -> Self:
@@ -454,9 +454,8 @@ class Views(Gamma):
         """
         a = axis_of("narrow", dim, self.ndim)
         n = self.shape[a]
-        begin = start + n if start < 0 else start
-        if not (begin >= 0 and length >= 0 and begin + length <= n):
-            raise ShapeError(f"narrow: {length} from {start} is not inside axis {dim} of shape {self.shape}")
+        begin = start + n if range_of(start)[1] < 0 else start
+        check_inside("narrow", begin, begin + length, a, self.shape)
         return self._slice(a, begin, begin + length)
 
     # -- joining and cutting --------------------------------------------------------------------------------------
