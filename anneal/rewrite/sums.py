@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from math import gcd
 from typing import Any
 
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.rewrite.extents import ordered_by_sizes
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, dtypes, normalise_const, toposort
 
 __all__ = [
     "Sum",
@@ -332,6 +333,8 @@ def _sides(s: Sum) -> tuple[UOp, UOp] | None:
 
 def compared(x: UOp, y: UOp) -> UOp | None:
     """`x < y` over integer sums: terms meet, common factors go, and terms too small to matter go."""
+    if SYMBOLIC.seen and x.dtype is dtypes.int32 and (known := ordered_by_sizes(x, y)) is not None:
+        return known
     s = _difference(x, y)
     if s is None:
         return None

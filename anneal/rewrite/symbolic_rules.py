@@ -9,6 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import alu
 from anneal.uop.ops import Op
+from anneal.rewrite.extents import leftover, quotient
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
 
 _CONST = Op.CONST
@@ -18,20 +19,22 @@ _AND = Op.AND
 _OR = Op.OR
 _WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('symbolic', 'x:int + y -> ordered(u)', 'ADD', 'Terms collect into one order; (x // c) * c + x % c is x again.', 8),
-    ('symbolic', 'x:int - y -> ordered(u)', 'SUB', 'Terms collect into one order; (x // c) * c + x % c is x again.', 9),
-    ('symbolic', 'x:int * c -> ordered(u)', 'MUL', 'Terms collect into one order; (x // c) * c + x % c is x again.', 10),
-    ('symbolic', '-x:int -> ordered(u)', 'NEG', 'Terms collect into one order; (x // c) * c + x % c is x again.', 11),
-    ('symbolic', 'x:int // c -> divided(x, c)', 'IDIV', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 14),
-    ('symbolic', 'x:int % c -> remainder(x, c)', 'MOD', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 15),
-    ('symbolic', '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'IDIV', 'A remainder by c1 that is divided by a divisor of c1 is a remainder of the quotient.', 17),
-    ('symbolic', 'x:int < y -> compared(x, y)', 'LT', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 20),
-    ('symbolic', 'x:int == y -> equated(x, y)', 'EQ', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 21),
-    ('symbolic', 'x:int != y -> unequal(x, y)', 'NE', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 22),
-    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Gates: each condition once, one fence a side.', 25),
-    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Gates: each condition once, one fence a side.', 26),
-    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 27),
-    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 28),
+    ('symbolic', 'x:int + y -> ordered(u)', 'ADD', 'Terms collect into one order; (x // c) * c + x % c is x again.', 9),
+    ('symbolic', 'x:int - y -> ordered(u)', 'SUB', 'Terms collect into one order; (x // c) * c + x % c is x again.', 10),
+    ('symbolic', 'x:int * c -> ordered(u)', 'MUL', 'Terms collect into one order; (x // c) * c + x % c is x again.', 11),
+    ('symbolic', '-x:int -> ordered(u)', 'NEG', 'Terms collect into one order; (x // c) * c + x % c is x again.', 12),
+    ('symbolic', 'x:int // c -> divided(x, c)', 'IDIV', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 15),
+    ('symbolic', 'x:int % c -> remainder(x, c)', 'MOD', 'Sums over a positive constant: split by divisibility, then by common factors, then by size.', 16),
+    ('symbolic', 'x:int // y -> quotient(x, y)', 'IDIV', 'The same by a symbolic size, from what ranges reach whatever it is.', 18),
+    ('symbolic', 'x:int % y -> leftover(x, y)', 'MOD', 'The same by a symbolic size, from what ranges reach whatever it is.', 19),
+    ('symbolic', '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'IDIV', 'A remainder by c1 that is divided by a divisor of c1 is a remainder of the quotient.', 21),
+    ('symbolic', 'x:int < y -> compared(x, y)', 'LT', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 24),
+    ('symbolic', 'x:int == y -> equated(x, y)', 'EQ', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 25),
+    ('symbolic', 'x:int != y -> unequal(x, y)', 'NE', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 26),
+    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Gates: each condition once, one fence a side.', 29),
+    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Gates: each condition once, one fence a side.', 30),
+    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 31),
+    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 32),
 )
 
 def _symbolic_add(u: Any, ctx: Any) -> Any:
@@ -76,17 +79,21 @@ def _symbolic_neg(u: Any, ctx: Any) -> Any:
 
 def _symbolic_idiv(u: Any, ctx: Any) -> Any:
     s0, s1 = u.src
-    if s1.op is _CONST:
-        if s0.dtype.is_int:
-            # x:int // c -> divided(x, c)
-            r = divided(s0, s1)
-            if r is not None and r is not u:
-                return (r, 'x:int // c -> divided(x, c)')
-        if s0.op is _MOD:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
-                # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
-                return (alu(_MOD, (alu(_IDIV, (s0_0, s1)), alu(_IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
+    if s1.op is _CONST and s0.dtype.is_int:
+        # x:int // c -> divided(x, c)
+        r = divided(s0, s1)
+        if r is not None and r is not u:
+            return (r, 'x:int // c -> divided(x, c)')
+    if s0.dtype.is_int:
+        # x:int // y -> quotient(x, y)
+        r = quotient(s0, s1)
+        if r is not None and r is not u:
+            return (r, 'x:int // y -> quotient(x, y)')
+    if s1.op is _CONST and s0.op is _MOD:
+        s0_0, s0_1 = s0.src
+        if s0_1.op is _CONST and s0_0.dtype.is_int and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg % s1.arg == 0):
+            # (x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0
+            return (alu(_MOD, (alu(_IDIV, (s0_0, s1)), alu(_IDIV, (s0_1, s1)))), '(x:int % c1) // c2 -> (x // c2) % (c1 // c2) if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0')
     return None
 
 
@@ -97,6 +104,11 @@ def _symbolic_mod(u: Any, ctx: Any) -> Any:
         r = remainder(s0, s1)
         if r is not None and r is not u:
             return (r, 'x:int % c -> remainder(x, c)')
+    if s0.dtype.is_int:
+        # x:int % y -> leftover(x, y)
+        r = leftover(s0, s1)
+        if r is not None and r is not u:
+            return (r, 'x:int % y -> leftover(x, y)')
     return None
 
 

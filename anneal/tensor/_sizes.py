@@ -72,7 +72,8 @@ def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
     for room in reversed(widest(shape)):
         steps.append(step)
         step *= room
-    return np.lib.stride_tricks.as_strided(memory, now, steps[::-1]).copy()
+    bits = memory.view(f"u{memory.itemsize}")  # not every dtype can be strided
+    return np.lib.stride_tricks.as_strided(bits, now, steps[::-1]).copy().view(memory.dtype)
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:

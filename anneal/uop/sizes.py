@@ -120,29 +120,34 @@ def poly(u: Size) -> Poly:
         return found
     if len(_POLY) > _LIMIT:
         _POLY.clear()
-    for n in toposort((u,), until=_POLY.__contains__):
+    for n in toposort((u,), until=lambda n: n in _POLY or n.op not in _ARITHMETIC or n.dtype is not _I32):
         op = n.op
+        a = _known(n.src[0])
         made: Poly
-        if op is Op.CONST:
-            made = {(): int(n.arg)} if n.arg else {}
-        elif op is Op.ADD:
-            made = _plus(_POLY[n.src[0]], _POLY[n.src[1]])
-        elif op is Op.SUB:
-            made = _plus(_POLY[n.src[0]], _POLY[n.src[1]], -1)
-        elif op is Op.NEG:
-            made = {m: -k for m, k in _POLY[n.src[0]].items()}
-        elif op is Op.MUL:
-            made = _times(_POLY[n.src[0]], _POLY[n.src[1]])
-        elif op in (Op.IDIV, Op.MOD) and not n.ranges and is_symbolic(n):
-            made = _division(n, poly_node(_POLY[n.src[0]]), poly_node(_POLY[n.src[1]]))
+        if op is Op.NEG:
+            made = {m: -k for m, k in a.items()}
+        elif op in (Op.IDIV, Op.MOD):
+            symbolic = not n.ranges and is_symbolic(n)
+            made = _division(n, poly_node(a), poly_node(_known(n.src[1]))) if symbolic else {(n,): 1}
         else:
-            made = {(n,): 1}
+            b = _known(n.src[1])
+            made = _times(a, b) if op is Op.MUL else _plus(a, b, 1 if op is Op.ADD else -1)
         _POLY[n] = made
-    return _POLY[u]
+    return _known(u)
+
+
+_ARITHMETIC = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.MUL, Op.IDIV, Op.MOD))
+
+
+def _known(u: UOp) -> Poly:
+    found = _POLY.get(u)
+    if found is None:
+        found = _POLY[u] = {(u,): 1} if u.op is not Op.CONST else {(): int(u.arg)} if u.arg else {}
+    return found
 
 
 def _division(n: UOp, a: UOp, b: UOp) -> Poly:
-    exact = poly_quotient(_POLY[n.src[0]], _POLY[n.src[1]])
+    exact = poly_quotient(_known(n.src[0]), _known(n.src[1]))
     if exact is not None and not exact[1]:
         return exact[0] if n.op is Op.IDIV else {}
     u = alu(n.op, (a, b))

@@ -16,7 +16,7 @@ from anneal.schedule import Policy, graph, plan_for, split
 from anneal.tensor import execution
 from tests.fuzz.force import forced
 from tests.fuzz.generate import program
-from tests.fuzz.programs import build, run, shrink
+from tests.fuzz.programs import build, run, run_variables, shrink
 
 COUNT, PARTS, BATCH = 2000, 20, 25
 # Found by longer runs: kernels joined in a cycle, products with an epilogue by column, outputs that are one node.
@@ -169,3 +169,13 @@ def test_programs_use_the_whole_language() -> None:
         "argmax",
     ):
         assert word in text
+
+
+def test_programs_with_variables_for_sizes_agree_on_the_cpu() -> None:
+    failures = run_variables(range(250), ["cpu"], BATCH) + run_variables(range(-60, 0), ["cpu"], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first:\n{failures[0]}"
+
+
+def test_programs_with_variables_for_sizes_agree_on_webgpu(webgpu: str) -> None:
+    failures = run_variables(range(60), [webgpu], BATCH) + run_variables(range(-15, 0), [webgpu], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first:\n{failures[0]}"

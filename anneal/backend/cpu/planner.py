@@ -109,7 +109,7 @@ class Planner(Analysis):
         v = Value("full", dtype, mask)
         size = 1
         for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
-            v.strides[s] = size
+            v.strides[s] = size if s not in self.slots.points else 0  # a variable's value is no place in it
             size *= self.slots.extent[s]
         v.size = size
         self.fulls.append(v)
