@@ -100,9 +100,6 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
     value = Substitution(own, _mask((*wide, *deep)))(part)
-    is_bool = part.dtype.kind == "bool"
-    if is_bool:  # as words: NVIDIA's compiler (580.159) loses bools in workgroup memory
-        value = value.cast(dtypes.uint32)
     source = _walk(value, list(own.values()))
     across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
     strides: list[int] = []
@@ -131,9 +128,8 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
         size = -(-size // _ROWS) * _ROWS
         which = turn.arg[0]
         position = position + turn % 2 * size
-    tile = UOp(Op.BUFFERIZE, value.dtype, (value, *own.values()), ("workgroup", layout, size, ahead > 0, which))
-    read = UOp(Op.LOAD, value.dtype, (tile, position))
-    return read.alu(Op.NE, const(dtypes.uint32, 0)) if is_bool else read
+    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, ahead > 0, which))
+    return UOp(Op.LOAD, part.dtype, (tile, position))
 
 
 def _walk(value: UOp, ranges: Sequence[UOp]) -> list[UOp]:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import ml_dtypes
 import numpy as np
 
 from anneal import cache, settings
@@ -317,11 +318,13 @@ def _index_bound(sink: UOp) -> int:
 def _close(got: Sequence[Array], expected: Sequence[Array]) -> bool:
     """Equal but for the order of sums."""
     for a, b in zip(got, expected, strict=True):
-        if a.dtype.kind != "f":
+        if a.dtype.kind in "biu":
             if not np.array_equal(a, b):
                 return False
             continue
-        slack = 2e-2 if a.dtype == np.float16 else 1e-3
+        slack = max(1e-3, 8 * float(ml_dtypes.finfo(a.dtype).eps))
+        if a.itemsize < 4:
+            a, b = a.astype(np.float32), b.astype(np.float32)
         finite = np.abs(b[np.isfinite(b)]).astype(np.float64)
         typical = float(np.median(finite)) if finite.size else 0.0
         if not np.allclose(a, b, rtol=slack, atol=slack * 0.1 * typical, equal_nan=True):

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from anneal import cache, settings
+from anneal.backend.device import numpy_dtype
 from anneal.backend.webgpu import WebGpuDevice, beam
 from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.candidates import neighbours, threads, work
 from anneal.codegen.opts import KINDS
 from anneal.tensor import Tensor
+from anneal.tensor._base import as_dtype
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K
@@ -135,18 +137,28 @@ def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name:
     scratch.close()
 
 
-def test_a_program_under_beam(device: WebGpuDevice) -> None:
+@pytest.mark.parametrize(("dtype", "slack"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+def test_a_program_under_beam(device: WebGpuDevice, dtype: str, slack: float) -> None:
     from anneal.tensor import set_default_device
 
     x = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
     set_default_device("webgpu")
     try:
         with settings.override(beam=1, require_webgpu=True):
-            got = Tensor(x).softmax(-1).matmul(Tensor(x.T)).numpy()
+            got = Tensor(x).cast(dtype).softmax(-1).matmul(Tensor(x.T).cast(dtype)).float().numpy()
     finally:
         set_default_device(None)
     e = np.exp(x - x.max(1, keepdims=True))
-    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True) @ x.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got, e / e.sum(1, keepdims=True) @ x.T, rtol=slack, atol=slack)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "float16"])
+def test_rounding_is_no_difference_and_more_is(dtype: str) -> None:
+    one = np.linspace(1, 2, 50).astype(numpy_dtype(as_dtype(dtype)))
+    assert beam._close([one], [one])
+    assert beam._close([np.nextafter(one.astype(np.float32), np.float32(9)).astype(one.dtype)], [one])
+    assert not beam._close([one], [-one])
+    assert not beam._close([one[::-1].copy()], [one]) or dtype == "float8_e4m3fn"
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *candidates: tuple[Opt, ...]) -> None:
