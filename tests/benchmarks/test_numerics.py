@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -48,6 +51,13 @@ def test_the_measure_sees_an_error() -> None:
     assert ulps(np.nextafter(good, np.float32(np.inf)), exact).max() >= 0.5
     assert np.isinf(ulps(np.array([np.nan], np.float32), np.array([1.0]))[0])
     assert ulps(np.array([np.inf], np.float32), np.array([1e39]))[0] == 0
+
+
+def test_the_page_is_made_of_the_results() -> None:
+    root = Path(__file__).parents[2]
+    files = sorted((root / "benchmarks" / "results").glob("*-numerics.json"))
+    found = [Measured(**m) for f in files for m in json.loads(f.read_text())]
+    assert page(found) == (root / "NUMERICS.md").read_text()
 
 
 def test_the_page_shows_what_was_measured() -> None:
