@@ -2,7 +2,7 @@
 
     python -m benchmarks.numerics                                  the devices there are, as tables
     python -m benchmarks.numerics --json here.json                 what was measured, for another machine's table
-    python -m benchmarks.numerics --read benchmarks/results/*-numerics.json --write NUMERICS.md
+    python -m benchmarks.numerics --read benchmarks/numbers/*.json --write NUMERICS.md
 
 References are NumPy's and Python's in float64, rounded once; they share nothing with the compiler. A ULP is the distance of
 the two float32 next to the exact value. Results below 2**-126 (denormals), and arguments there, are counted apart: a GPU may

@@ -55,7 +55,7 @@ def test_the_measure_sees_an_error() -> None:
 
 def test_the_page_is_made_of_the_results() -> None:
     root = Path(__file__).parents[2]
-    files = sorted((root / "benchmarks" / "results").glob("*-numerics.json"))
+    files = sorted((root / "benchmarks" / "numbers").glob("*.json"))
     found = [Measured(**m) for f in files for m in json.loads(f.read_text())]
     assert page(found) == (root / "NUMERICS.md").read_text()
 
