@@ -322,7 +322,7 @@ def _close(got: Sequence[Array], expected: Sequence[Array]) -> bool:
             if not np.array_equal(a, b):
                 return False
             continue
-        slack = max(1e-3, 8 * float(ml_dtypes.finfo(a.dtype).eps))
+        slack = max(1e-3, 8 * float(ml_dtypes.finfo(a.dtype).eps))  # type: ignore[no-untyped-call]
         if a.itemsize < 4:
             a, b = a.astype(np.float32), b.astype(np.float32)
         finite = np.abs(b[np.isfinite(b)]).astype(np.float64)
