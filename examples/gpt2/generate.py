@@ -92,7 +92,9 @@ class Decoder:
         self.read_so_far = n
 
     def step(self) -> None:
-        """Read the token that was said last, and say the next. Nothing is waited for."""
+        """Read the token that was said last, and say the next. Nothing is waited for. UserError where the context ends."""
+        if self.read_so_far == self.length:
+            raise UserError(f"the context of {self.length} tokens is full; begin a new text with prefill()")
         self._step(self.blocks.bind(self.read_so_far // self.block + 1))
         self.read_so_far += 1
 

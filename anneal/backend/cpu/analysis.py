@@ -98,6 +98,7 @@ class Analysis:
         self.slots = Slots()
         self.loads: dict[UOp, _Load] = {}
         self.store_forms: dict[UOp, Linear | None] = {}
+        self.moved: dict[UOp, Linear] = {}  # of stores whose place is linear but for numbers that are looked up
         self.mask: dict[UOp, int] = {}
         self.dots: dict[UOp, Dot] = {}
         self.order: list[int] = []
@@ -130,9 +131,11 @@ class Analysis:
                 for u in indexed:
                     if u.op is Op.STORE:
                         try:
+                            self.moved.pop(u, None)
                             self.store_forms[u] = None if len(u.src) > 3 else linear(u.src[1], self.slots)
                         except NotLinear:
                             self.store_forms[u] = None
+                            self.moved[u] = linear(u.src[1], self.slots, opaque=True)
                     else:
                         self.loads[u] = self._load(u)
                 return
@@ -273,7 +276,7 @@ class Analysis:
         for u, load in self.loads.items():
             if u not in direct:
                 self._vote(votes, load.form, math.prod(extent[s] for s in bits(load.mask)))
-        for form in self.store_forms.values():
+        for form in (*self.store_forms.values(), *self.moved.values()):
             if form is not None:
                 self._vote(votes, form, 4 * math.prod(extent[s] for s in form.slots))
         used = 0

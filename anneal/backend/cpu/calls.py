@@ -12,7 +12,7 @@ import numpy as np
 from anneal.backend.cpu.ops import Array
 from anneal.uop import Op
 
-__all__ = ["FOLD", "copy_cast", "reduce_calls", "regroup", "scatter", "take", "take_rows", "use_lane"]
+__all__ = ["FOLD", "copy_cast", "put", "reduce_calls", "regroup", "scatter", "take", "take_rows", "use_lane"]
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -61,6 +61,16 @@ def _scatter_now(ins: Sequence[Array], flat: Array) -> None:
 
 def scatter(ins: Sequence[Array], out: Array) -> list[Any]:
     return [(_scatter_now, (ins, out))]
+
+
+def _put_now(start: Array, value: Array, flat: Array, strides: tuple[int, ...]) -> None:
+    place: Array = np.ndarray(value.shape, flat.dtype, flat, int(start.item()) * flat.itemsize, strides)
+    np.copyto(place, value, "unsafe")
+
+
+def put(steps: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
+    """Into flat memory from the element that the first input says, with these steps from one element to the next."""
+    return [(_put_now, (ins[0], ins[1], out, tuple([n * out.itemsize for n in steps])))]
 
 
 def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:

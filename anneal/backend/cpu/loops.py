@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.backend.cpu.calls import FOLD, copy_cast, reduce_calls, scatter, take, take_rows
+from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
@@ -292,12 +292,31 @@ class LoopBuilder(Emitter[Value]):
                     return
             self._write(value, target)
             return
+        if self._put(s, value):
+            return
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
         flat = Value("param", dtype, 0, param)
         flat.strides = {-1: 1}
         self.instrs.append(Instr("scatter", scatter, ins, flat, False))
+
+    def _put(self, s: UOp, value: Value) -> bool:
+        """Store into a strided view that begins where a number says, if that is all that is looked up."""
+        p = self.p
+        form = p.moved.get(s)
+        if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.slots) != value.mask:
+            return False
+        start = self.const(_INDEX, form.const)
+        for node, c in form.nodes.items():
+            part = self.emit("cast", copy_cast, (self.value(node),), _INDEX, False)
+            start = self.call(np.add, _INDEX, start, self.call(np.multiply, _INDEX, part, self.const(_INDEX, c)))
+        flat = Value("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
+        flat.strides = {-1: 1}
+        self.whole |= value.mask
+        steps = tuple([form.slots.get(slot, 0) for slot in p.order])
+        self.instrs.append(Instr("put", partial(put, steps), [start, value], flat, False))
+        return True
 
     def _write(self, value: Value, target: Value) -> None:
         """Redirect the instruction that makes `value` to write into `target`, or append a copy."""

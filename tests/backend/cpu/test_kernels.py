@@ -775,3 +775,14 @@ def test_heads_are_written_side_by_side(small_blocks: None) -> None:
     sink = kernel(store(param(0, b * t * 3 * h * d), at, value))
     check(sink, data(b * t * 3 * h * d), data(b * h * t * t), data(b * h * t * d))
     assert "full" not in get_device("cpu").compile(sink).source
+
+
+@pytest.mark.parametrize("scale", [1, 5])
+def test_a_part_is_put_where_a_number_says(scale: int, small_blocks: None) -> None:
+    i, j = loop(0, 3), loop(1, 4)
+    at = load(param(2, 1, I32), const(I32, 0)).alu(Op.MAX, const(I32, 0)).alu(Op.MIN, const(I32, 2))
+    place = i * 20 + at * scale + j + 1
+    sink = kernel(store(param(0, 80), place, load(param(1, 12), j * 3 + i) * 2.0))
+    assert "put(" in executor.CpuProgram(sink, "put", 2).source
+    for start in (-4, 0, 1, 2, 9):
+        check(sink, data(80), data(12), np.array([start], np.int32))

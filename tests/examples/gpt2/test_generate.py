@@ -65,6 +65,8 @@ def test_prompts_of_any_length(given: int) -> None:
 def test_the_context_ends_the_text() -> None:
     decoder = Decoder(made(context=16), GREEDY)
     assert len(list(decoder.generate([1, 2, 3], 100))) == 14
+    with pytest.raises(UserError, match="context of 16 tokens is full"):
+        decoder.step()
 
 
 def test_the_token_that_ends_a_text_is_not_given() -> None:
@@ -99,9 +101,9 @@ def test_a_step_is_few_kernels(webgpu: str) -> None:
     (captured,) = decoder._step.captures.values()
     assert captured is not None
     # A block: the norm with queries, keys and values in their places; scores; softmax with values; the product that joins the
-    # heads; the norm with the wide layer; the narrow one. Beside that: the embedding, the place, the last norm with the
-    # logits, the choice.
-    assert sum(len(run.plan.calls) for run in captured.runs) <= 6 * 2 + 4
+    # heads; the norm with the wide layer; the narrow one. Beside that: the embedding, its norm, the last norm with the
+    # logits, the choice, the place of the next token.
+    assert sum(len(run.plan.calls) for run in captured.runs) <= 6 * 2 + 5
 
 
 # -- chance --------------------------------------------------------------------------------------------------------------
