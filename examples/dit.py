@@ -17,7 +17,7 @@ from anneal.tensor import Tensor, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
 from anneal.training import Training, decayed, grid, images, main
 
-STEPS, BATCH, LR = 6000, 128, 1e-3
+STEPS, BATCH, LR = 5000, 128, 1e-3
 SIZE, PATCH, WIDTH, DEPTH, HEADS = 32, 4, 192, 6, 6
 CLASSES, WITHHELD = 10, 0.1  # the class number CLASSES is "none"
 POOL = 10_000  # shapes, where they stand in for CIFAR-10
@@ -110,17 +110,17 @@ class Drawing(Training):
         super().__init__(model, optimizer, steps=steps, batch=batch, schedule=schedule, clip=1.0)
 
     def next_batch(self) -> tuple[Tensor, ...]:
-        """Mixtures of pictures and noise, the noise, the times, and the classes, some withheld."""
+        """Pictures, noise, the times, how much of the pictures is left then, and the classes, some withheld."""
         rows = self.rng.integers(0, len(self.images.train), self.batch)
-        pictures = 2 * self.images.train[rows] - 1
+        pictures = self.images.train[rows]
         label = np.where(self.rng.random(self.batch) < WITHHELD, CLASSES, self.images.train_labels[rows])
         noise = self.rng.standard_normal(pictures.shape, np.float32)
         t = self.rng.random(self.batch).astype(np.float32)
-        share = left(t)[:, None, None, None]
-        mixture = np.sqrt(share) * pictures + np.sqrt(1 - share) * noise
-        return Tensor(mixture), Tensor(noise), Tensor(t), Tensor(label.astype(np.int32))
+        return Tensor(pictures), Tensor(noise), Tensor(t), Tensor(left(t)), Tensor(label.astype(np.int32))
 
-    def loss(self, mixture: Tensor, noise: Tensor, t: Tensor, label: Tensor) -> Tensor:
+    def loss(self, pictures: Tensor, noise: Tensor, t: Tensor, share: Tensor, label: Tensor) -> Tensor:
+        share = share.reshape(-1, 1, 1, 1)
+        mixture = share.sqrt() * (2 * pictures - 1) + (1 - share).sqrt() * noise
         return F.mse_loss(self.model(mixture, (t,), label), noise)
 
     @no_grad()

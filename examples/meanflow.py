@@ -21,7 +21,7 @@ from anneal.training import Training, decayed, grid, images, main
 
 from . import dit
 
-STEPS, BATCH, LR = 6000, 128, 1e-3
+STEPS, BATCH, LR = 5000, 128, 1e-3
 APART = 0.5  # the share of examples whose two times differ; for the others u is v
 ROWS = 4
 
@@ -41,18 +41,16 @@ class MeanFlow(Training):
         super().__init__(model, optimizer, steps=steps, batch=batch, schedule=schedule, clip=1.0)
 
     def next_batch(self) -> tuple[Tensor, ...]:
-        """Places on the way, the velocities there, the two times r <= t, and the classes."""
+        """Pictures, noise, two times r <= t, and the classes."""
         rows = self.rng.integers(0, len(self.images.train), self.batch)
-        pictures = 2 * self.images.train[rows] - 1
+        pictures = self.images.train[rows]
         noise = self.rng.standard_normal(pictures.shape, np.float32)
         times = 1 / (1 + np.exp(0.4 - self.rng.standard_normal((2, self.batch))))
         t, r = times.max(0), np.where(self.rng.random(self.batch) < APART, times.min(0), times.max(0))
-        way = t[:, None, None, None].astype(np.float32)
-        z = (1 - way) * pictures + way * noise
         label = self.images.train_labels[rows]
         return (
-            Tensor(z),
-            Tensor(noise - pictures),
+            Tensor(pictures),
+            Tensor(noise),
             Tensor(r.astype(np.float32)),
             Tensor(t.astype(np.float32)),
             Tensor(label),
@@ -62,8 +60,10 @@ class MeanFlow(Training):
         """The mean velocity between r and t of what is at z at time t."""
         return self.model(z, (t, t - r), label)
 
-    def loss(self, z: Tensor, v: Tensor, r: Tensor, t: Tensor, label: Tensor) -> Tensor:
+    def loss(self, pictures: Tensor, noise: Tensor, r: Tensor, t: Tensor, label: Tensor) -> Tensor:
         """How far u is from what the identity asks for; of the pictures of a batch those that are far count less."""
+        pictures, way = 2 * pictures - 1, t.reshape(-1, 1, 1, 1)
+        z, v = (1 - way) * pictures + way * noise, noise - pictures
         u, change = jvp(
             lambda z, r, t: self.velocity(z, r, t, label), (z, r, t), (v, Tensor.zeros_like(r), Tensor.ones_like(t))
         )
