@@ -238,6 +238,10 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                     r = reduce_of[s]
                     if r is not None and r is not keep:
                         materialise(s)
+            if any(s in row_of for s in src):
+                for s in src:
+                    if reduce_of[s] is not None and reduce_of[s] not in rows:
+                        materialise(s)  # a kernel of rows has no other reduces: it would not know its rows any more
             if u.shape:
                 for s in src:
                     if not s.shape and (reduce_of[s] is not None or cost[s] > policy.expand_cost):

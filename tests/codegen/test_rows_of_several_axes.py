@@ -9,6 +9,7 @@ from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, realize
 from anneal.tensor import functional as F
 from anneal.tensor.execution import gpu_policy
+from anneal.uop import Op, toposort
 
 
 def gradient(device: str) -> list[Tensor]:
@@ -27,6 +28,20 @@ def test_they_are_rows() -> None:
     plan, _, _ = plan_for(graph([gradient("cpu")[0].uop]), gpu_policy())
     kinds = [[opt.kind for opt in choose(prepare(c.kernel.sink, Target()), Target())] for c in plan.calls]
     assert all("ROW" in k for k in kinds), kinds
+
+
+def test_a_product_beside_them_stays_apart() -> None:
+    # As in a residual block whose shortcut is a 1x1 convolution.
+    x, w = Tensor.zeros(3, 8, 4, 4, requires_grad=True), Tensor.zeros(64, 8, 1, 1)
+    weight = Tensor.zeros(8)
+    realize([x, w, weight])
+    (F.conv2d(x, w).square().sum() + F.group_norm(x, 2, weight).silu().sum()).backward()
+    assert x.grad is not None
+    plan, _, _ = plan_for(graph([x.grad.uop]), gpu_policy())
+    for call in plan.calls:
+        lengths = {u.src[0].ranges for u in toposort((call.kernel.sink,)) if u.op is Op.REDUCE}
+        opts = [opt.kind for opt in choose(prepare(call.kernel.sink, Target()), Target())]
+        assert len(lengths) < 2 or "ROW" in opts, call.kernel.name
 
 
 def test_they_have_the_cpus_values(webgpu: str) -> None:
