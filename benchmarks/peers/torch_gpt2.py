@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 HEADS, LAYERS, WIDTH, CONTEXT = 12, 12, 768, 1024
+STEP = 256  # a text longer than so many tokens is compiled anew
 
 
 def _attribute(name: str) -> str:
@@ -29,6 +30,7 @@ class GPT2(torch.nn.Module):
         self.register_buffer("keys", torch.zeros(shape, device=device))
         self.register_buffer("values", torch.zeros(shape, device=device))
         self.register_buffer("places", torch.arange(CONTEXT, device=device))
+        self.length = CONTEXT  # keys that `forward` looks at: as few as the text needs, in steps
 
     def w(self, name: str) -> torch.Tensor:
         found: torch.Tensor = getattr(self, _attribute(name))
@@ -68,8 +70,10 @@ class GPT2(torch.nn.Module):
         def attend(i: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             self.keys[i].index_copy_(1, place, k)
             self.values[i].index_copy_(1, place, v)
-            seen = (self.places <= place).view(1, 1, 1, -1)
-            return F.scaled_dot_product_attention(q[None], self.keys[i][None], self.values[i][None], attn_mask=seen)[0]
+            n = self.length
+            seen = (self.places[:n] <= place).view(1, 1, 1, -1)
+            keys, values = self.keys[i, None, :, :n], self.values[i, None, :, :n]
+            return F.scaled_dot_product_attention(q[None], keys, values, attn_mask=seen)[0]
 
         return self._decode(token, self.w("wpe.weight")[place], attend)
 
@@ -130,6 +134,7 @@ class Contestant:
             self.model.generate(self.given, max_new_tokens=count, min_new_tokens=count, do_sample=False, pad_token_id=0)
             return
         if self.graph is not None:
+            self.model.length = min(CONTEXT, -(-(self.place + count) // STEP) * STEP)
             place = torch.tensor([self.place], device=self.device)
             for _ in range(count):
                 self.token = self.graph(self.token, place).clone()
