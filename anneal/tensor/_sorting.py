@@ -272,5 +272,17 @@ class Sorting(Indexing):
         """
         if self.ndim != 1:
             raise ShapeError(f"searchsorted: the sorted tensor has one axis, not shape {self.shape}")
-        v = self._lift("searchsorted", values).unsqueeze(-1)
-        return (self <= v if right else self < v).sum(-1)
+        v, n = self._lift("searchsorted", values), self.shape[0]
+        if n <= _COUNTED:
+            wide = v.unsqueeze(-1)
+            return (self <= wide if right else self < wide).sum(-1)
+        flat = v.reshape(-1)
+        place: Self = (flat.ne(flat) & False).cast(_INT32)
+        step = 1 << (n.bit_length() - 1)
+        while step:  # so many elements further on, as long as what lies before is still smaller
+            last = place + (step - 1)
+            key = self.gather(0, last)
+            smaller = key <= flat if right else key < flat
+            place = place + (smaller & (last < n)).cast(_INT32) * step
+            step >>= 1
+        return place.reshape(v.shape)

@@ -73,6 +73,17 @@ def test_the_first_of_a_long_row_are_those_of_the_sorted_row(n: int, k: int, lar
 
 
 @both_devices
+@pytest.mark.parametrize("n", [257, 300, 512, 1000])
+def test_places_in_a_long_row_are_found_by_halving(n: int) -> None:
+    row = np.sort(rng.integers(0, n // 3, n)).astype(np.int32)
+    values = np.concatenate([rng.integers(-3, n // 3 + 3, 40), [row[0], row[-1]]]).astype(np.int32).reshape(2, 21)
+    for right, side in ((False, "left"), (True, "right")):
+        check_values(Tensor(row).searchsorted(Tensor(values), right=right), np.searchsorted(row, values, side))
+    floats = row.astype(np.float32) / 2 - 20
+    check_values(Tensor(floats).searchsorted(Tensor([-50.0, 3.25, 1e9])), np.searchsorted(floats, [-50.0, 3.25, 1e9]))
+
+
+@both_devices
 def test_counting() -> None:
     check_values(Tensor([3, 1, 1, 9, -1]).bincount(5), [0, 2, 0, 1, 0])
     row, values = np.array([1, 3, 3, 7], np.int32), np.array([[0, 3], [8, 4]], np.int32)
