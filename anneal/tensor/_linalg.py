@@ -261,7 +261,7 @@ def _einsum(formula: str, operands: list[UOp]) -> UOp:
             have = sizes.get(letter, 1)
             if n != have and n != 1 and have != 1:
                 raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {have} in one operand and {n} in another")
-            sizes[letter] = max(have, n) if n and have else 0
+            sizes[letter] = _wider(have, n)
         named.append(letters)
         parts.append(u)
     if arrow:
@@ -287,6 +287,11 @@ def _einsum(formula: str, operands: list[UOp]) -> UOp:
             total, have_ = _contract(total, have_, parts[i].cast(kind), named[i], later, sizes)
     order = [have_.index(x) for x in out]
     return broadcast(move.permute(total, order), tuple([sizes[x] for x in out]))
+
+
+def _wider(a: int, b: int) -> int:
+    """The size that two broadcast to, which are equal unless one is 1."""
+    return b if a == 1 else a
 
 
 def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list[str]:
@@ -337,7 +342,7 @@ def _contract(
     only_a = [x for x in names_a if x not in names_b]
     only_b = [x for x in names_b if x not in names_a]
     names = batch + only_a + summed + only_b
-    space = tuple([max(_size(x, names_a, a), _size(x, names_b, b)) for x in names])
+    space = tuple([_wider(_size(x, names_a, a), _size(x, names_b, b)) for x in names])
     u = elementwise(Op.MUL, (_place(a, names_a, names, space), _place(b, names_b, names, space)), space)
     first = len(batch) + len(only_a)
     u = reduce_node(u, Op.ADD, tuple(range(first, first + len(summed))), False)

@@ -17,7 +17,7 @@ from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, b
 from anneal.tensor._sizes import reciprocal
 from anneal.tensor._views import Views, iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import product
+from anneal.uop.sizes import Size, most, product
 
 __all__ = ["Reduce"]
 
@@ -318,14 +318,15 @@ class Reduce(Views):
         if not u.shape:
             return self._new_plain(const(_INT32, 0))
         n = u.shape[at]
-        if not n:
+        if n == 0:
             raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
         best = broadcast(move.reduce_axis(u, op, (at,)), u.shape)
         hit = alu(Op.EQ, (u, best))
         if u.dtype.is_float:
             hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
         place = broadcast(iota(n, at, len(u.shape)), u.shape)
-        first = reduce_node(elementwise(Op.WHERE, (hit, place, const(_INT32, n)), u.shape), Op.MIN, (at,), True)
+        none = n if isinstance(n, UOp) else const(_INT32, n)
+        first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
         if axis is None:
             return self._new_plain(move.reshape(first, (1,) * len(shape) if keepdim else ()))
         return self._new_plain(first if keepdim else move.reshape(first, (*shape[:at], *shape[at + 1 :])))
@@ -469,12 +470,18 @@ class Reduce(Views):
         if axis is None:
             raise ShapeError(f"{name}: say along which axis, as dim=")
         at = axis_of(name, axis, len(u.shape))
-        if not u.shape or u.shape[at] < 2:
+        if not u.shape or most(u.shape[at]) < 2:
             return self._new(u)
         order = [i for i in range(len(u.shape)) if i != at] + [at]
         moved = move.permute(u, order)
         back = sorted(range(len(order)), key=order.__getitem__)
-        return self._new(move.permute(_scan(moved, fold), back))
+        n = moved.shape[-1]
+        if isinstance(n, UOp):  # what follows the end changes nothing before it
+            moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
+            scanned = move.shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
+        else:
+            scanned = _scan(moved, fold)
+        return self._new(move.permute(scanned, back))
 
 
 class _Fold(NamedTuple):
@@ -541,7 +548,7 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
     return done
 
 
-def _filled(u: UOp, border: tuple[int, int], fill: Number) -> UOp:
+def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     """`u` with elements of value `fill` before and after on its last axis."""
     pairs = (*((0, 0) for _ in u.shape[:-1]), border)
     padded = move.pad(u, pairs)

@@ -21,7 +21,7 @@ from anneal.tensor._base import (
 from anneal.tensor._gamma import Gamma
 from anneal.tensor._sizes import check_inside
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
-from anneal.uop.sizes import Size, divided_size, product, range_of, size
+from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -262,12 +262,17 @@ class Views(Gamma):
             at = axis_of("roll", a, self.ndim)
             s = u.shape
             n = s[at] if s else 1
-            if n < 2 or shift % n == 0:
+            if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
                 continue
+            if isinstance(n, int):
+                begin: Size = n - shift % n
+            elif abs(shift) <= least(n):
+                begin = n - shift if shift > 0 else -shift
+            else:
+                raise ShapeError(f"roll: {shift} may be more than the {n} elements of axis {a} of shape {self.shape}")
             # two copies side by side, seen through a window
             twice = broadcast(move.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
             twice = move.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
-            begin = n - shift % n
             u = move.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
         return self._new(u)
 

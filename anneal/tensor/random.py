@@ -21,6 +21,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, as_dtype, default_device, int_args, wrap_array
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -146,13 +147,24 @@ def manual_seed(seed: int) -> Generator:
 
 def _bits(shape: tuple[int, ...], device: str, generator: Generator | None, words: int = 1) -> list[UOp]:
     """`words` arrays of random 32-bit words, all of one call."""
-    n = math.prod(shape)
-    if n * words >= 1 << 31:
+    n = product(shape)
+    if most(n) * words >= 1 << 31:
         raise ShapeError(f"random: {n} numbers in one call are too many; the limit is 2**31")
     seed, call = (generator or default_generator).key_nodes(device)
     positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
     return [
-        reshape(alu(Op.THREEFRY, (positions if i == 0 else positions + i * n, seed, call)), shape) for i in range(words)
+        reshape(
+            alu(
+                Op.THREEFRY,
+                (
+                    positions if i == 0 else positions + (n * i if isinstance(n, int) else (n * i).cast(_U32)),
+                    seed,
+                    call,
+                ),
+            ),
+            shape,
+        )
+        for i in range(words)
     ]
 
 

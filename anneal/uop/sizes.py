@@ -348,7 +348,7 @@ def decided(u: UOp) -> bool | None:
         return None
     if found is None:
         raise ShapeError(
-            f"whether {size_text(u)} holds depends on the values of its Variables; give them narrower bounds, or the "
+            f"whether {size_text(u, values=False)} holds depends on the values of its Variables; give them narrower bounds, or the "
             "sizes another form"
         )
     return found is truth

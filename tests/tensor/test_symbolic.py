@@ -10,7 +10,7 @@ import pytest
 
 from anneal import nn
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.tensor import Tensor, Variable, jit, no_grad, realize
+from anneal.tensor import Tensor, Variable, jit, manual_seed, no_grad, realize
 from anneal.tensor import functional as F
 from anneal.tensor.execution import cache_statistics
 from anneal.tensor.jit import JitError
@@ -136,6 +136,41 @@ def updates(x: Tensor, n: Any, m: Any) -> Tensor:
     w[:, n] = 7.0
     w[1, m] = w[1, m] + 1
     return w
+
+
+@program
+def running_sums(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[:, :n].cumsum(1) + x[:, :n].T.cumsum(0).T + x[:, :n].roll(1, 1)
+
+
+@program
+def orders(x: Tensor, n: Any, m: Any) -> Tensor:
+    return x[0, :n].argsort() + x[:, :n].argmax(0) + x[:, :n].argmax(1).sum()
+
+
+@program
+def batches_of_images(x: Tensor, n: Any, m: Any) -> Tensor:
+    images = x.reshape(8, 1, 2, 2).repeat(1, 1, 2, 2)[:n]
+    return F.max_pool2d(F.conv2d(images, x.reshape(2, 1, 4, 4)[:, :, :3, :3], padding=1), 2)
+
+
+@program
+def attention(x: Tensor, n: Any, m: Any) -> Tensor:
+    q = x.T[:n].reshape(1, n, 4)
+    return F.scaled_dot_product_attention(q, q * 2, q + 1, is_causal=True)
+
+
+@program
+def tables(x: Tensor, n: Any, m: Any) -> Tensor:
+    places = Tensor(np.array([3, 0, 1, 1, 2, 3, 0, 2], np.int32))[:n]
+    sums = Tensor.zeros(4).scatter_add(0, places, x[0, :n])
+    return F.embedding(places, x) + sums.sum() + places.one_hot(4).sum(0).sum()
+
+
+@program
+def random_numbers(x: Tensor, n: Any, m: Any) -> Tensor:
+    manual_seed(5)
+    return Tensor.rand(n, 4) + F.dropout(x.T[:n], 0.5)
 
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
@@ -279,6 +314,54 @@ def test_arguments_of_symbolic_shape(device: str) -> None:
         assert mean.item() == pytest.approx(x.mean())
     for got, wanted in kept:
         np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+def test_a_step_of_training_takes_batches_of_any_size(device: str) -> None:
+    rows = Variable("rows", 1, 16)
+    rng = np.random.default_rng(0)
+    x, y = Tensor(rng.normal(size=(16, 8)).astype(np.float32)), Tensor(rng.integers(0, 4, 16).astype(np.int32))
+
+    def losses(symbolic: bool) -> tuple[list[float], int]:
+        manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 4))
+        optimiser = nn.SGD(model.parameters(), lr=0.1)
+
+        @jit
+        def step(n: Any) -> Tensor:
+            optimiser.zero_grad()
+            loss = F.cross_entropy(model(x[:n]), y[:n])
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        sizes = (3, 16, 7, 1)
+        return [step(rows.bind(n) if symbolic else n).item() for n in sizes], len(step.captures)
+
+    got, captures = losses(True)
+    np.testing.assert_allclose(got, losses(False)[0], rtol=1e-5)
+    assert captures == 1
+
+
+def test_what_an_argument_is_bound_to_is_checked_at_every_call(device: str) -> None:
+    n = Variable("n", 2, 5)
+    x = Tensor(A).realize()
+    double = jit(lambda k: (x[:, :k] * 2).sum())
+    for i in (2, 5, 2, 5, 3):
+        assert double(n.bind(i)).item() == pytest.approx(2 * A[:, :i].sum(), abs=1e-4)
+    for i in (1, 6):
+        with pytest.raises(ShapeError, match=f"n runs from 2 to 5: {i} is outside"):
+            double(n.bind(i))
+    assert double(n.bind(4)).item() == pytest.approx(2 * A[:, :4].sum(), abs=1e-4)
+
+
+def test_large_launches_are_as_large_as_the_values_ask_for(webgpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.backend.webgpu.batch._MANY_WORKGROUPS", 8)
+    n = Variable("n", 0, 70_000)
+    data = np.random.default_rng(0).normal(size=(70_000, 5)).astype(np.float32)
+    x = Tensor(data, device=webgpu).realize()
+    part = jit(lambda k: (x[:k].relu()[:, 1:3],))
+    for i in (3, 70_000, 64, 0, 65, 69_999, 5):
+        np.testing.assert_array_equal(part(n.bind(i))[0].numpy(), np.maximum(data[:i], 0)[:, 1:3])
 
 
 def test_a_variable_beside_the_arguments(device: str) -> None:

@@ -176,6 +176,8 @@ def _with_numbers(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
         elif u.op is Op.REDUCE:
             ranges = [r for s in u.src[1:] if (r := new[s]).op is Op.RANGE]
             new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], *ranges), u.arg) if ranges else new[u.src[0]]
+        elif u.op is Op.ARGSORT and new[u.src[1]].op is not Op.RANGE:
+            new[u] = const(dtypes.int32, 0)
         elif u.src:
             new[u] = u.replace(src=tuple([new[s] for s in u.src]))
         else:

@@ -15,12 +15,16 @@ from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use, parts
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
+from anneal.uop.sizes import evaluator
 
 if TYPE_CHECKING:
     from anneal.backend.webgpu.device import Buffer, WebGpuDevice, WebGpuProgram
 
 __all__ = ["WebGpuBatch"]
 
+_MANY_WORKGROUPS = (
+    4096  # a workgroup that leaves at once costs about a nanosecond; commands recorded anew, microseconds
+)
 _QUERIES = 4096  # the most that one query set may hold
 
 
@@ -57,9 +61,33 @@ class WebGpuBatch(Batch):
         self._fenced: set[int] = set()  # the ids of the buffers that fences bind
         self._ready: list[Any] | None = None  # the commands of the next run
         self._runs = 0
+        # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
+        self._large = [
+            (n, evaluator((kernel.launch.needed,)), kernel.grid)
+            for n, (program, _) in enumerate(calls)
+            if (kernel := program.kernel).launch.needed is not None and kernel.launch.workgroups > _MANY_WORKGROUPS
+        ]
+        self._resize(values or {})
 
     def give(self, values: Mapping[str, int]) -> None:
         self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
+        self._resize(values)
+
+    def _resize(self, values: Mapping[str, int]) -> None:
+        """Launch as many workgroups as these values need; what was recorded ahead is recorded again if that changes."""
+        for n, needed, (nx, _, nz) in self._large:
+            (count,) = needed(values)
+            grid = (count, 1, 1) if count <= nx else (nx, -(-count // nx), 1)
+            if nz > 1 or grid == self.dispatches[n][2:]:
+                continue
+            self._ready = None
+            self._put(n, (*self.dispatches[n][:2], *grid))
+
+    def _put(self, n: int, dispatch: Dispatch) -> None:
+        self.dispatches[n] = dispatch
+        self._handles[n] = self.device.queue.handles([dispatch])[0]
+        handles, place = self._places[n]
+        handles[place] = self._handles[n]
 
     def _set_variables(self) -> None:
         for names, values in self._variables:
@@ -97,10 +125,7 @@ class WebGpuBatch(Batch):
             program, buffers = self._calls[n]
             buffers[:] = [new if b is old else b for b in buffers]
             pipeline, _, x, y, z = self.dispatches[n]
-            self.dispatches[n] = (pipeline, self.device.bind_group(program, buffers), x, y, z)
-            self._handles[n] = self.device.queue.handles([self.dispatches[n]])[0]
-            handles, place = self._places[n]
-            handles[place] = self._handles[n]
+            self._put(n, (pipeline, self.device.bind_group(program, buffers), x, y, z))
 
     def _recorded(self) -> list[Any]:
         queue = self.device.queue
