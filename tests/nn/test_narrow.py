@@ -159,3 +159,50 @@ def test_a_captured_step_notices() -> None:
     for _ in range(3):
         assert f(x.bfloat16()).dtype is dtypes.bfloat16
         assert f(x).dtype is dtypes.float32
+
+
+def _float(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+TOKENS = np.random.default_rng(2).integers(0, 20, (2, 8)).astype(np.int32)
+LAYERS: dict[str, tuple[Callable[[], nn.Module], np.ndarray]] = {
+    "Linear": (lambda: nn.Linear(8, 4), _float(3, 8)),
+    "Conv1d": (lambda: nn.Conv1d(3, 4, 3), _float(2, 3, 9)),
+    "Conv2d": (lambda: nn.Conv2d(3, 4, 3), _float(2, 3, 9, 9)),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(3, 4, 3), _float(2, 3, 5, 5)),
+    "LayerNorm": (lambda: nn.LayerNorm(8), _float(3, 8)),
+    "RMSNorm": (lambda: nn.RMSNorm(8), _float(3, 8)),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), _float(4, 3, 5, 5)),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), _float(2, 4, 5)),
+    "RNN": (lambda: nn.RNN(8, 6), _float(5, 2, 8)),
+    "LSTM": (lambda: nn.LSTM(8, 6), _float(5, 2, 8)),
+    "GRU": (lambda: nn.GRU(8, 6), _float(5, 2, 8)),
+    "SwiGLU": (lambda: nn.SwiGLU(8, 16), _float(3, 8)),
+    "SelfAttention": (lambda: nn.SelfAttention(16, 4), _float(2, 5, 16)),
+    "GroupedQueryAttention": (lambda: nn.GroupedQueryAttention(16, 4, 2), _float(2, 5, 16)),
+    "GPT": (lambda: nn.GPT(vocab_size=20, block_size=8, n_layer=2, n_head=2, n_embd=16), TOKENS),
+    "Llama": (lambda: nn.Llama(nn.LlamaConfig(20, 16, 2, 4, 2, max_seq_len=8)), TOKENS),
+}
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_a_layer_keeps_its_dtype(name: str) -> None:
+    """No constant or table of a layer turns 16 bits into 32 again, and the values are those of float32, rounded."""
+    make, data = LAYERS[name]
+
+    def out(model: nn.Module, dtype: DType) -> Tensor:
+        y = model(Tensor(data) if data.dtype == np.int32 else Tensor(data).cast(dtype))
+        return y[0] if isinstance(y, tuple) else y
+
+    wide = make()
+    expected = out(wide, dtypes.float32).numpy()
+    state = {n: t.numpy() for n, t in wide.state_dict().items()}
+    for dtype in (dtypes.bfloat16, dtypes.float16):
+        model = make()
+        model.load_state_dict(state)
+        y = out(model.to(dtype), dtype)
+        assert y.dtype is dtype
+        assert np.abs(y.float().numpy() - expected).max() < 4 * 2.0**-dtype.digits * np.abs(expected).max()
+        y.float().square().sum().backward()
+        assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {dtype}
