@@ -16,7 +16,7 @@ from typing import NamedTuple
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["UNREAD", "Mask", "masks_of", "nested", "where"]
+__all__ = ["UNREAD", "Mask", "masks_of", "nested", "read_elements", "where"]
 
 UNREAD = "unread"  # tag of a stored `where`: where that chooses its constant, nobody reads what is stored
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
@@ -96,6 +96,22 @@ def _is_pattern(condition: UOp) -> bool:
         if len(seen) > _MOST:
             return False
     return True
+
+
+def read_elements(sink: UOp) -> UOp | None:
+    """A kernel that stores 1 where somebody reads what `sink` stores, and 0 elsewhere; None if all of it is read."""
+    if not any(s.src[2].tag == UNREAD for s in sink.src):
+        return None
+    stores = []
+    for s in sink.src:
+        value = s.src[2]
+        one = value.const_like(1)
+        if value.tag == UNREAD:
+            condition, a, _ = value.src
+            chosen = (value.const_like(0), one) if a.op is Op.CONST else (one, value.const_like(0))
+            one = alu(Op.WHERE, (condition, *chosen))
+        stores.append(s.replace(src=(*s.src[:2], one, *s.src[3:])))
+    return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg)
 
 
 def nested(sink: UOp) -> UOp:

@@ -27,6 +27,7 @@ from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opt
 from anneal.codegen.candidates import neighbours, work
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
+from anneal.schedule.masks import read_elements
 from anneal.schedule.parts import parts_of
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
@@ -112,6 +113,7 @@ class _Search:
         start = self._build([first])[0]
         if start is None:
             raise _Unsuitable("the heuristic's opts do not run")
+        self._note_read(scratch)
         self.times[first] = self._time(start, scratch, float("inf"))
         if self.times[first] == float("inf"):
             raise _Unsuitable("the heuristic's opts cannot be timed")
@@ -143,6 +145,17 @@ class _Search:
             if self.times[pool[0]] > before * 0.99 and expanded.issuperset(pool):
                 break
         return self._verdict(start, pool[0], scratch)
+
+    def _note_read(self, scratch: _Scratch) -> None:
+        """Candidates may store what they like where nobody reads it."""
+        from anneal.backend.webgpu.device import WebGpuProgram
+
+        marks = read_elements(self.sink)
+        if marks is not None:
+            program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
+            if program is None:
+                raise _Unsuitable("what is read of it cannot be told")
+            scratch.read = scratch.values(program)
 
     def _best(self) -> list[Opts]:
         return sorted(self.times, key=lambda o: self.times[o])[: self.width]
@@ -256,6 +269,7 @@ class _Scratch:
         self.written = {s.src[0].arg[0] for s in sink.src}
         self.sizes = {slot: (u.size, u.dtype) for slot, u in sorted(params.items())}
         self.buffers = {slot: device.alloc(*size) for slot, size in self.sizes.items()}
+        self.read: list[Array] | None = None  # where not 0: the elements of what is written that count
         self.fill(-0.5, 0.5)
 
     def fill(self, low: float, high: float) -> None:
@@ -279,11 +293,12 @@ class _Scratch:
         return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
 
     def values(self, program: WebGpuProgram) -> list[Array]:
-        """What one run leaves in the parameters it writes."""
+        """What one run leaves in the parameters it writes, 0 where nobody reads it."""
         for slot in self.written:
             self.device.upload(self.buffers[slot], self.start[slot])
         self.batch(program, 1).run()
-        return [self.device.download(self.buffers[slot], *self.sizes[slot]) for slot in sorted(self.written)]
+        found = [self.device.download(self.buffers[slot], *self.sizes[slot]) for slot in sorted(self.written)]
+        return found if self.read is None else [np.where(r != 0, v, 0) for r, v in zip(self.read, found, strict=True)]
 
     def close(self) -> None:
         for b in self.buffers.values():

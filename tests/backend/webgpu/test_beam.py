@@ -19,6 +19,7 @@ from anneal.backend.webgpu import WebGpuDevice, beam
 from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.candidates import neighbours, threads, work
 from anneal.codegen.opts import KINDS
+from anneal.schedule.masks import UNREAD
 from anneal.tensor import Tensor
 from anneal.tensor._base import as_dtype
 from anneal.uop import Op, UOp, dtypes
@@ -345,3 +346,23 @@ def test_programs_of_different_widths_are_kept_apart(device: WebGpuDevice, monke
             seen.add(program.source)
     assert len(seen) == 3
     assert device.compile(SINK) is plain
+
+
+def test_what_nobody_reads_may_differ(device: WebGpuDevice) -> None:
+    i, j, r = K.loop(32, 0), K.loop(32, 1), K.over(8, 2)
+    product = K.load(K.param(1, 256), i * 8 + r) * K.load(K.param(2, 256), j * 8 + r)
+    total = K.reduce(Op.ADD, product, r)
+    masked = UOp(Op.WHERE, total.dtype, (i < j, total.const_like(0.0), total), None, UNREAD)
+    sink = K.sink(K.store(K.param(0, 1024), i * 32 + j, masked))
+    tiles = [Opt("VECTORIZE", 1, 4), Opt("LOCAL", 0, 4), Opt("TILE", 2, 1)]  # no blocks above the diagonal are stored
+    search, scratch = beam._Search(device, sink, 1), beam._Scratch(device, sink)
+    with ThreadPoolExecutor(2) as search.threads:
+        plain, blocks = search._build([(), tuple(tiles)])
+        assert plain is not None
+        assert blocks is not None
+        assert not beam._close(scratch.values(blocks), scratch.values(plain))
+        search._note_read(scratch)
+        assert beam._close(scratch.values(blocks), scratch.values(plain))
+        scratch.read[0][:] = 1  # type: ignore[index]
+        assert not beam._close(scratch.values(blocks), scratch.values(plain))
+    scratch.close()
