@@ -68,3 +68,27 @@ def test_shades_show_light_and_dark() -> None:
     picture = np.repeat(np.array([[0, 255], [255, 0]], np.uint8).repeat(2, 0)[..., None], 3, -1)
     assert shades(picture, 10) == " @\n@"
     assert shades(picture, 1) == "+"  # two by two pixels, their mean
+
+
+def test_a_terminal_gets_colour_and_a_pipe_gets_shades(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anneal.cli._output import show
+
+    picture = rng.integers(0, 256, (8, 300, 3)).astype(np.uint8)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    show(picture)
+    piped = capsys.readouterr().out
+    assert "\x1b" not in piped
+    assert max(map(len, piped.splitlines())) <= 100
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    show(picture)
+    drawn = capsys.readouterr().out
+    assert "\x1b[38;" in drawn
+    assert drawn.count("\u2580") == 100  # three by three pixels to a half
+    monkeypatch.setenv("NO_COLOR", "1")
+    show(picture)
+    assert "\u2580" not in capsys.readouterr().out
