@@ -122,7 +122,12 @@ class Program(ABC):
 
 
 class Batch(ABC):
-    """Kernel calls bound to their buffers, in order; `run` may be called any number of times."""
+    """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
+
+    `lag`: how many runs after the coming one are prepared already, so that an exchange does not reach them.
+    """
+
+    lag: ClassVar[int] = 0
 
     @abstractmethod
     def run(self) -> None:
@@ -137,8 +142,12 @@ class Batch(ABC):
         return False
 
     def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """`run`; from the next run on the second buffer of each pair stands for the first."""
+        """`run`; after `lag` runs more the second buffer of each pair stands for the first."""
         self.run()
+
+    def restart(self) -> None:
+        """Prepare the coming runs anew: they use the buffers that the last exchange left."""
+        return
 
     def seconds(self) -> float:
         """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""

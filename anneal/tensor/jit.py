@@ -213,8 +213,7 @@ class _Read:
         if self._own is None:
             self._own = _Slot(Storage(now.size, now.dtype, now.device))
             old, self.bound = self.bound, self._own.memory.ensure()
-            for run in captured.runs:
-                run.rebind(old, self.bound)
+            captured.rebind(old, self.bound)
         self._own.load(captured.device, now)
 
 
@@ -364,7 +363,8 @@ class _Captured:
         self.nodes = [_realize.buffer_leaf(s, (s.size,)) for s in self.kept if s.owner is None or s.owner() is None]
         self.reads: dict[int, _Read] = {}  # by storage
         self.state: dict[int, _Written] = {}
-        self.handed: dict[int, _Written] = {}  # results in memory of their own
+        # results in memory of their own: that of the coming call, and of the calls that are prepared after it
+        self.coming: dict[int, deque[_Written]] = {}
         pairs: dict[int, Storage] = {}  # id of the storage read at the start -> storage that carries the state on
         for s in outside.values():
             owner = s.owner() if s.owner is not None else None
@@ -391,6 +391,8 @@ class _Captured:
         self._states = list(self.state.values())
         self._watch()
         self._bind(record, pairs)
+        for coming in self.coming.values():
+            coming.extend([coming[0]] * max(run.batch.lag for run in self.runs))
 
     def _source(
         self, result: Tensor, internal: set[int], given: dict[int, int], state: bool
@@ -427,11 +429,11 @@ class _Captured:
             return copy
         if key not in internal:
             return lambda arguments: Tensor._from_uop(leaf, device.name)  # a constant
-        if key not in self.handed:
-            self.handed[key] = _Written(result, shown)
+        if key not in self.coming:
+            self.coming[key] = deque((_Written(result, shown),))
 
         def hand_out(arguments: list[Storage]) -> Tensor:
-            mine = self.handed[key]
+            mine = self.coming[key][0]
             t = Tensor._from_uop(
                 mine.leaf if shape == mine.leaf.shape else _realize.buffer_leaf(mine.storage, shape), device.name
             )
@@ -474,12 +476,13 @@ class _Captured:
         for slot, theirs in zip(self.arguments, arguments, strict=True):
             slot.load(device, theirs)
         self._protect()
-        fresh = [
-            (key, h, self._spare(h))
-            for key, h in self.handed.items()
-            if h.storage.size <= _SMALL_RESULT and all(run.batch.exchanges(h.storage.buffer) for run in self.runs)
-        ]
-        exchange = [(h.storage.buffer, new.storage.ensure()) for _, h, new in fresh]
+        exchange = []
+        for coming in self.coming.values():
+            last = new = coming[-1]
+            if last.storage.size <= _SMALL_RESULT and all(r.batch.exchanges(last.storage.buffer) for r in self.runs):
+                new = self._spare(last)
+                exchange.append((last.storage.buffer, new.storage.ensure()))
+            coming.append(new)
         for run in self.runs:
             run.run(exchange)
         for state, aside in [(h.storage, aside) for h, aside in self.copies]:
@@ -488,13 +491,24 @@ class _Captured:
             if (t := r()) is not None:
                 t._grad = INSIDE
         results = self.results(arguments)
-        for key, h, new in fresh:
-            self.handed[key] = new
-            h.given.append(h)
+        for coming in self.coming.values():
+            h = coming.popleft()
+            if h not in coming:
+                h.given.append(h)
         return results
 
+    def rebind(self, old: Any, new: Any) -> None:
+        """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
+        for run in self.runs:
+            run.rebind(old, new)
+            run.batch.restart()
+        for coming in self.coming.values():
+            coming.extend([coming[-1]] * len(coming))
+            for _ in range(len(coming) // 2):
+                coming.popleft()
+
     def _spare(self, h: _Written) -> _Written:
-        """Memory like that of `h` for the next call's result: what was handed out first, if nobody needs it any more."""
+        """Memory like that of `h` for a later call's result: what was handed out first, if nobody needs it any more."""
         given = h.given
         for _ in range(min(2, len(given))):
             old = given.popleft()
@@ -545,7 +559,7 @@ class _Captured:
             for h in state:
                 h.follow(self.device)
             self._watch()
-        for h in self.handed.values():
+        for h, *_ in self.coming.values():
             if h.ref() is not None or h.shared(False):
                 h.detach(self.device)
 

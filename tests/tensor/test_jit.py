@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from anneal.tensor import Tensor, jit
@@ -111,3 +112,33 @@ def test_what_would_be_frozen_is_an_error(function: object, text: str) -> None:
 
     with pytest.raises(JitError, match=text):
         run()
+
+
+def test_results_that_are_kept_keep_their_values_whatever_is_replaced_meanwhile(device: str) -> None:
+    """Runs are prepared ahead, and bound to the memory of their results: also across tensors that are assigned anew."""
+    rng = np.random.default_rng(0)
+    weight, state = Tensor([1.0, 2.0]), Tensor([0.0, 0.0])
+
+    @jit
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        half = (x * weight).realize()  # a batch of its own
+        state.assign(state + half)
+        return half + 1, (state * 2).sum()
+
+    kept: list[tuple[Tensor, npt.NDArray[np.float32]]] = []
+    w, total = np.array([1.0, 2.0]), np.zeros(2)
+    for i in range(60):
+        if rng.random() < 0.15:
+            w = rng.integers(1, 5, 2).astype(np.float32)
+            weight.assign(Tensor(w))
+        x = rng.integers(0, 9, 2).astype(np.float32)
+        first, second = step(Tensor(x))
+        total = total + x * w
+        if rng.random() < 0.6:
+            kept += [(first, x * w + 1), (second, np.array(2 * total.sum()))]
+        if rng.random() < 0.2:
+            kept = kept[len(kept) // 2 :]
+        if i % 20 == 19:
+            for got, want in kept:
+                np.testing.assert_array_equal(got.numpy(), want)
+    np.testing.assert_array_equal(state.numpy(), total)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +28,19 @@ _MANY_WORKGROUPS = (
     4096  # a workgroup that leaves at once costs about a nanosecond; commands recorded anew, microseconds
 )
 _QUERIES = 4096  # the most that one query set may hold
+_AHEAD = 2  # runs whose commands are recorded before they are asked for
 
 
 class WebGpuBatch(Batch):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and the commands of the next run are recorded while the GPU works. By this
-    thread: to hand half of it to another, and to wait for that, takes longer than the half.
+    independent dispatches run side by side, and the commands of the next runs are recorded while the GPU works: here the
+    part that Python drives, in another thread the part that needs no Python. That thread is slow to wake and to be waited
+    for, so it works on the run after the next.
     """
+
+    lag = _AHEAD - 1
 
     def __init__(
         self,
@@ -59,7 +65,7 @@ class WebGpuBatch(Batch):
         self._places = [(self._handles, n) for n in range(len(dispatches))]
         self._fences: list[Dispatch] = []
         self._fenced: set[int] = set()  # the ids of the buffers that fences bind
-        self._ready: list[Any] | None = None  # the commands of the next run
+        self._ready: deque[Future[list[Any]]] = deque()  # the commands of the next runs
         self._runs = 0
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
@@ -97,7 +103,10 @@ class WebGpuBatch(Batch):
         self.run_and_exchange(())
 
     def exchanges(self, buffer: Any) -> bool:
-        return self._runs > 1 and bool(self._calls) and id(buffer) not in self._fenced
+        return len(self._ready) == _AHEAD and bool(self._calls) and id(buffer) not in self._fenced
+
+    def restart(self) -> None:
+        self._ready.clear()
 
     def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         if not self.dispatches:
@@ -105,15 +114,15 @@ class WebGpuBatch(Batch):
         queue = self.device.queue
         self._set_variables()
         try:
-            ready, self._ready = self._ready, None
-            queue.submit(*(self._recorded() if ready is None else ready))
+            ready = self._ready.popleft().result() if self._ready else self._finish(self._encode())
+            queue.submit(*ready)
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
             for old, new in pairs:
                 self._exchange(old, new)
-            if self._runs > 1:
-                self._ready = self._recorded()
+            while self._runs > 1 and len(self._ready) < _AHEAD:
+                self._ready.append(self.device.finisher.submit(self._finish, self._encode()))
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
@@ -127,9 +136,11 @@ class WebGpuBatch(Batch):
             pipeline, _, x, y, z = self.dispatches[n]
             self._put(n, (pipeline, self.device.bind_group(program, buffers), x, y, z))
 
-    def _recorded(self) -> list[Any]:
-        queue = self.device.queue
-        return [queue.finish(queue.encode(p)) for p in self._passes]
+    def _encode(self) -> list[Any]:
+        return [self.device.queue.encode(p) for p in self._passes]
+
+    def _finish(self, encoders: list[Any]) -> list[Any]:
+        return [self.device.queue.finish(e) for e in encoders]
 
     def _arrange(self) -> None:
         """Distribute the dispatches over command buffers, with fences between them."""

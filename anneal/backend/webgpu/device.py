@@ -110,6 +110,7 @@ class WebGpuDevice(Device):
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
+        self.finisher = ThreadPoolExecutor(1, "anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], Buffer] = {}
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}

@@ -69,7 +69,7 @@ class Queue:
         return encoder
 
     def finish(self, encoder: Any) -> Any:
-        """The command buffer of an encoder, to be submitted once."""
+        """The command buffer of an encoder, to be submitted once. Any thread may do this: it is half of the work."""
         return encoder.finish()
 
     def submit(self, *commands: Any) -> None:

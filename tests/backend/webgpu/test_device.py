@@ -265,10 +265,20 @@ def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) 
         fresh = device.alloc(20, dtypes.float32)
         batch.run_and_exchange([(kept[-1], fresh)])
         kept.append(fresh)
-    batch.run()
+    for _ in range(1 + batch.lag):
+        batch.run()
     for buffer in kept:
         np.testing.assert_array_equal(device.download(buffer, 20, dtypes.float32), 3.0 * np.arange(20))
-    np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * 7)
+    runs = 7 + batch.lag
+    np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * runs)
+    # what is prepared can be dropped: then the last buffer is used at once
+    fresh = device.alloc(20, dtypes.float32)
+    batch.run_and_exchange([(kept[-1], fresh)])
+    batch.restart()
+    assert not batch.exchanges(fresh)
+    batch.run()
+    np.testing.assert_array_equal(device.download(fresh, 20, dtypes.float32), 3.0 * np.arange(20))
+    assert batch.exchanges(fresh)
 
 
 @pytest.mark.parametrize("public", [False, True])
