@@ -212,7 +212,12 @@ class Indexing(Reduce):
     def __iter__(self) -> Iterator[Self]:
         if not self.uop.shape:
             raise TypeError("iter: a tensor of shape () has no rows")
-        return (self[i] for i in range(self.uop.shape[0]))
+        n = self.uop.shape[0]
+        if not isinstance(n, int):
+            raise TypeError(
+                f"iter: the first axis has {n} elements, as many as its Variables say; take a slice of so many"
+            )
+        return (self[i] for i in range(n))
 
     def _parse(self, index: Any) -> tuple[_Basic, dict[int, Pick]]:
         """The basic part of an index, and its integer tensors by the axis they stand at in what that leaves."""

@@ -457,6 +457,8 @@ def size_text(u: Size, values: bool = True) -> str:
             text[x] = (str(x.arg), 3 if x.arg >= 0 else 0)
         elif op is Op.VARIABLE or op is Op.BIND:
             text[x] = (x.arg[0] + (f"={x.arg[3]}" if values and op is Op.BIND else ""), 3)
+        elif op is Op.ADD and x.src[1].op is Op.CONST and x.src[1].arg < 0:
+            text[x] = (f"{text[x.src[0]][0]} - {-x.src[1].arg}", 1)
         elif op in _SIGNS:
             (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
             mine = _STRENGTH[op]

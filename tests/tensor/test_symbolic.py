@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anneal import nn
+from anneal import nn, settings
 from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, Variable, jit, manual_seed, no_grad, realize
 from anneal.tensor import functional as F
 from anneal.tensor.execution import cache_statistics
@@ -222,6 +224,40 @@ def test_errors_name_the_variable_and_the_sizes() -> None:
         x[:, : n.bind(3) + 4]
     with pytest.raises(ShapeError, match="0 <= min <= max"):
         Variable("n", 3, 2)
+
+
+def test_what_needs_a_number_says_so() -> None:
+    n = Variable("n", 1, 7)
+    y = Tensor(A)[:, : n.bind(3)].T
+    with pytest.raises(TypeError, match="the first axis has n=3 elements"):
+        len(y)
+    with pytest.raises(TypeError, match="the first axis has n=3 elements"):
+        list(y)
+    with pytest.raises(ShapeError, match=r"shape \(n=3, 4\) has n=3\*4 values, not one"):
+        y.item()
+    assert str(y[1:].shape if n.arg[1] > 1 else y[:-1].shape) == "(n=3 - 1, 4)"
+    assert repr(y[:1]) == repr(Tensor(A)[:, :1].T)
+
+
+def test_a_program_with_variables_is_found_on_disk(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = Variable("n", 1, 7)
+    x = Tensor(A).realize()
+
+    def run(k: Any) -> np.ndarray[Any, Any]:
+        return (x[:, :k].softmax(-1).flip(1).cumsum(1) * k).numpy()
+
+    monkeypatch.setattr("anneal.schedule.saved._WORTH", 0.0)
+    with settings.override(cache=True, cache_dir=tmp_path):
+        expected = {i: run(i) for i in (3, 5)}
+        clear_cache()
+        np.testing.assert_allclose(run(n.bind(3)), expected[3], rtol=2e-6)
+        clear_cache()
+        monkeypatch.setattr("anneal.schedule.plan.run_passes", lambda *_: pytest.fail("planned again"))
+        for i in (3, 5):
+            np.testing.assert_allclose(run(n.bind(i)), expected[i], rtol=2e-6)
+    clear_cache()
 
 
 # -- jit -----------------------------------------------------------------------------------------------------------------
