@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.backend.cpu.calls import regroup, use_lane
+from anneal.backend.cpu.calls import regroup, regrouped, use_lane
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Pad, Product, Value, mask_of
@@ -330,7 +330,7 @@ class Binder:
         c3 = regroup(c, [*groups, inner_m, inner_n])
         assert a3 is not None
         assert b3 is not None
-        if c3 is None or not _matrix(c3):
+        if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
             target = self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
@@ -377,11 +377,10 @@ def _piece(x: Array, axis: int, lo: int, hi: int) -> Array:
     return x[(slice(None),) * axis + (slice(lo, hi),)]
 
 
-def _matrix(x: Array) -> bool:
+def _matrix(shape: Sequence[int], strides: Sequence[int], unit: int) -> bool:
     """BLAS can take the last two axes: one has unit stride, the other steps over it."""
-    rows, cols = x.shape[-2:]
-    s, t = x.strides[-2:]
-    unit = x.itemsize
+    rows, cols = shape[-2:]
+    s, t = strides[-2:]
     return (t == unit and s >= unit * cols and s % unit == 0) or (s == unit and t >= unit * rows and t % unit == 0)
 
 
@@ -393,8 +392,8 @@ def _readable(x: Array, batch: list[int], rows: list[int], k: list[int]) -> bool
     if part < whole and part < 32:
         return False
     outer = rows[: len(rows) - len(inner)]
-    grouped = regroup(x, [*[[i] for i in (*batch, *outer)], inner, k])
-    return grouped is not None and _matrix(grouped)
+    grouped = regrouped(x, [*[[i] for i in (*batch, *outer)], inner, k])
+    return grouped is not None and _matrix(*grouped, x.itemsize)
 
 
 def _together(axes: list[int], x: Array, y: Array) -> tuple[list[int], list[int]]:

@@ -12,7 +12,18 @@ import numpy as np
 from anneal.backend.cpu.ops import Array
 from anneal.uop import Op
 
-__all__ = ["FOLD", "copy_cast", "put", "reduce_calls", "regroup", "scatter", "take", "take_rows", "use_lane"]
+__all__ = [
+    "FOLD",
+    "copy_cast",
+    "put",
+    "reduce_calls",
+    "regroup",
+    "regrouped",
+    "scatter",
+    "take",
+    "take_rows",
+    "use_lane",
+]
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -76,22 +87,30 @@ def put(steps: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
 def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:
     """`x` with each group of axes made one, as a view; None when the strides do not allow it. Axes in no group must
     have length 1."""
+    found = regrouped(x, groups)
+    return None if found is None else np.lib.stride_tricks.as_strided(x, *found)
+
+
+def regrouped(x: Array, groups: Sequence[Sequence[int]]) -> tuple[list[int], list[int]] | None:
+    """The shape and strides that `regroup` gives `x`."""
+    lengths, steps, unit = x.shape, x.strides, x.itemsize
     shape: list[int] = []
     strides: list[int] = []
     for group in groups:
-        n, step = 1, x.itemsize
+        n, step = 1, unit
         for axis in reversed(group):
-            if x.shape[axis] == 1:
+            length = lengths[axis]
+            if length == 1:
                 continue
             if n == 1:
-                n, step = x.shape[axis], x.strides[axis]
-            elif x.strides[axis] == step * n:
-                n *= x.shape[axis]
+                n, step = length, steps[axis]
+            elif steps[axis] == step * n:
+                n *= length
             else:
                 return None
         shape.append(n)
         strides.append(step)
-    return np.lib.stride_tricks.as_strided(x, shape, strides)
+    return shape, strides
 
 
 def _ones(dtype: np.dtype[Any], n: int) -> Array:
