@@ -86,7 +86,7 @@ class WebGpuBatch(Batch):
             grid = (count, 1, 1) if count <= nx else (nx, -(-count // nx), 1)
             if nz > 1 or grid == self.dispatches[n][2:]:
                 continue
-            self._ready = None
+            self._ready.clear()
             self._put(n, (*self.dispatches[n][:2], *grid))
 
     def _put(self, n: int, dispatch: Dispatch) -> None:
