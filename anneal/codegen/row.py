@@ -66,7 +66,8 @@ def merge_rows(sink: UOp) -> UOp:
 
 
 def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
-    """The ranges of `reduces` that may become the loop range `row`: as long, alone in a reduce, whose terms use no two."""
+    """The ranges of `reduces` that may become the loop range `row`: as long, alone in a reduce, whose terms use no two, and
+    which is no part of a sum for each element of the row."""
     fit: set[UOp] = set()
     unfit: set[UOp] = set()
     for u in reduces:
@@ -77,6 +78,9 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
     for u in reduces:
         if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
             fit -= {*u.src[1:]}
+    for u in reduces:
+        if fit and fit.isdisjoint(u.src[1:]) and u.src[0].ranges >> row.arg[0] & 1:
+            fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
     return fit
 
 

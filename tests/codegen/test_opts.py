@@ -58,6 +58,15 @@ def test_a_row_is_one_range_of_reduces_and_stores() -> None:
             apply_opts(prepare(graph, Target()), [opt])
 
 
+def test_a_row_summed_for_each_of_its_elements_is_no_row() -> None:
+    j, k, n = K.loop(3, 0), K.over(4, 1), K.over(3, 2)
+    x = K.param(1, 12)
+    total = K.reduce(Op.ADD, K.load(x, k * 3 + j) * K.reduce(Op.ADD, K.load(x, k * 3 + n), n), k)
+    graph = prepare(K.sink(K.store(K.param(0, 3), j, total)), Target())
+    with pytest.raises(CompilerError, match="no reduce can run over this range"):
+        apply_opts(graph, [Opt("ROW", 0, 1)])
+
+
 def test_launch_of_a_tiled_product() -> None:
     graph = prepare(K.matmul(64, 48, 32), Target())
     _, launch = to_hardware(apply_opts(graph, [Opt("LOCAL", 1, 8), Opt("LOCAL", 0, 8), Opt("GROUP", 2, 4)]))
