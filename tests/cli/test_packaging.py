@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -49,11 +50,16 @@ def test_a_wheel_trains(wheel: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(file.name for file in EXAMPLES.glob("*.py")))
 def test_an_example_uses_the_public_api_only_and_can_be_read_in_one_sitting(file: str) -> None:
     text = (examples_folder() / file).read_text(encoding="utf-8")
-    imports = [line for line in text.splitlines() if line.startswith(("import ", "from ")) and "__future__" not in line]
     public = ("anneal", "anneal.assets", "anneal.errors", "anneal.tensor", "anneal.training", "numpy")
-    for line in imports:
-        module = line.split()[1]
-        assert module in public or module.startswith(".") or module.partition(".")[0] in sys.stdlib_module_names, line
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found = [node.module or ""] if not node.level else []
+        else:
+            continue
+        for module in found:
+            assert module in public or module.partition(".")[0] in sys.stdlib_module_names, module
     assert len(text.splitlines()) <= 250
 
 
