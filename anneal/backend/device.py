@@ -133,8 +133,8 @@ class Batch(ABC):
     def run(self) -> None:
         """Execute every call in order. Results are visible to `Device.download` and to later batches."""
 
-    def give(self, values: Mapping[str, int]) -> None:
-        """From the next run on variables have these values."""
+    def give(self, values: Mapping[str, int]) -> bool:
+        """From the next run on variables have these values; whether that asks for a `restart`."""
         raise DeviceError(f"{type(self).__name__} has no variables")
 
     def exchanges(self, buffer: Any) -> bool:

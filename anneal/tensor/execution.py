@@ -160,12 +160,13 @@ class Execution:
         calls = zip(self._programs, self.plan.calls, strict=True)
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
 
-    def give(self, values: Mapping[str, int]) -> None:
-        """Run with these values of the variables from the next time on."""
+    def give(self, values: Mapping[str, int]) -> bool:
+        """Run with these values of the variables from the next time on; whether what is prepared must be anew."""
         mine = {name: values.get(name, old) for name, old in self.values.items()}
-        if mine != self.values:
-            self.values = mine
-            self.batch.give(mine)
+        if mine == self.values:
+            return False
+        self.values = mine
+        return self.batch.give(mine)
 
     def rebind(self, old: Any, new: Any) -> None:
         """Use the buffer `new` in place of `old`."""

@@ -35,13 +35,13 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from anneal.backend import Device, Storage, get_device
-from anneal.errors import UserError
 from anneal.schedule import Plan, donate
 from anneal.tensor import execution as _realize
+from anneal.tensor._arguments import JitError, flatten, rebuild
 from anneal.tensor._base import _MODE, INSIDE, capture_epoch, leaves
 from anneal.tensor._surroundings import Surroundings
-from anneal.uop import SYMBOLIC, Op, UOp, arena, dtypes, toposort
-from anneal.uop.sizes import bindings_of, bound_sizes, is_symbolic, mapped, symbolic_arg, unbound, variables_of
+from anneal.uop import Op, UOp, arena, dtypes, toposort
+from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -50,10 +50,6 @@ __all__ = ["JitError", "capturing", "forbid_in_capture", "forbid_in_jit", "jit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class JitError(UserError, RuntimeError):
-    """Something inside a jit function would be frozen at its captured value."""
 
 
 _active: list[_Recorder] = []
@@ -110,44 +106,6 @@ def _recording(kept: bool) -> Iterator[_Recorder]:
         _realize.realized_watch.pop()
         _realize.observers.pop()
         _active.pop()
-
-
-def _flatten(value: Any, tensors: list[Tensor], bound: dict[str, int]) -> Any:
-    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables; returns its hashable structure."""
-    from anneal.tensor._tensor import Tensor
-
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        shape = mapped(value.shape, lambda u: unbound(u, bound)) if SYMBOLIC.seen else value.shape
-        return ("T", shape, value.dtype, value.device)
-    if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *[_flatten(v, tensors, bound) for v in value])
-    if isinstance(value, dict):
-        return ("dict", *[(k, _flatten(v, tensors, bound)) for k, v in value.items()])
-    if isinstance(value, UOp) and is_symbolic(value) and not value.is_const:
-        return ("S", unbound(value, bound) if bindings_of(value) else value)
-    try:
-        hash(value)
-    except TypeError:
-        raise JitError(
-            f"a jit function takes tensors, hashable values and nests of them, not {type(value).__name__}; "
-            "make a Tensor of an array first"
-        ) from None
-    return ("V", type(value), value)
-
-
-def _rebuild(value: Any, fresh: Iterator[Tensor], sizes: Callable[[Any], Any]) -> Any:
-    """The nest with other tensors, and what `sizes` makes of sizes."""
-    from anneal.tensor._tensor import Tensor
-
-    if isinstance(value, Tensor):
-        return next(fresh)
-    if isinstance(value, (list, tuple)):
-        items = [_rebuild(v, fresh, sizes) for v in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {k: _rebuild(v, fresh, sizes) for k, v in value.items()}
-    return sizes(value) if isinstance(value, UOp) else value
 
 
 class _Slot:
@@ -471,8 +429,9 @@ class _Captured:
         device = self.device
         if bound:
             self.bound = bound
-            for run in self.runs:
-                run.give(bound)
+            changed = [run.give(bound) for run in self.runs]
+            if any(changed):
+                self._restart()
         for slot, theirs in zip(self.arguments, arguments, strict=True):
             slot.load(device, theirs)
         self._protect()
@@ -501,6 +460,11 @@ class _Captured:
         """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
         for run in self.runs:
             run.rebind(old, new)
+        self._restart()
+
+    def _restart(self) -> None:
+        """What is prepared of the coming runs is prepared anew: they all write what the last of them was to."""
+        for run in self.runs:
             run.batch.restart()
         for coming in self.coming.values():
             coming.extend([coming[-1]] * len(coming))
@@ -522,7 +486,7 @@ class _Captured:
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the kernels have run."""
-        return _rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
+        return rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
 
     def _now(self, sizes: Any) -> Any:
         """A size, or a shape, as this call's values of Variables make it."""
@@ -605,7 +569,7 @@ class Jit(Generic[P, R]):
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
         bound: dict[str, int] = {}
-        key = _flatten((args, kwargs), tensors, bound)
+        key = flatten((args, kwargs), tensors, bound)
         for t in tensors:
             if t.requires_grad:
                 raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
@@ -636,11 +600,11 @@ class Jit(Generic[P, R]):
                 Tensor._from_uop(_realize.buffer_leaf(copies[n], sizes(t.shape) if bound else t.shape), t.device)
                 for n, t in zip(places, tensors, strict=True)
             ]
-            args, kwargs = _rebuild((args, kwargs), iter(given), sizes)
+            args, kwargs = rebuild((args, kwargs), iter(given), sizes)
         with _recording(kept=not first) as record:
             result = self.function(*args, **kwargs)
             results: list[Tensor] = []
-            _flatten(result, results, {})
+            flatten(result, results, {})
             _settle(record, results)
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(

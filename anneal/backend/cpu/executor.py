@@ -150,14 +150,15 @@ class CpuBatch(Batch):
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _Part)]
         self._composed_of: list[int] = []
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Mapping[str, int]) -> bool:
         for b, (program, _) in zip(self._bound, self._calls, strict=True):
             if isinstance(program, SymbolicProgram) and program.program(values) is not b.program:
                 self._bound = self._device.bind(self._calls, values)
                 self._streams = None
                 self._note()
-                return
+                return False
         self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
+        return False
 
     def _settle(self) -> None:
         """See that every program runs with this batch's values."""

@@ -75,19 +75,21 @@ class WebGpuBatch(Batch):
         ]
         self._resize(values or {})
 
-    def give(self, values: Mapping[str, int]) -> None:
+    def give(self, values: Mapping[str, int]) -> bool:
         self._variables = [(names, tuple([values[n] for n in names])) for names, _ in self._variables]
-        self._resize(values)
+        return self._resize(values)
 
-    def _resize(self, values: Mapping[str, int]) -> None:
-        """Launch as many workgroups as these values need; what was recorded ahead is recorded again if that changes."""
+    def _resize(self, values: Mapping[str, int]) -> bool:
+        """Launch as many workgroups as these values need; whether that changed any launch."""
+        changed = False
         for n, needed, (nx, _, nz) in self._large:
             (count,) = needed(values)
             grid = (count, 1, 1) if count <= nx else (nx, -(-count // nx), 1)
             if nz > 1 or grid == self.dispatches[n][2:]:
                 continue
-            self._ready.clear()
+            changed = True
             self._put(n, (*self.dispatches[n][:2], *grid))
+        return changed
 
     def _put(self, n: int, dispatch: Dispatch) -> None:
         self.dispatches[n] = dispatch
