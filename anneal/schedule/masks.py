@@ -54,20 +54,28 @@ def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
 
 
 def _mask(u: UOp) -> Mask | None:
-    chain: list[UOp] = []
+    chain: list[
+        UOp
+    ] = []  # what is made of the choice: other numbers, another order, choices of the same number (dropout)
     x = u
-    while x.op is not Op.WHERE:
+    while True:
         others = [s for s in x.src if s.op is not Op.CONST]
-        if x.op not in _ORDER and x.op not in ALU or len(others) != 1 or x.op in (Op.CAST, Op.BITCAST):
+        if x.op is Op.WHERE:
+            if len(others) != 2 or x.src[0].op is Op.CONST:
+                return None
+            if _is_pattern(x.src[0]):
+                break
+        elif x.op not in _ORDER and x.op not in ALU or len(others) != 1 or x.op in (Op.CAST, Op.BITCAST):
             return None
         chain.append(x)
-        x = others[0]
+        x = others[-1]
     condition, a, b = x.src
-    if (a.op is Op.CONST) is (b.op is Op.CONST) or not _is_pattern(condition):
-        return None
     number = a if a.op is Op.CONST else b
     for v in reversed(chain):
-        if v.op in ALU:
+        if v.op is Op.WHERE:
+            if number not in v.src:
+                return None
+        elif v.op in ALU:
             number = alu(v.op, tuple([s if s.op is Op.CONST else number for s in v.src]))
         elif v.op is not Op.CONTIGUOUS:
             condition = UOp(v.op, dtypes.bool_, (condition,), v.arg)

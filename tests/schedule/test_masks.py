@@ -57,6 +57,12 @@ def twice() -> list[Tensor]:
     return [kept @ value(16, 8, seed=1), (kept * kept).sum(0)]
 
 
+def dropped() -> list[Tensor]:
+    """What is zero stays zero where chance makes other elements zero."""
+    kept = (value(24, 24, seed=3) > 0).where(value(24, 24).tril() * 2.0, 0.0).contiguous()
+    return [kept @ value(24, 8, seed=1)]
+
+
 PROGRAMS: dict[str, Callable[[], list[Tensor]]] = {
     "attention": lambda: attention(24, 24),
     "attention of fewer queries": lambda: attention(16, 24),
@@ -65,6 +71,7 @@ PROGRAMS: dict[str, Callable[[], list[Tensor]]] = {
     "transposed": transposed,
     "band": band,
     "twice": twice,
+    "dropped": dropped,
 }
 
 
@@ -126,9 +133,9 @@ def test_sorting_sees_the_masked_elements() -> None:
 
 def test_data_are_no_mask() -> None:
     x = value(16, 16)
-    kept = (x > 0).where(x, 0.0).contiguous()
-    plan, _, _ = plan_for(graph([(kept @ x).uop]), MASKS)
-    assert not unread(plan)
+    for kept in ((x > 0).where(x, 0.0), (x > 0).where(x.tril(), 1.0)):
+        plan, _, _ = plan_for(graph([(kept.contiguous() @ x).uop]), MASKS)
+        assert not unread(plan)
 
 
 def test_a_device_may_do_without() -> None:
