@@ -400,6 +400,22 @@ def test_large_launches_are_as_large_as_the_values_ask_for(webgpu: str, monkeypa
         np.testing.assert_array_equal(part(n.bind(i))[0].numpy(), np.maximum(data[:i], 0)[:, 1:3])
 
 
+def test_results_that_are_kept_while_launches_change_their_size(webgpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anneal.backend.webgpu.batch._MANY_WORKGROUPS", 8)
+    n = Variable("n", 1, 7000)
+    data = np.random.default_rng(0).integers(-9, 9, (7000, 5)).astype(np.float32)
+    x = Tensor(data, device=webgpu).realize()
+
+    @jit
+    def some(k: UOp) -> Tensor:
+        return x[:k].relu().sum(1).contiguous().max() + 0.0
+
+    for often in (1, 3, 4):  # the same value for some calls, then another: now and then what is prepared is dropped
+        sizes = [m for m in (3, 7000, 64, 900, 65, 6999, 5) for _ in range(often)]
+        kept = [some(n.bind(m)) for m in sizes]
+        assert [t.item() for t in kept] == [np.maximum(data[:m], 0).sum(1).max() for m in sizes]
+
+
 def test_a_variable_beside_the_arguments(device: str) -> None:
     n = Variable("n", 1, 7)
     x = Tensor(A).realize()
