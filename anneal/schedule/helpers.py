@@ -58,7 +58,7 @@ def scatter_by_sorting(u: UOp, index: UOp, value: UOp) -> UOp:
     index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
     order = UOp(Op.ARGSORT, _I32, (index,))
-    if (rows + 1) * n > _MANY:
+    if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))
     # starts[v] = how many indices are smaller than v
     marks = UOp(Op.IOTA, _I32, (), (rows + 1,))

@@ -81,7 +81,9 @@ def sorted_places(ranked: UOp) -> UOp:
     """For each row (the last axis) of integers the positions that sort it: equal ones keep their order."""
     shape = ranked.shape
     n = shape[-1]
-    if n > _COUNTED or len(shape) == 1:
+    if len(shape) == 1:
+        return UOp(Op.ARGSORT, _INT32, (ranked,))
+    if isinstance(n, int) and n > _COUNTED:
         return _sorted_together(ranked)
     square = (*shape, n)
     mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
@@ -100,8 +102,6 @@ def _sorted_together(ranked: UOp) -> UOp:
     """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
     shape, n = ranked.shape, ranked.shape[-1]
     order = UOp(Op.ARGSORT, _INT32, (move.reshape(ranked, (math.prod(shape),)),))
-    if math.prod(shape) == n:
-        return move.reshape(order, shape)
     length = const(_INT32, n)
     order = take_rows(order, UOp(Op.ARGSORT, _INT32, (alu(Op.IDIV, (order, length)),)))
     return move.reshape(alu(Op.MOD, (order, length)), shape)
@@ -273,7 +273,7 @@ class Sorting(Indexing):
         if self.ndim != 1:
             raise ShapeError(f"searchsorted: the sorted tensor has one axis, not shape {self.shape}")
         v, n = self._lift("searchsorted", values), self.shape[0]
-        if n <= _COUNTED:
+        if not isinstance(n, int) or n <= _COUNTED:
             wide = v.unsqueeze(-1)
             return (self <= wide if right else self < wide).sum(-1)
         flat = v.reshape(-1)

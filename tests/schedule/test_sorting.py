@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.schedule import Policy, clear_cache, graph, helpers, plan_for
-from anneal.tensor import Tensor, execution, set_default_device
+from anneal.tensor import Tensor, Variable, execution, set_default_device
 from anneal.uop import Op, toposort
 
 rng = np.random.default_rng(0)
@@ -85,3 +85,18 @@ def test_runs_found_by_halving(rows: int, n: int, monkeypatch: pytest.MonkeyPatc
     clear_cache()  # the plan of the same sum found otherwise is kept by the graph of the sum
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-5)
     clear_cache()
+
+
+@pytest.mark.usefixtures("device")
+def test_rows_of_symbolic_length() -> None:
+    x = rng.integers(0, 1000, 700).astype(np.int32)
+    row, n = Tensor(x).realize(), Variable("sorted", 1, 700)
+    table = Tensor(rng.normal(size=(11, 4)).astype(np.float32), requires_grad=True)
+    for k in (3, 300, 700):
+        part = row[: n.bind(k)]
+        np.testing.assert_array_equal(part.argsort().numpy(), np.argsort(x[:k], kind="stable"))
+        np.testing.assert_array_equal(part.searchsorted(Tensor([500])).numpy(), [(x[:k] < 500).sum()])
+        table.zero_grad()
+        table[part % 11].sum().backward()
+        assert table.grad is not None
+        np.testing.assert_allclose(table.grad.numpy()[:, 0], np.bincount(x[:k] % 11, minlength=11))
