@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType
 from anneal.uop.node import UOp, alu
 from anneal.uop.ops import Op
-from anneal.schedule.helpers import composed, is_identity, is_view, materialised, products, reduced_wide, scatter_by_sorting, summed_apart
+from anneal.schedule.helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart
 
 _CONST = Op.CONST
 _RESHAPE = Op.RESHAPE
@@ -35,7 +35,7 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 25),
     ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 28),
     ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 29),
-    ('early', 'reduce_axis[add, a](x + y) -> summed_apart(u) if products(u.src[0])', 'REDUCE_AXIS', 'Products that were added before their sum (gradients of one input read by several weights) are matrix products apart.', 32),
+    ('early', 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])', 'REDUCE_AXIS', 'Products that were added before their sum (gradients of one input read by several weights) are matrix products apart.', 32),
     ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 35),
     ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 36),
 )
@@ -156,15 +156,15 @@ def _early_reduce_axis(u: Any, ctx: Any) -> Any:
                     return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape')
             if s0.op is _ADD:
                 s0_0, s0_1 = s0.src
-                if products(u.src[0]):
-                    # reduce_axis[add, a](x + y) -> summed_apart(u) if products(u.src[0])
+                if has_products(u.src[0]):
+                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
                     r = summed_apart(u)
                     if r is not None and r is not u:
-                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if products(u.src[0])')
-                    # reduce_axis[add, a](x + y) -> summed_apart(u) if products(u.src[0])
+                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
+                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
                     r = summed_apart(u)
                     if r is not None and r is not u:
-                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if products(u.src[0])')
+                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
     return None
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from anneal.uop import MOVEMENT, Op, UOp, alu, const, dtypes
 
 __all__ = [
     "composed",
+    "has_products",
     "is_identity",
     "is_product",
     "is_view",
@@ -100,26 +104,28 @@ def _is_repeated(u: UOp) -> bool:
     return False
 
 
-def products(u: UOp) -> list[UOp]:
-    """The addends of a sum, if each is a product as in `is_product`; else nothing."""
+def products(u: UOp) -> tuple[list[UOp], list[UOp]]:
+    """The addends of a sum that are products as in `is_product`, and the others."""
     found: list[UOp] = []
+    others: list[UOp] = []
     left = [u]
     while left:
         x = left.pop()
         if x.op is Op.ADD:
             left += reversed(x.src)
-        elif is_product(x):
-            found.append(x)
         else:
-            return []
-    return found
+            (found if is_product(x) else others).append(x)
+    return found, others
+
+
+def has_products(u: UOp) -> bool:
+    """Whether several addends of a sum are products."""
+    return len(products(u)[0]) > 1
 
 
 def summed_apart(u: UOp) -> UOp:
-    """A reduction of added products as added reductions of each."""
-    out: UOp | None = None
-    for x in products(u.src[0]):
-        part = UOp(Op.REDUCE_AXIS, u.dtype, (x,), u.arg)
-        out = part if out is None else out + part
-    assert out is not None
-    return out
+    """A reduction of added products as added reductions of each; what is no product is reduced together."""
+    found, others = products(u.src[0])
+    if others:
+        found.append(functools.reduce(operator.add, others))
+    return functools.reduce(operator.add, [UOp(Op.REDUCE_AXIS, u.dtype, (x,), u.arg) for x in found])

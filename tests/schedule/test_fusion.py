@@ -152,6 +152,9 @@ def test_a_sum_of_added_products_is_a_product_each() -> None:
         if u.op is Op.REDUCE
     ]
     assert [u.op for u in bodies] == [Op.MUL, Op.MUL]
+    # Beside them a term that is no product, as that of a recurrent net's first state, which is zero.
+    other = expand(reshape(buffer(32, 128), 32, 128, 1), 32, 128, 64) * 0.5
+    assert kernels(reduce(a + other + b, Op.ADD, 1)) == 3
     # Sums of other things stay one.
     assert kernels(reduce(buffer(32, 64) * buffer(32, 64) + buffer(32, 64), Op.ADD, 1)) == 1
 
