@@ -221,9 +221,12 @@ def size(n: Any) -> Size:
     return found
 
 
-def sizes(shape: Iterable[Any]) -> tuple[Any, ...]:
+def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     """Every size of `shape` in its canonical form."""
-    return tuple([n if n.__class__ is int else size(n) for n in shape])
+    for n in shape:
+        if n.__class__ is not int:
+            return tuple([size(n) for n in shape])
+    return shape
 
 
 def product(shape: Iterable[Any]) -> Any:
@@ -300,10 +303,12 @@ def _count(n: Size, largest: int) -> int:
 
 def count(shape: Sequence[Any]) -> int:
     """The number of elements of `shape` for decisions: an int, or a Count."""
-    largest = 1
+    total = 1
     for n in shape:
-        largest *= most(n)
-    return _count(product(shape), largest)
+        if n.__class__ is not int:
+            return _count(product(shape), math.prod(widest(shape)))
+        total *= n
+    return total
 
 
 # -- what holds sizes -------------------------------------------------------------------------------------------------
