@@ -111,6 +111,11 @@ def test_being_killed_at_any_moment_changes_nothing(
     assert left == ["config.json", "merges.txt", "model.safetensors", f"training-{STEPS}.safetensors", "vocab.json"]
 
 
+def test_what_is_done_is_not_done_again(capsys: pytest.CaptureFixture[str], folder: Path, whole: Path) -> None:
+    start, done = train(capsys, folder, whole).events
+    assert (start["steps"], done["steps"], done["final_loss"]) == (STEPS, STEPS, None)
+
+
 def test_sample_reads_its_checkpoint(capsys: pytest.CaptureFixture[str], whole: Path) -> None:
     outcome = run(capsys, "gpt2", "sample", "ROMEO:", "--model-dir", str(whole), "--device", "cpu", "--max-tokens", "5")
     assert outcome.code == 0
