@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from anneal.codegen.affine import conjunction, rebuild, replaced
 from anneal.codegen.bounds import Choice, choices, cut_turns, extreme
-from anneal.schedule.masks import UNREAD
+from anneal.schedule.masks import unread_choice
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["skip_unused"]
@@ -32,21 +32,21 @@ def skip_unused(sink: UOp) -> UOp:
 
 def _without_stores(sink: UOp) -> UOp:
     """No masks on what is stored for readers who look beside them alone; no stores where all of it is masked."""
-    if not any(s.src[2].tag == UNREAD for s in sink.src):
+    if all(unread_choice(s.src[2]) is None for s in sink.src):
         return sink
     staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
     stores = []
     for s in sink.src:
         value = s.src[2]
-        if value.tag != UNREAD:
+        unread = unread_choice(value)
+        if unread is None:
             stores.append(s)
             continue
-        masked = value.src[1].op is Op.CONST
-        given = value.src[2 if masked else 1]
+        given = value.src[3 - unread]
         # Asked of the workgroup; without tiles also of each vector.
         free = () if staged else _each_vector(s)
-        unread = [_always(choices(value.src[0], masked), f) for f in ((), free)]
-        gates = [u.alu(Op.NOT) for u in dict.fromkeys(unread) if u is not None]
+        masked = [_always(choices(value.src[0], unread == 1), f) for f in ((), free)]
+        gates = [u.alu(Op.NOT) for u in dict.fromkeys(masked) if u is not None]
         stores.append(rebuild(s, (*s.src[:2], given, *conjunction([*gates, *s.src[3:]]))))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
 

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["UNREAD", "Mask", "masks_of", "nested", "read_elements", "where"]
+__all__ = ["UNREAD", "Mask", "masks_of", "nested", "read_elements", "unread_choice", "where"]
 
-UNREAD = "unread"  # tag of a stored `where`: where that chooses its constant, nobody reads what is stored
+# Tags of a stored `where`: nobody reads what is stored where it chooses its first value, or its second.
+UNREAD = ("unread if", "unread else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
 _MOST = 64  # nodes of a condition
@@ -31,10 +32,15 @@ class Mask(NamedTuple):
     when: bool
     number: UOp
 
-    def on(self, u: UOp, tag: str | None = None) -> UOp:
+    def on(self, u: UOp, unread: bool = False) -> UOp:
         """`u` with the number where the mask says so: the same values, if the mask is that of `u`."""
         first, second = (self.number, u) if self.when else (u, self.number)
-        return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=tag)
+        return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=UNREAD[not self.when] if unread else None)
+
+
+def unread_choice(value: UOp) -> int | None:
+    """Which source of a stored `where` nobody reads, if it is tagged so."""
+    return 1 + UNREAD.index(value.tag) if value.op is Op.WHERE and value.tag in UNREAD else None
 
 
 def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
@@ -108,16 +114,15 @@ def _is_pattern(condition: UOp) -> bool:
 
 def read_elements(sink: UOp) -> UOp | None:
     """A kernel that stores 1 where somebody reads what `sink` stores, and 0 elsewhere; None if all of it is read."""
-    if not any(s.src[2].tag == UNREAD for s in sink.src):
+    if all(unread_choice(s.src[2]) is None for s in sink.src):
         return None
     stores = []
     for s in sink.src:
-        value = s.src[2]
-        one = value.const_like(1)
-        if value.tag == UNREAD:
-            condition, a, _ = value.src
-            chosen = (value.const_like(0), one) if a.op is Op.CONST else (one, value.const_like(0))
-            one = alu(Op.WHERE, (condition, *chosen))
+        one = s.src[2].const_like(1)
+        unread = unread_choice(s.src[2])
+        if unread is not None:
+            zero = one.const_like(0)
+            one = alu(Op.WHERE, (s.src[2].src[0], *((zero, one) if unread == 1 else (one, zero))))
         stores.append(s.replace(src=(*s.src[:2], one, *s.src[3:])))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg)
 

@@ -18,7 +18,7 @@ from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
-from anneal.schedule.masks import UNREAD, Mask, masks_of, nested
+from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
 from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
@@ -222,7 +222,7 @@ def cut(
         else:
             new[u] = u
     d = roots[0].dtype
-    kept = {r: unread[r].on(new[r], UNREAD) if r in unread else new[r] for r in roots}
+    kept = {r: unread[r].on(new[r], unread=True) if r in unread else new[r] for r in roots}
     parts = [
         UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
         for g in group.parts or (group,)
