@@ -21,7 +21,7 @@ STEPS, BATCH, LR = 5000, 128, 1e-3
 SIZE, PATCH, WIDTH, DEPTH, HEADS = 32, 4, 192, 6, 6
 CLASSES, WITHHELD = 10, 0.1  # the class number CLASSES is "none"
 POOL = 10_000  # shapes, where they stand in for CIFAR-10
-DRAWS, GUIDANCE, ROWS = 50, 3.0, 4  # steps of a drawing, how far to go, drawings of each class
+DRAWS, GUIDANCE, ROWS = 50, 2.0, 4  # steps of a drawing, how far to go, drawings of each class
 
 
 def left(t: np.ndarray) -> np.ndarray:
