@@ -38,6 +38,7 @@ class _Operands:
     m: list[int]
     n: list[int]
     k: list[int]
+    ready: tuple[bool, bool]  # whether BLAS can read them as they are
 
 
 class Binder:
@@ -256,6 +257,8 @@ class Binder:
     def _in_pieces(self, p: Product) -> bool:
         """Compute a product at once whose operands have to be copied and are large; False for any other."""
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
+        if max(a.nbytes, b.nbytes) <= _PIECE:
+            return False
         batch, m, n, k = self._axes(p)
         copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
         if max(a.nbytes * copy_a, b.nbytes * copy_b) <= _PIECE:
@@ -276,7 +279,7 @@ class Binder:
         if not p.b.mask & cut and not _readable(b, batch, n, k):
             self.share.touch(b, False)
             b = self._copied(1, b, [*batch, *k, *n])
-        return _Operands(p, a, b, c, batch, m, n, k)
+        return _Operands(p, a, b, c, batch, m, n, k, (not p.a.mask & cut, not p.b.mask & cut))
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
         a, b, c = p.a, p.b, p.c
@@ -285,7 +288,7 @@ class Binder:
                 a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
         for x, written in ((a, False), (b, False), (c, True)):
             self.share.touch(x, written)
-        self._single(a, b, c, p.batch, p.m, p.n, p.k)
+        self._single(a, b, c, p.batch, p.m, p.n, p.k, p.ready if not block else (False, False))
 
     def _multiply(
         self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]
@@ -316,10 +319,21 @@ class Binder:
                 return
         self._single(a, b, c, batch, m, n, k)
 
-    def _single(self, a: Array, b: Array, c: Array, batch: list[int], m: list[int], n: list[int], k: list[int]) -> None:
-        if not _readable(a, batch, m, k):
+    def _single(
+        self,
+        a: Array,
+        b: Array,
+        c: Array,
+        batch: list[int],
+        m: list[int],
+        n: list[int],
+        k: list[int],
+        ready: tuple[bool, bool] = (False, False),
+    ) -> None:
+        """One product; `ready` are operands that BLAS is known to read."""
+        if not ready[0] and not _readable(a, batch, m, k):
             a = self._copied(0, a, [*batch, *m, *k])
-        if not _readable(b, batch, n, k):
+        if not ready[1] and not _readable(b, batch, n, k):
             b = self._copied(1, b, [*batch, *k, *n])
         target = c
         outer_m, inner_m = _together(m, a, c)
