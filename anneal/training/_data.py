@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.assets import ASSETS, fetch
+from anneal import settings
+from anneal.assets import ASSETS, fetch, verify
 from anneal.errors import DataError
 
 __all__ = ["Images", "cifar10", "images", "shapes"]
@@ -37,7 +39,10 @@ _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 @functools.cache
 def cifar10() -> Images:
     """CIFAR-10: 50,000 photographs and 10,000 to test, downloaded once (170 MB). DataError where it cannot be had."""
-    path = fetch(ASSETS["cifar10/cifar-10-binary.tar.gz"])
+    asset = ASSETS["cifar10/cifar-10-binary.tar.gz"]
+    if verify(asset) is None and not settings.current().offline:
+        print(f"anneal: downloading CIFAR-10, {asset.bytes / 1e6:.0f} MB, once", file=sys.stderr)
+    path = fetch(asset)
     parts: dict[str, bytes] = {}
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
