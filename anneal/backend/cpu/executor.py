@@ -293,7 +293,8 @@ class CpuDevice(Device):
     def compile(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
         if found is None:
-            found = self._compiled(sink)
+            with np.errstate(all="ignore"):  # what is known ahead is computed here
+                found = self._compiled(sink)
             if len(self._programs) >= self._PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         self._programs[sink] = found  # reinserted last: most recently used

@@ -786,3 +786,9 @@ def test_a_part_is_put_where_a_number_says(scale: int, small_blocks: None) -> No
     assert "put(" in executor.CpuProgram(sink, "put", 2).source
     for start in (-4, 0, 1, 2, 9):
         check(sink, data(80), data(12), np.array([start], np.int32))
+
+
+def test_what_is_known_ahead_warns_as_little_as_a_run() -> None:
+    i = loop(0, 5)
+    number = UOp(Op.CAST, F32, (i,))
+    check(kernel(store(param(0, 5), i, (const(F32, 1.0) / number) * load(param(1, 5), i))), data(5), data(5))
