@@ -137,7 +137,9 @@ def with_variables(programs: Sequence[Program]) -> list[tuple[Program, Program]]
         q = symbolic(p)
         if q is not None:
             with contextlib.suppress(ShapeError, TypeError):
-                if all(t.uop is not None for t in build(q, "cpu").values()):
+                ours, theirs = build(q, "cpu"), build(p, "cpu")
+                # a symbolic size that happens to be 1 is not squeezed
+                if all(t.ndim == theirs[name].ndim for name, t in ours.items()):
                     out.append((p, q))
     return out
 
