@@ -167,9 +167,9 @@ def kernels(
     as_json: Json = False,
 ) -> None:
     """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their times."""
+    from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
     from anneal.cli._kernels import time_kernels
-    from anneal.cli._train import choose_device
 
     changes = choose_device(device.value if device else None, adapter)
     if not time:

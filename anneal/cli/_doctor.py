@@ -12,8 +12,8 @@ from typing import Any
 
 import anneal
 from anneal import settings
+from anneal.cli._choices import choose_device
 from anneal.cli._output import data, json_report, message
-from anneal.cli._train import choose_device
 from anneal.errors import DeviceError
 
 __all__ = ["Adapter", "advice", "doctor", "survey"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from anneal import settings
 from anneal.assets import ASSETS, fetch, verify
+from anneal.cli._choices import choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
 from anneal.cli._output import console, data, json_report, message
-from anneal.cli._train import choose_device
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["Options", "places", "sample"]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anneal import settings
+from anneal.cli._choices import check_writable, choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
 from anneal.cli._output import data, json_report, message, show
-from anneal.cli._train import check_writable, choose_device
 from anneal.errors import UserError
 
 __all__ = ["Story", "llama2c", "resnet9"]

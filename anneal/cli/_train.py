@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 from anneal import settings
 from anneal.cli._bundle import Bundle, Several
+from anneal.cli._choices import check_writable, choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import Training, load_example
 from anneal.cli._output import console, message
@@ -22,7 +22,7 @@ from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Pro
 from anneal.cli._trace import trace_step
 from anneal.errors import DataError, SettingError, UserError
 
-__all__ = ["Options", "choose_device", "train"]
+__all__ = ["Options", "train"]
 
 _AHEAD = 64  # steps that are launched before their losses are read
 _LOOK_S = 0.1
@@ -110,17 +110,6 @@ def _places(options: Options) -> dict[str, Path | None]:
     return {"words": words, "start": None if options.scratch else start, "checkpoint": options.checkpoint}
 
 
-def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
-    """Changes of the settings for --device and --adapter; naming an adapter chooses webgpu."""
-    if adapter is not None:
-        if device == "cpu":
-            raise SettingError("--adapter chooses a WebGPU adapter, but --device is cpu; leave one of them out")
-        if not adapter.strip():
-            raise SettingError("--adapter needs a name, or part of one; `anneal doctor` lists the adapters")
-        return {"device": "webgpu", "adapter": adapter}
-    return {} if device is None else {"device": device}
-
-
 def choose_reporter(options: Options) -> Reporter:
     """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
     if options.as_json:
@@ -128,17 +117,6 @@ def choose_reporter(options: Options) -> Reporter:
     if options.plain or not sys.stdout.isatty() or console().is_dumb_terminal:
         return PlainLines(options.log_every)
     return Dashboard()
-
-
-def check_writable(path: Path) -> None:
-    """DataError unless a file can be made at `path`: better now than after the training."""
-    folder = path.parent
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; name a file, such as {path / 'model.safetensors'}")
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; make it first: mkdir -p {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise DataError(f"{path} cannot be written: no permission; choose another folder")
 
 
 def _run(
