@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from anneal import settings
 from anneal.errors import ShapeError, TransformError
@@ -26,7 +26,7 @@ from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
@@ -373,7 +373,8 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
         return sink
     for u in order:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
-            new[u] = cast(UOp, unbound(u, values))
+            size = unbound(u, values)  # a number, if the variable has only one value
+            new[u] = size if isinstance(size, UOp) else const(dtypes.int32, size)
             continue
         src = tuple([new[x] for x in u.src])
         arg = mapped(u.arg, lambda n: unbound(n, values)) if symbolic_arg(u.arg) else u.arg

@@ -517,3 +517,10 @@ def test_an_update_of_a_slice_that_does_not_fit() -> None:
     (w.update_slice(Tensor([[5.0]]), (0, 1)) * 3).sum().backward()
     assert w.grad is not None
     assert w.grad.tolist() == [[3.0, 0.0]]
+
+
+def test_a_variable_with_only_one_value() -> None:
+    n = Variable("n", 2, 2).bind(2)
+    assert Tensor.arange(n, 7).numpy().tolist() == [2, 3, 4, 5, 6]
+    assert (Tensor([1, 2, 3])[:n] * n).numpy().tolist() == [2, 4]
+    assert jit(lambda x, size: (x[:size] + size).sum())(Tensor([1.0, 2.0, 9.0]), n).item() == 7.0
