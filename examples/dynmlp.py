@@ -1,6 +1,6 @@
 """A perceptron learns from batches of any size, with kernels that are compiled once.
 
-    anneal train dynmlp --batch=200            python examples/dynmlp.py
+    anneal train dynmlp --batch=200            python -m examples.dynmlp
 
 The size of a batch is a Variable: a number that is bound when a step runs, not when it is compiled. One set of kernels serves
 every batch from 1 to MOST, so the batch may grow while the model learns, from a tenth of --batch to all of it, which quiets
@@ -18,24 +18,17 @@ from anneal.tensor import Tensor, Variable, manual_seed, no_grad
 from anneal.tensor import functional as F
 from anneal.training import Training, main
 
+from .mlp import ARMS, POINTS, spirals
+
 STEPS, BATCH, LR = 500, 200, 5e-3
 MOST = 1024  # what the kernels are made for
-ARMS, POINTS, WIDTH = 3, 1500, 64
-
-
-def spirals(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` noisy points on ARMS interleaved spirals: float32[count, 2] and the arm of each, int32[count]."""
-    arm = rng.integers(0, ARMS, count)
-    radius = rng.uniform(0.05, 1.0, count)
-    angle = 2 * np.pi * arm / ARMS + 4.0 * radius + rng.normal(0, 0.12, count)
-    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-    return points.astype(np.float32), arm.astype(np.int32)
+WIDTH = 64
 
 
 class Growing(Training):
     """The perceptron in training."""
 
-    data = f"three spirals, {POINTS} points made by examples/dynmlp.py from the seed"
+    data = f"three spirals, {POINTS} points made by examples/mlp.py from the seed"
     unit = "points"
 
     def __init__(self, steps: int, batch: int, seed: int, lr: float) -> None:

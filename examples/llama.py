@@ -1,6 +1,6 @@
 """A Llama learns Tiny Shakespeare, character by character.
 
-    anneal train llama            python examples/llama.py
+    anneal train llama            python -m examples.llama
 
 What it has that nanogpt's GPT has not:
 
@@ -14,68 +14,28 @@ What it has that nanogpt's GPT has not:
 
 from __future__ import annotations
 
-import numpy as np
-
 from anneal import nn
-from anneal.assets import load
-from anneal.tensor import Tensor, jit, manual_seed, no_grad
-from anneal.training import Training, decayed, main
+from anneal.training import main
+
+from . import nanogpt
 
 STEPS, BATCH, LR = 2000, 32, 3e-3
 CONTEXT, LAYERS, HEADS, KV_HEADS, WIDTH = 64, 4, 4, 2, 128
-WARM_UP = 100
 
 
-class Shakespeare(Training):
-    """A Llama in training. `step()` advances it; `sample()` lets it speak."""
+class Shakespeare(nanogpt.Shakespeare):
+    """A Llama in training, on nanogpt's text and as nanogpt is trained."""
 
-    model: nn.Llama
-    data = "Tiny Shakespeare, 1,115,394 characters, shipped with anneal (public domain)"
-    unit = "tokens"
-
-    def __init__(self, steps: int, batch: int, seed: int, lr: float) -> None:
-        text = load("tinyshakespeare").decode()
-        self.alphabet = sorted(set(text))
-        code = {character: i for i, character in enumerate(self.alphabet)}
-        self.text = np.array([code[character] for character in text], np.int32)
-        self.rng = np.random.default_rng(seed)
-        manual_seed(seed)
-
+    def build(self, vocabulary: int) -> nn.Llama:
         config = nn.LlamaConfig(
-            vocab_size=len(self.alphabet), dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, n_kv_heads=KV_HEADS,
-            max_seq_len=CONTEXT,
-        )  # fmt: skip
-        model = nn.Llama(config)
+            vocab_size=vocabulary, dim=WIDTH, n_layers=LAYERS, n_heads=HEADS, n_kv_heads=KV_HEADS, max_seq_len=CONTEXT
+        )
+        self.context = CONTEXT
         self.info = (
-            f"vocab {len(self.alphabet)}, {LAYERS} layers, {HEADS} heads on {KV_HEADS} of keys, width {WIDTH}, "
+            f"vocab {vocabulary}, {LAYERS} layers, {HEADS} heads on {KV_HEADS} of keys, width {WIDTH}, "
             f"MLP {config.hidden}, context {CONTEXT}"
         )
-        optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.99))
-        schedule = nn.WarmupCosine(optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
-        super().__init__(model, optimizer, steps=steps, batch=batch, tokens=CONTEXT, schedule=schedule, clip=1.0)
-        self.read = jit(model)
-
-    def next_batch(self) -> tuple[Tensor]:
-        """Random windows of the text, int32[batch, CONTEXT + 1]."""
-        starts = self.rng.integers(0, len(self.text) - CONTEXT - 1, self.batch)
-        return (Tensor(self.text[starts[:, None] + np.arange(CONTEXT + 1)]),)
-
-    def loss(self, windows: Tensor) -> Tensor:
-        """Mean cross entropy of the character that follows each position, shape ()."""
-        return self.model.loss(windows[:, :-1], windows[:, 1:])
-
-    @no_grad()
-    def sample(self, length: int = 300, prompt: str = "\nROMEO:", temperature: float = 0.8) -> str:
-        """Text in the model's own words, one character at a time."""
-        ids = [self.alphabet.index(character) for character in prompt]
-        for _ in range(length):
-            window = np.zeros((1, CONTEXT), np.int32)
-            recent = ids[-CONTEXT:]
-            window[0, : len(recent)] = recent
-            logits = self.read(Tensor(window)).numpy()[0, len(recent) - 1] / temperature
-            chances = np.exp(logits - logits.max())
-            ids.append(int(self.rng.choice(len(chances), p=chances / chances.sum())))
-        return "".join(self.alphabet[i] for i in ids).strip()
+        return nn.Llama(config)
 
 
 def make(*, steps: int = STEPS, batch: int = BATCH, seed: int = 1, lr: float = LR) -> Shakespeare:

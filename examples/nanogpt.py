@@ -22,7 +22,7 @@ WARM_UP = 100
 class Shakespeare(Training):
     """A GPT in training. `step()` advances it; `sample()` lets it speak."""
 
-    model: nn.GPT
+    model: nn.GPT | nn.Llama  # llama.py builds on this class
     data = "Tiny Shakespeare, 1,115,394 characters, shipped with anneal (public domain)"
     unit = "tokens"
 
@@ -34,17 +34,22 @@ class Shakespeare(Training):
         self.rng = np.random.default_rng(seed)
         manual_seed(seed)
 
-        model = nn.GPT(vocab_size=len(self.alphabet), block_size=CONTEXT, n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
-        self.info = f"vocab {len(self.alphabet)}, {LAYERS} layers, {HEADS} heads, width {WIDTH}, context {CONTEXT}"
+        model = self.build(len(self.alphabet))
         optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.99))
         schedule = nn.WarmupCosine(optimizer, lr, warmup=WARM_UP, steps=steps, floor=0.1)
-        super().__init__(model, optimizer, steps=steps, batch=batch, tokens=CONTEXT, schedule=schedule, clip=1.0)
+        super().__init__(model, optimizer, steps=steps, batch=batch, tokens=self.context, schedule=schedule, clip=1.0)
         self.read = jit(model)
 
+    def build(self, vocabulary: int) -> nn.GPT | nn.Llama:
+        """The model, for so many characters."""
+        self.context = CONTEXT
+        self.info = f"vocab {vocabulary}, {LAYERS} layers, {HEADS} heads, width {WIDTH}, context {CONTEXT}"
+        return nn.GPT(vocab_size=vocabulary, block_size=CONTEXT, n_layer=LAYERS, n_head=HEADS, n_embd=WIDTH)
+
     def next_batch(self) -> tuple[Tensor]:
-        """Random windows of the text, int32[batch, CONTEXT + 1]."""
-        starts = self.rng.integers(0, len(self.text) - CONTEXT - 1, self.batch)
-        return (Tensor(self.text[starts[:, None] + np.arange(CONTEXT + 1)]),)
+        """Random windows of the text, int32[batch, context + 1]."""
+        starts = self.rng.integers(0, len(self.text) - self.context - 1, self.batch)
+        return (Tensor(self.text[starts[:, None] + np.arange(self.context + 1)]),)
 
     def loss(self, windows: Tensor) -> Tensor:
         """Mean cross entropy of the character that follows each position, shape ()."""
@@ -55,8 +60,8 @@ class Shakespeare(Training):
         """Text in the model's own words, one character at a time."""
         ids = [self.alphabet.index(character) for character in prompt]
         for _ in range(length):
-            window = np.zeros((1, CONTEXT), np.int32)
-            recent = ids[-CONTEXT:]
+            window = np.zeros((1, self.context), np.int32)
+            recent = ids[-self.context :]
             window[0, : len(recent)] = recent
             logits = self.read(Tensor(window)).numpy()[0, len(recent) - 1] / temperature
             chances = np.exp(logits - logits.max())

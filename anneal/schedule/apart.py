@@ -8,10 +8,12 @@ keeps them. The pieces share a launch again (`groups.py`), as do products that w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from anneal.schedule.fusion import Policy
 from anneal.schedule.rows import is_vector_product
+from anneal.shape import matched_axes
 from anneal.uop import ALU, Op, UOp, arena, toposort
 
 __all__ = ["take_apart"]
@@ -115,31 +117,16 @@ def _reshaped(at: Bounds, shape: Sequence[int], other: Sequence[int]) -> Bounds 
     if not all(isinstance(n, int) and n for n in (*shape, *other)):
         return None
     out: list[tuple[int, int]] = []
-    i = j = 0
-    while i < len(other) or j < len(shape):
-        if i < len(other) and other[i] == 1:
+    for mine, its in matched_axes(shape, other):
+        if not mine:
             out.append((0, 1))
-            i += 1
             continue
-        if j < len(shape) and shape[j] == 1:
-            j += 1
-            continue
-        i0, j0 = i, j
-        a, b = other[i], shape[j]
-        i, j = i + 1, j + 1
-        while a != b:
-            if a < b:
-                a *= other[i]
-                i += 1
-            else:
-                b *= shape[j]
-                j += 1
         # Within the axes that belong together only the first may be cut: what is cut out is one run of neighbours.
-        if any(x != (0, n) for x, n in zip(at[j0 + 1 : j], shape[j0 + 1 : j], strict=True)):
+        if any(at[k] != (0, shape[k]) for k in mine[1:]):
             return None
-        step, steps = a // shape[j0], a // other[i0]
-        begin, end = at[j0][0] * step, at[j0][1] * step
-        if begin % steps or end % steps:
+        begin, end = at[mine[0]]
+        step, steps = (math.prod(x[k] for k in axes[1:]) for x, axes in ((shape, mine), (other, its)))
+        if begin * step % steps or end * step % steps:
             return None
-        out += [(begin // steps, end // steps), *[(0, n) for n in other[i0 + 1 : i]]]
+        out += [(begin * step // steps, end * step // steps), *[(0, other[k]) for k in its[1:]]]
     return tuple(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anneal.schedule.memory import arrange
+from anneal.schedule.memory import arrange, uses
 from anneal.schedule.plan import Call, Kernel, Plan, name_of
 from anneal.uop import Op, UOp, toposort
 
@@ -82,13 +82,7 @@ def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[in
     For each: the input that it may overwrite, so that nothing need be copied, or None; and the first update. It may if
     nobody reads the input any more by then, but that update itself where it writes.
     """
-    writers: dict[int, list[int]] = {}
-    readers: dict[int, list[int]] = {}
-    for n, c in enumerate(order):
-        for v in c.args[: c.outputs]:
-            writers.setdefault(v, []).append(n)
-        for v in c.args[c.outputs :]:
-            readers.setdefault(v, []).append(n)
+    writers, readers = uses(order)
     out: dict[int, tuple[int | None, int]] = {}
     for v, at in writers.items():
         if len(at) < 2:

@@ -60,9 +60,8 @@ def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
 
 
 def _mask(u: UOp) -> Mask | None:
-    chain: list[
-        UOp
-    ] = []  # what is made of the choice: other numbers, another order, choices of the same number (dropout)
+    # what is made of the choice: other numbers, another order, choices of the same number (dropout)
+    chain: list[UOp] = []
     x = u
     while True:
         others = [s for s in x.src if s.op is not Op.CONST]

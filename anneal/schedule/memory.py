@@ -10,7 +10,7 @@ from anneal.uop import DType, dtypes
 if TYPE_CHECKING:
     from anneal.schedule.plan import Call, Value
 
-__all__ = ["arrange", "nbytes", "peak_bytes"]
+__all__ = ["arrange", "nbytes", "peak_bytes", "uses"]
 
 Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 
@@ -62,8 +62,8 @@ def _runs(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[int]:
     return numbers
 
 
-def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[set[int]]:
-    """For each call the calls that must come before it."""
+def uses(calls: Sequence[Call]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """For each value the numbers of the calls that write it, and of those that read it."""
     writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for n, c in enumerate(calls):
@@ -71,6 +71,12 @@ def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[
             writers.setdefault(v, []).append(n)
         for v in c.args[c.outputs :]:
             readers.setdefault(v, []).append(n)
+    return writers, readers
+
+
+def _dependencies(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[set[int]]:
+    """For each call the calls that must come before it."""
+    writers, readers = uses(calls)
     ahead: list[set[int]] = []
     for n, c in enumerate(calls):
         needs = {w for v in c.args[c.outputs :] for w in writers.get(v, ())}

@@ -1,5 +1,5 @@
 """Shapes: the six movement ops as arithmetic on indices."""
 
-from anneal.shape.movement import linear_index, reshaped_index, source_index, unflatten
+from anneal.shape.movement import linear_index, matched_axes, reshaped_index, source_index, unflatten
 
-__all__ = ["linear_index", "reshaped_index", "source_index", "unflatten"]
+__all__ = ["linear_index", "matched_axes", "reshaped_index", "source_index", "unflatten"]

@@ -6,12 +6,12 @@ inside the source? An index is a tuple of int32 expressions, one per axis; axes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, divided_size, least, most, size
 
-__all__ = ["linear_index", "reshaped_index", "source_index", "unflatten"]
+__all__ = ["linear_index", "matched_axes", "reshaped_index", "source_index", "unflatten"]
 
 Index = tuple[UOp, ...]
 
@@ -63,11 +63,30 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[
     if 0 in other:
         return tuple([_int(0)] * len(other))
     out: list[UOp] = []
+    for mine, its in matched_axes(shape, other):
+        if not mine:
+            out.append(_int(0))
+        elif len(mine) == len(its) == 1:
+            out.append(index[mine.start])
+        else:
+            position = linear_index(index[mine.start : mine.stop], shape[mine.start : mine.stop])
+            out.extend(unflatten(position, other[its.start : its.stop]))
+    return tuple(out)
+
+
+def matched_axes(shape: Sequence[Size], other: Sequence[Size]) -> Iterator[tuple[range, range]]:
+    """The axes of two shapes of the same elements, none of size 0, in the smallest groups of equal product.
+
+    An axis of size 1 of `other` has no axes of `shape` beside it; those of `shape` are left out.
+
+    >>> list(matched_axes((2, 12), (2, 1, 3, 4)))
+    [(range(0, 1), range(0, 1)), (range(0, 0), range(1, 2)), (range(1, 2), range(2, 4))]
+    """
     i = j = 0
     n, m = len(other), len(shape)
     while i < n or j < m:
         if i < n and other[i] == 1:
-            out.append(_int(0))
+            yield range(0), range(i, i + 1)
             i += 1
             continue
         if j < m and shape[j] == 1:
@@ -83,12 +102,7 @@ def reshaped_index(index: Sequence[UOp], shape: Sequence[Size], other: Sequence[
             else:
                 b = _times(b, shape[j])
                 j += 1
-        if i - i0 == 1 and j - j0 == 1:
-            out.append(index[j0])
-        else:
-            position = linear_index(index[j0:j], shape[j0:j])
-            out.extend(unflatten(position, other[i0:i]))
-    return tuple(out)
+        yield range(j0, j), range(i0, i)
 
 
 def _times(a: Size, b: Size) -> Size:

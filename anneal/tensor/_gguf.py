@@ -12,23 +12,19 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._base import _resolve_device, default_device, wrap_array
-
-if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+from anneal.tensor._base import _resolve_device, default_device
+from anneal.tensor._mapped import Array, MappedTensors
 
 __all__ = ["Gguf", "GgufEntry"]
-
-Array = np.ndarray[Any, Any]
 
 MAX_AXES = 8  # writers use four
 MAX_BYTES = 1 << 62
@@ -106,7 +102,7 @@ class GgufEntry:
     stop: int
 
 
-class Gguf(Mapping[str, "Tensor"]):
+class Gguf(MappedTensors):
     """The tensors of a GGUF file by name, each a lazy tensor on one device, and `metadata` by key.
 
     Opening reads and checks all but the tensors. A tensor's bytes are read when it is used; those of quantised ones, which
@@ -142,22 +138,6 @@ class Gguf(Mapping[str, "Tensor"]):
         for at in range(0, count, 1 << 16):  # in pieces: what they are computed through is short-lived and small
             out[at : at + (1 << 16)] = kind.numbers(found[at : at + (1 << 16)])
         return out.reshape(entry.shape)
-
-    def __getitem__(self, name: str) -> Tensor:
-        from anneal.tensor._tensor import Tensor
-
-        t = Tensor._fresh(wrap_array(self.array(name), self.device), self.device)
-        t._own()
-        return t
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __repr__(self) -> str:
-        return f"Gguf({str(self.path)!r}, {len(self)} tensors)"
 
 
 def _fault(path: Path, what: str) -> DataError:

@@ -11,23 +11,19 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._base import _resolve_device, default_device, wrap_array
-
-if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+from anneal.tensor._base import _resolve_device, default_device
+from anneal.tensor._mapped import Array, MappedTensors
 
 __all__ = ["Entry", "SafeTensors"]
-
-Array = np.ndarray[Any, Any]
 
 # A tensor takes 100 to 200 bytes of header, so this is room for 100,000 of them. The format allows 100 MB, which as Python
 # objects would be gigabytes.
@@ -64,7 +60,7 @@ class Entry:
     stop: int
 
 
-class SafeTensors(Mapping[str, "Tensor"]):
+class SafeTensors(MappedTensors):
     """The tensors of a safetensors file by name, each a lazy tensor on one device.
 
     Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte but 0 is
@@ -97,24 +93,10 @@ class SafeTensors(Mapping[str, "Tensor"]):
         count = math.prod(entry.shape)
         return np.frombuffer(self._map, DTYPES[entry.dtype], count, entry.start).reshape(entry.shape)
 
-    def __getitem__(self, name: str) -> Tensor:
-        from anneal.tensor._tensor import Tensor
-
-        array, dtype = self.array(name), self.entries[name].dtype
-        if dtype == "BOOL":
-            array = array.view(np.uint8) != 0  # a byte in a file may be neither 0 nor 1
-        t = Tensor._fresh(wrap_array(array, self.device), self.device)
-        t._own()
-        return t
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __repr__(self) -> str:
-        return f"SafeTensors({str(self.path)!r}, {len(self)} tensors)"
+    def _numbers(self, name: str) -> Array:
+        array = self.array(name)
+        # a byte in a file may be neither 0 nor 1
+        return array.view(np.uint8) != 0 if self.entries[name].dtype == "BOOL" else array
 
     def release(self) -> None:
         """Let the operating system drop the pages that were read; they come back from the file when used again."""

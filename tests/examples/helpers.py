@@ -17,7 +17,7 @@ SMALL: dict[str, tuple[dict[str, Any], int, int, float, float]] = {
     "conv": ({}, 100, 32, 3e-3, 0.85),
     "nanogpt": ({"CONTEXT": 16, "LAYERS": 1, "HEADS": 2, "WIDTH": 32, "WARM_UP": 5}, 120, 16, 1e-2, 0.75),
     "llama": (
-        {"CONTEXT": 16, "LAYERS": 1, "HEADS": 4, "KV_HEADS": 2, "WIDTH": 32, "WARM_UP": 5}, 120, 16, 1e-2, 0.75,
+        {"CONTEXT": 16, "LAYERS": 1, "HEADS": 4, "KV_HEADS": 2, "WIDTH": 32}, 120, 16, 1e-2, 0.75,
     ),
     "vit": ({"PATCH": 8, "WIDTH": 32, "DEPTH": 1, "HEADS": 2, "POOL": 64, "UNSEEN": 128}, 150, 32, 3e-3, 0.75),
     "resnet9": ({"WIDTH": 4, "POOL": 64, "UNSEEN": 32}, 60, 16, 0.2, 0.9),
@@ -37,9 +37,10 @@ def small(name: str, monkeypatch: pytest.MonkeyPatch, steps: int | None = None) 
     """Example `name` in its small form, in training."""
     constants, usual, batch, lr, _ = SMALL[name]
     module = load_module(name.partition("-")[0])
-    if name == "meanflow":  # whose network is dit's
-        for key, value in SMALL["dit"][0].items():
-            monkeypatch.setattr(load_module("dit"), key, value)
+    base = {"meanflow": "dit", "llama": "nanogpt"}.get(name)  # what it is built on
+    if base is not None:
+        for key, value in SMALL[base][0].items():
+            monkeypatch.setattr(load_module(base), key, value)
     for key, value in constants.items():
         monkeypatch.setattr(module, key, value)
     return load_example(name).make(steps=steps or usual, batch=batch, seed=1, lr=lr)
