@@ -2,10 +2,14 @@
 
     anneal train dit            python examples/dit.py
 
-The transformer of vit, turned to drawing (Peebles and Xie, 2023): patches go in, the noise in each comes out. What it should
-know about the picture, the time and the class, steers every block: adaLN-zero makes scales, shifts and gates of them, zero at
-first, so that each block begins as the identity. Now and then the class is withheld in training; to draw, one can then go
-further in the direction that the class makes (classifier-free guidance). CIFAR-10, or where it cannot be had, shapes.
+The transformer of vit, turned to drawing (Peebles and Xie, 2023). A picture is mixed with noise: at time 0 it is the picture,
+at time 1 noise. Patches of the mixture go in, patches of the picture come out (Li and He, 2025: easier to learn than the noise,
+of which a patch holds more than the network is wide), and the way from the one to the other is the velocity to follow back from
+noise. What the network should know beside the mixture, the time and the class, steers every block: adaLN-zero makes scales,
+shifts and gates of them, zero at first, so that each block begins as the identity. Now and then the class is withheld in
+training; to draw, one can then go further in the direction that the class makes (classifier-free guidance).
+
+Pictures are CIFAR-10, or where it cannot be had, shapes.
 """
 
 from __future__ import annotations
@@ -24,9 +28,24 @@ POOL = 10_000  # shapes, where they stand in for CIFAR-10
 DRAWS, GUIDANCE, ROWS = 50, 2.0, 4  # steps of a drawing, how far to go, drawings of each class
 
 
-def left(t: np.ndarray) -> np.ndarray:
-    """How much of the picture's variance is left at a time in 0..1: a cosine from 1 to nearly 0."""
-    return np.cos(t * (np.pi / 2) * 0.998) ** 2
+def times(rng: np.random.Generator, shape: tuple[int, ...], middle: float = 0.0) -> np.ndarray:
+    """Times in 0..1, more in the middle than at the ends: a logistic function of normal numbers."""
+    return 1 / (1 + np.exp(-middle - rng.standard_normal(shape, np.float32)))
+
+
+def velocity(mixture: Tensor, picture: Tensor, t: Tensor) -> Tensor:
+    """The way from a picture to its mixture at the times t (batch,), in the time it took; not quite so near to the picture."""
+    return (mixture - picture) / t.maximum(0.05).reshape(-1, 1, 1, 1)
+
+
+def places() -> np.ndarray:
+    """Where each patch is, float32 (1, patches, WIDTH): waves over its row and over its column. As large as what is in the
+    patches, so that attention tells neighbours apart from the first step on; places that must be learnt take far longer."""
+    n = SIZE // PATCH
+    angles = np.arange(n)[:, None] * np.exp(-np.linspace(0, np.log(100), WIDTH // 4))
+    waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    rows, columns = np.repeat(waves, n, axis=0), np.tile(waves, (n, 1))
+    return np.concatenate([rows, columns], axis=1)[None].astype(np.float32)
 
 
 class Waves(nn.Module):
@@ -69,12 +88,11 @@ class DiTBlock(nn.Module):
 
 
 class DiT(nn.Module):
-    """Pictures (batch, 3, SIZE, SIZE), `times` (batch,) each and classes to something of the pictures' shape."""
+    """Mixtures (batch, 3, SIZE, SIZE), `times` (batch,) each and classes to pictures as they may be behind the mixtures."""
 
     def __init__(self, times: int = 1) -> None:
-        patches = (SIZE // PATCH) ** 2
         self.patch = nn.PatchEmbed(SIZE, PATCH, 3, WIDTH)
-        self.place = nn.init.normal((1, patches, WIDTH), 0.02)
+        self._places = Tensor(places())
         self.time = [Waves() for _ in range(times)]
         self.label = nn.Embedding(CLASSES + 1, WIDTH, weight=nn.init.normal((CLASSES + 1, WIDTH), 0.02))
         self.blocks = [DiTBlock() for _ in range(DEPTH)]
@@ -86,7 +104,7 @@ class DiT(nn.Module):
         condition = self.label(label)
         for waves, t in zip(self.time, times):
             condition = condition + waves(t)
-        x = self.patch(x) + self.place
+        x = self.patch(x) + self._places
         for block in self.blocks:
             x = block(x, condition)
         shift, scale = self.steer(condition.silu()).chunk(2, dim=-1)
@@ -110,18 +128,17 @@ class Drawing(Training):
         super().__init__(model, optimizer, steps=steps, batch=batch, schedule=schedule, clip=1.0)
 
     def next_batch(self) -> tuple[Tensor, ...]:
-        """Pictures, noise, the times, how much of the pictures is left then, and the classes, some withheld."""
+        """Pictures, times, and classes, some withheld."""
         rows = self.rng.integers(0, len(self.images.train), self.batch)
-        pictures = self.images.train[rows]
+        pictures = 2 * self.images.train[rows] - 1
         label = np.where(self.rng.random(self.batch) < WITHHELD, CLASSES, self.images.train_labels[rows])
-        noise = self.rng.standard_normal(pictures.shape, np.float32)
-        t = self.rng.random(self.batch).astype(np.float32)
-        return Tensor(pictures), Tensor(noise), Tensor(t), Tensor(left(t)), Tensor(label.astype(np.int32))
+        return Tensor(pictures), Tensor(times(self.rng, (self.batch,))), Tensor(label.astype(np.int32))
 
-    def loss(self, pictures: Tensor, noise: Tensor, t: Tensor, share: Tensor, label: Tensor) -> Tensor:
-        share = share.reshape(-1, 1, 1, 1)
-        mixture = share.sqrt() * (2 * pictures - 1) + (1 - share).sqrt() * noise
-        return F.mse_loss(self.model(mixture, (t,), label), noise)
+    def loss(self, pictures: Tensor, t: Tensor, label: Tensor) -> Tensor:
+        """How far the velocity that is seen is from the one that it should be."""
+        way = t.reshape(-1, 1, 1, 1)
+        mixture = (1 - way) * pictures + way * pictures.randn_like()
+        return F.mse_loss(velocity(mixture, self.model(mixture, (t,), label), t), velocity(mixture, pictures, t))
 
     @no_grad()
     def sample(self) -> str:
@@ -131,20 +148,15 @@ class Drawing(Training):
         both = Tensor(np.concatenate([label, np.full(count, CLASSES, np.int32)]))
 
         @jit
-        def earlier(x: Tensor, t: Tensor, now: Tensor, then: Tensor) -> Tensor:
-            """The mixture a little earlier: picture and noise as they are seen now, mixed as they were then (DDIM)."""
-            noise = self.model(Tensor.cat([x, x], dim=0), (t,), both)
-            asked, plain = noise[:count], noise[count:]
-            noise = plain + GUIDANCE * (asked - plain)
-            picture = ((x - (1 - now).sqrt() * noise) / now.sqrt()).clamp(-1, 1)
-            noise = (x - now.sqrt() * picture) / (1 - now).sqrt()
-            return then.sqrt() * picture + (1 - then).sqrt() * noise
+        def earlier(x: Tensor, t: Tensor) -> Tensor:
+            """The mixture a little earlier than t."""
+            twice = Tensor.cat([x, x], dim=0)
+            asked, plain = velocity(twice, self.model(twice, (t,), both), t).chunk(2, dim=0)
+            return x - (plain + GUIDANCE * (asked - plain)) / DRAWS
 
         x = Tensor(self.rng.standard_normal((count, 3, SIZE, SIZE), np.float32))
-        times = np.linspace(1, 0, DRAWS + 1)
-        for now, then in zip(times[:-1], times[1:]):
-            shares = [Tensor(np.array([left(v)], np.float32)) for v in (now, then)]
-            x = earlier(x, Tensor(np.full(2 * count, now, np.float32)), *shares)
+        for step in range(DRAWS):
+            x = earlier(x, Tensor(np.full(2 * count, 1 - step / DRAWS, np.float32)))
         self.picture = grid((x.numpy() + 1) / 2, columns=CLASSES)
         return f"drawn in {DRAWS} steps, guidance {GUIDANCE}, by column: " + ", ".join(self.images.classes)
 

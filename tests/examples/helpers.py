@@ -23,7 +23,7 @@ SMALL: dict[str, tuple[dict[str, Any], int, int, float, float]] = {
     "resnet9": ({"WIDTH": 4, "POOL": 64, "UNSEEN": 32}, 60, 16, 0.2, 0.9),
     "diffusion": ({"WIDTH": 8, "TIMES": 20, "DRAWN": 4}, 30, 8, 1e-2, 0.6),
     "dit": ({"WIDTH": 32, "DEPTH": 1, "HEADS": 2, "POOL": 64, "DRAWS": 4, "ROWS": 1}, 100, 16, 1e-2, 0.65),
-    "meanflow": ({"ROWS": 1}, 100, 16, 1e-2, 0.7),
+    "meanflow": ({"ROWS": 1}, 300, 16, 1e-2, 0.7),
     "makemore-bigram": ({}, 100, 32, 1e-1, 0.8),
     "makemore-mlp": ({"WIDTH": 16}, 100, 32, 1e-2, 0.8),
     "makemore-cnn": ({"WIDTH": 16}, 60, 32, 1e-2, 0.8),
