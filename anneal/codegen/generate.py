@@ -44,15 +44,11 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     Raises DTypeError for a dtype the target lacks.
     """
     target = target or Target()
-    a = arena()
-    track, a.track = a.track, False  # whose line a node comes from is told by the tensor graph
-    try:
+    with arena().untracked():  # whose line a node comes from is told by the tensor graph
         parts = parts_of(sink)
         if len(parts) > 1:
             return _joint(parts, target)
         body = _body(sink, target, opts)
-    finally:
-        a.track = track
     size = grid(body.launch.workgroups, target.max_workgroups)
     params, names = _with_variables(body.program.params, body.text.variables)
     return Kernel(module(body.text, target), params, body.launch, size, body.opts, names)

@@ -245,12 +245,8 @@ def clear_cache() -> None:
 def _kernel_of(piece: UOp) -> Kernel:
     found = _kernels.get(piece)
     if found is None:
-        a = arena()
-        track, a.track = a.track, False
-        try:
+        with arena().untracked():
             sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
-        finally:
-            a.track = track
         while len(_kernels) >= _MAX_KERNELS:
             del _kernels[next(iter(_kernels))]
         # pieces that differ only in the shapes of their leaves become one kernel
@@ -392,24 +388,25 @@ def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) ->
     `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
     """
     a = arena()
-    track, phase, a.track = a.track, a.phase, False
+    phase = a.phase
     try:
-        program, storages = parametrise(sink, values)
-        found = _plans.get((program, policy))
-        if found is not None:
-            return found, storages[: found.inputs], True
-        plan = recall(program, policy)
-        if plan is None:
-            begun = time.perf_counter()
-            plan = run_passes(program, policy).plan
-            assert plan is not None
-            keep(program, policy, plan, time.perf_counter() - begun)
-        if len(_plans) >= _MAX_PLANS:
-            del _plans[next(iter(_plans))]
-        _plans[program, policy] = plan
-        return plan, storages[: plan.inputs], False
+        with a.untracked():
+            program, storages = parametrise(sink, values)
+            found = _plans.get((program, policy))
+            if found is not None:
+                return found, storages[: found.inputs], True
+            plan = recall(program, policy)
+            if plan is None:
+                begun = time.perf_counter()
+                plan = run_passes(program, policy).plan
+                assert plan is not None
+                keep(program, policy, plan, time.perf_counter() - begun)
     finally:
-        a.track, a.phase = track, phase
+        a.phase = phase
+    if len(_plans) >= _MAX_PLANS:
+        del _plans[next(iter(_plans))]
+    _plans[program, policy] = plan
+    return plan, storages[: plan.inputs], False
 
 
 def graph(outputs: Iterable[UOp]) -> UOp:

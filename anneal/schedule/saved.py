@@ -72,9 +72,5 @@ def decode_plan(data: dict[str, Any]) -> Plan:
 
 
 def _graph(rows: str) -> UOp:
-    a = arena()
-    track, a.track = a.track, False
-    try:
+    with arena().untracked():
         return decode_graph(json.loads(rows))
-    finally:
-        a.track = track

@@ -7,7 +7,8 @@ import itertools
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -296,6 +297,15 @@ class Arena:
         self.live = 0  # nodes left by the last sweep
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
+
+    @contextmanager
+    def untracked(self) -> Iterator[None]:
+        """Nodes made inside are not asked which line they come from: that takes longer than to make them."""
+        track, self.track = self.track, False
+        try:
+            yield
+        finally:
+            self.track = track
 
     def add(self, key: tuple[Any, ...], op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
         d = _new(_Draft)

@@ -74,14 +74,21 @@ def scatter(ins: Sequence[Array], out: Array) -> list[Any]:
     return [(_scatter_now, (ins, out))]
 
 
-def _put_now(start: Array, value: Array, flat: Array, strides: tuple[int, ...]) -> None:
-    place: Array = np.ndarray(value.shape, flat.dtype, flat, int(start.item()) * flat.itemsize, strides)
+def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, strides: tuple[int, ...]) -> None:
+    for number, (low, high, step) in terms:
+        first += step * min(max(number(), low), high)
+    place: Array = np.ndarray(value.shape, flat.dtype, flat, first * flat.itemsize, strides)
     np.copyto(place, value, "unsafe")
 
 
-def put(steps: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
-    """Into flat memory from the element that the first input says, with these steps from one element to the next."""
-    return [(_put_now, (ins[0], ins[1], out, tuple([n * out.itemsize for n in steps])))]
+def put(
+    steps: tuple[int, ...], first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array
+) -> list[Any]:
+    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`, and for
+    every other input, a number, (low, high, step) farther: step times the number, no less than low and no more than high."""
+    value, *numbers = ins
+    strides = tuple([n * out.itemsize for n in steps])
+    return [(_put_now, (first, [(x.item, t) for x, t in zip(numbers, terms, strict=True)], value, out, strides))]
 
 
 def regroup(x: Array, groups: Sequence[Sequence[int]]) -> Array | None:

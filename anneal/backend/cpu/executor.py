@@ -6,8 +6,8 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ __all__ = ["CpuDevice", "CpuProgram"]
 
 # Work of less than this many nanoseconds is not worth waking another thread.
 _MEETING_NS = 100_000
+# The share of a batch's work from which on products with vectors decide how it is run.
+_MOSTLY = 0.9
 # How many areas the kernels' shared scratch takes turns in, and up to which size.
 _SHARED = 4
 _TURNS = 4 << 20
@@ -132,6 +134,20 @@ def _run_all(steps: list[Step]) -> None:
         f(*args)
 
 
+def _settled(program: Program, values: Mapping[str, int], alone: bool) -> CpuProgram:
+    """What of `program` runs with these values, if need be for one lane."""
+    found = program.program(values) if isinstance(program, SymbolicProgram) else program
+    assert isinstance(found, CpuProgram)
+    return found.alone if alone else found
+
+
+def _is_of_vectors(calls: Sequence[Call], values: Mapping[str, int]) -> bool:
+    """Whether nearly all of the work is products of matrices with vectors. They are as fast as memory, and then BLAS's own
+    threads, which are told of work sooner than lanes, do better; for the rest one lane is enough."""
+    programs = [_settled(p, values, alone=False) for p, _ in calls]
+    return sum(p.worth(of_vectors=True) for p in programs) > _MOSTLY * sum(p.worth() for p in programs)
+
+
 class CpuBatch(Batch):
     """Flat calls, replayed in order."""
 
@@ -139,7 +155,9 @@ class CpuBatch(Batch):
         self._device = device
         # kept only where other values may be given
         self._calls = list(calls) if values else []
-        self._bound = device.bind(calls, values)
+        self._values = dict(values)
+        self._alone = device.lanes.count > 1 and _is_of_vectors(calls, values)
+        self._bound = device.bind(calls, values, self._alone)
         self._lanes = device.lanes
         self._streams: Streams | None = None
         self._again = False
@@ -151,9 +169,12 @@ class CpuBatch(Batch):
         self._composed_of: list[int] = []
 
     def give(self, values: Mapping[str, int]) -> bool:
+        if values == self._values:
+            return False
+        self._values = dict(values)
         for b, (program, _) in zip(self._bound, self._calls, strict=True):
-            if isinstance(program, SymbolicProgram) and program.program(values) is not b.program:
-                self._bound = self._device.bind(self._calls, values)
+            if isinstance(program, SymbolicProgram) and _settled(program, values, self._alone) is not b.program:
+                self._bound = self._device.bind(self._calls, values, self._alone)
                 self._streams = None
                 self._note()
                 return False
@@ -168,9 +189,15 @@ class CpuBatch(Batch):
         if self._partial and self._composed_of != (made := [b.made for b, _ in self._partial]):
             self._streams, self._composed_of = None, made
 
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Threads are this batch's lanes, or BLAS's own."""
+        with numpy_settings(), nullcontext() if self._alone or self._lanes.count == 1 else one_blas_thread():
+            yield
+
     def run(self) -> None:
         self._settle()
-        with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
+        with self._threads():
             if self._again:
                 streams = self._streams or self._composed()
                 self._streams = None
@@ -185,7 +212,7 @@ class CpuBatch(Batch):
 
     def _composed(self) -> Streams:
         worth = sum(share.cost for b in self._bound for part in b.parts for share in part)
-        if self._lanes.count > 1 and worth > _MEETING_NS:
+        if self._lanes.count > 1 and not self._alone and worth > _MEETING_NS:
             return compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count)
         return Streams([[step for b in self._bound for step in b.steps]], [])
 
@@ -193,7 +220,7 @@ class CpuBatch(Batch):
         out = []
         clock = time.perf_counter
         self._settle()
-        with numpy_settings(), one_blas_thread() if self._lanes.count > 1 else nullcontext():
+        with self._threads():
             for b in self._bound:
                 steps = b.steps
                 start = clock()
@@ -293,8 +320,7 @@ class CpuDevice(Device):
     def compile(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         found = self._programs.pop(sink, None)
         if found is None:
-            with np.errstate(all="ignore"):  # what is known ahead is computed here
-                found = self._compiled(sink)
+            found = self._compiled(sink)
             if len(self._programs) >= self._PROGRAMS:
                 del self._programs[next(iter(self._programs))]
         self._programs[sink] = found  # reinserted last: most recently used
@@ -308,15 +334,11 @@ class CpuDevice(Device):
     def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> CpuBatch:
         return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call], values: Mapping[str, int]) -> list[_Bound]:
-        """Each call's program on its buffers, for these values of variables."""
-        return [
-            self._bind(p.program(values) if isinstance(p, SymbolicProgram) else p, buffers, values)
-            for p, buffers in calls
-        ]
+    def bind(self, calls: Sequence[Call], values: Mapping[str, int], alone: bool) -> list[_Bound]:
+        """Each call's program on its buffers, for these values of variables; all in one lane, if they are to be `alone`."""
+        return [self._bind(_settled(p, values, alone), buffers, values) for p, buffers in calls]
 
-    def _bind(self, program: Program, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
-        assert isinstance(program, CpuProgram)
+    def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:

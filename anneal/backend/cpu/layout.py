@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+
+import numpy as np
 
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Instr, Loop, Pad, Plan, Product, Value
@@ -199,14 +202,28 @@ class CpuProgram(Program):
     """A kernel's plan with the layout of its scratch memory."""
 
     def __init__(self, sink: UOp, name: str, lanes: int = 1) -> None:
-        self.name = name
+        self.name, self.lanes = name, lanes
         self.sink = sink = widened(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.ragged: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every lane
         self.shared = self.scratch = 0
-        self._plan(lanes)
+        with np.errstate(all="ignore"):  # what is known ahead is computed here
+            self._plan(lanes)
+
+    @functools.cached_property
+    def alone(self) -> CpuProgram:
+        """The same for one lane."""
+        return self if self.lanes == 1 else self._for_one_lane()
+
+    def _for_one_lane(self) -> CpuProgram:
+        return CpuProgram(self.sink, self.name)
+
+    def worth(self, *, of_vectors: bool = False) -> int:
+        """Estimated nanoseconds of all of it, or of the products with a vector that BLAS computes."""
+        loops = [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
+        return sum(x.worth for x in loops if not of_vectors or (x.product is not None and not x.product.n))
 
     def _plan(self, lanes: int) -> None:
         if is_ragged(self.sink):

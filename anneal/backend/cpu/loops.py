@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,18 @@ FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
 _EAGER = EagerEmitter()
+
+
+def _clamp(u: UOp) -> tuple[UOp, int, int]:
+    """(x, low, high) where the integer `u` is min(max(x, low), high)."""
+    bounds: list[tuple[Callable[[int, int], int], int]] = []
+    while u.op in (Op.MAX, Op.MIN) and (number := next((s for s in u.src if s.is_const), None)) is not None:
+        bounds.append((max if u.op is Op.MAX else min, number.arg))
+        u = u.src[u.src[0] is number]
+    low, high = int(u.dtype.min), int(u.dtype.max)
+    for f, n in reversed(bounds):
+        low, high = f(low, n), f(high, n)
+    return u, low, high
 
 
 class LoopBuilder(Emitter[Value]):
@@ -307,15 +319,14 @@ class LoopBuilder(Emitter[Value]):
         form = p.moved.get(s)
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.slots) != value.mask:
             return False
-        start = self.const(_INDEX, form.const)
-        for node, c in form.nodes.items():
-            part = self.emit("cast", copy_cast, (self.value(node),), _INDEX, False)
-            start = self.call(np.add, _INDEX, start, self.call(np.multiply, _INDEX, part, self.const(_INDEX, c)))
+        clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
         flat = Value("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
         flat.strides = {-1: 1}
         self.whole |= value.mask
         steps = tuple([form.slots.get(slot, 0) for slot in p.order])
-        self.instrs.append(Instr("put", partial(put, steps), [start, value], flat, False))
+        terms = [(low, high, c) for _, low, high, c in clamped]
+        numbers = [self.value(node) for node, *_ in clamped]
+        self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat, False))
         return True
 
     def _write(self, value: Value, target: Value) -> None:

@@ -10,9 +10,8 @@ lanes should fit it, each choice of values has a plan of its own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
 
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.index import Unsettled
@@ -43,17 +42,10 @@ class SymbolicProgram(Program):
         self.order = toposort((sink,))
         self.whole: PartialProgram | None = None
         if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_ragged(self.order):
-            a = arena()
-            track, a.track = a.track, False
-            try:
-                with np.errstate(all="ignore"):  # what is known ahead is computed for all values
-                    whole = PartialProgram(sink, name, self.names, lanes)
-            except Unsettled:
-                whole = None
-            finally:
-                a.track = track
-            if whole is not None and whole.worth < _LARGE_NS:
-                self.whole = whole
+            with contextlib.suppress(Unsettled):
+                whole = PartialProgram(sink, name, self.names, lanes)
+                if whole.worth() < _LARGE_NS:
+                    self.whole = whole
         self._programs: dict[tuple[int, ...], CpuProgram] = {}
 
     def program(self, values: Mapping[str, int]) -> CpuProgram:
@@ -70,12 +62,8 @@ class SymbolicProgram(Program):
         return found
 
     def _sink(self, values: Mapping[str, int]) -> UOp:
-        a = arena()
-        track, a.track = a.track, False
-        try:
+        with arena().untracked():
             return simplify_indices(_with_numbers(self.order, values))
-        finally:
-            a.track = track
 
 
 class PartialProgram(CpuProgram):
@@ -83,7 +71,8 @@ class PartialProgram(CpuProgram):
 
     def __init__(self, sink: UOp, name: str, names: Sequence[str], lanes: int) -> None:
         self.names = names
-        super().__init__(sink, name, lanes)
+        with arena().untracked():
+            super().__init__(sink, name, lanes)
 
     def key(self, values: Mapping[str, int]) -> tuple[int, ...]:
         """The values of its own variables."""
@@ -106,10 +95,8 @@ class PartialProgram(CpuProgram):
             limits += plan.limits.values()
         self._limits = evaluator(tuple(limits))
 
-    @property
-    def worth(self) -> int:
-        """Estimated nanoseconds of all of it."""
-        return sum(getattr(layout, "worth", 0) for _, layouts in self.parts for layout in layouts)
+    def _for_one_lane(self) -> CpuProgram:
+        return PartialProgram(self.sink, self.name, self.names, 1)
 
     def fits(self, values: Mapping[str, int]) -> bool:
         """Whether no size is 0: there a reduction has nothing to start from."""

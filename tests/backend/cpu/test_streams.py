@@ -181,6 +181,33 @@ def test_little_work_wakes_no_thread() -> None:
     np.testing.assert_array_equal(x, np.full(N * N, 9.0, np.float32))
 
 
+def times_vector(rows: int, columns: int) -> UOp:
+    i, k = loop(0, rows), over(1, columns)
+    a, x = load(param(1, rows * columns), i * columns + k), load(param(2, columns), k)
+    return kernel(store(param(0, rows), i, reduce(Op.ADD, a * x, k) + 1.0))
+
+
+def test_products_with_vectors_are_left_to_the_threads_of_blas() -> None:
+    d = device(2)
+    rng = np.random.default_rng(0)
+    a, x = rng.normal(size=(640, 512)).astype(np.float32), rng.normal(size=512).astype(np.float32)
+    y, z = np.zeros(640, np.float32), np.zeros(N * N, np.float32)
+    calls = [(d.compile(times_vector(640, 512)), [y, a.reshape(-1), x])] * 4
+    assert calls[0][0].lanes == calls[0][0].parts[0][1][0].lanes == 2
+    batch = d.prepare(calls)
+    for _ in range(3):
+        batch.run()
+    streams = batch.__dict__["_streams"]
+    assert len(streams.steps) == 1
+    assert [f for f, _ in streams.steps[0]].count(np.dot) == len(calls)  # in one piece each
+    np.testing.assert_allclose(y, a @ x + 1, rtol=1e-4, atol=1e-4)
+    # beside other work lanes share out the products too
+    mixed = d.prepare([calls[0], *[(d.compile(row_means()), [z, z])] * 100])
+    mixed.run()
+    mixed.run()
+    assert len(mixed.__dict__["_streams"].steps) == 2
+
+
 @pytest.mark.parametrize("lane", [0, 1])
 def test_an_error_in_a_stream_reaches_the_caller_and_the_batch_lives_on(lane: int, everything_shared: None) -> None:
     d = device(2)

@@ -139,7 +139,7 @@ def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name:
 
 
 @pytest.mark.parametrize(("dtype", "slack"), [("float32", 1e-5), ("bfloat16", 2e-2)])
-def test_a_program_under_beam(device: WebGpuDevice, dtype: str, slack: float) -> None:
+def test_a_program_under_beam(webgpu: str, device: WebGpuDevice, dtype: str, slack: float) -> None:
     from anneal.tensor import set_default_device
 
     x = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)

@@ -21,7 +21,7 @@ rng = np.random.default_rng(5)
 
 
 @pytest.fixture(autouse=True)
-def on_webgpu(device: Any) -> Any:
+def on_webgpu(webgpu: str, device: Any) -> Any:
     from anneal.tensor import set_default_device
 
     set_default_device("webgpu")

@@ -25,7 +25,7 @@ ROWS = np.array([3, 96, 50, 0, 7, 96], np.int32)
 
 
 @pytest.fixture
-def narrow(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WebGpuDevice]]:
+def narrow(webgpu: str, device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WebGpuDevice]]:
     """Opens a device with bindings of at most 4096 bytes as the default one."""
     opened: list[WebGpuDevice] = []
 
