@@ -29,6 +29,8 @@ BLOCK = 98_304
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth more calls.
 _LANE_NS = 20_000
+# Where there are more than so many times as many columns as rows, columns are shared out.
+_WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
 _MATRIX_ONCE = 20
 Blocks = list[dict[int, tuple[int, int]]]
@@ -62,7 +64,10 @@ class LoopLayout:
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
         target = min(target, math.ceil(total / self.lanes))
-        if product is not None and not loop.instrs:
+        if product is not None and (wide := self._wide(plan, product)) is not None:
+            pieces = self.lanes * math.ceil(total / (self.lanes * target))
+            size[wide] = math.ceil(extent[wide] / pieces)
+        elif product is not None and not loop.instrs:
             s = self._shared(plan, product)
             size[s] = math.ceil(extent[s] / self.lanes)
         elif total > target:
@@ -81,6 +86,16 @@ class LoopLayout:
             self.lanes = 1
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)
+
+    def _wide(self, plan: Plan, product: Product) -> int | None:
+        """The slot of a product's columns, if there are so many more of them than rows that lanes share out columns: each
+        then reads its part of the large matrix, where rows would have every lane read all of it."""
+        extent = plan.extent
+        rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
+        if self.lanes < 2 or product.batch or not product.n or columns <= _WIDE * rows:
+            return None
+        s = max(product.n, key=extent.__getitem__)
+        return s if extent[s] >= 32 * self.lanes and not self.loop.whole >> s & 1 else None
 
     def _shared(self, plan: Plan, product: Product) -> int:
         """The slot of a product alone that the lanes share out: the outermost, so that each writes memory of its own and

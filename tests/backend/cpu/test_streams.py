@@ -181,6 +181,24 @@ def test_little_work_wakes_no_thread() -> None:
     np.testing.assert_array_equal(x, np.full(N * N, 9.0, np.float32))
 
 
+@pytest.mark.parametrize(("rows", "columns", "widths"), [(16, 512, [256, 256]), (512, 16, [16]), (512, 512, [512])])
+def test_of_a_wide_matrix_each_lane_reads_a_part(rows: int, columns: int, widths: list[int]) -> None:
+    d, k = device(2), 256
+    i, j, r = loop(0, rows), loop(1, columns), over(2, k)
+    a, b = load(param(1, rows * k), i * k + r), load(param(2, columns * k), j * k + r)
+    found = d.compile(kernel(store(param(0, rows * columns), i * columns + j, reduce(Op.ADD, a * b, r).alu(Op.SQRT))))
+    rng = np.random.default_rng(0)
+    x, w = rng.random((rows, k), np.float32), rng.random((columns, k), np.float32)
+    y = np.zeros(rows * columns, np.float32)
+    batch = d.prepare([(found, [y, x.reshape(-1), w.reshape(-1)])])
+    batch.run()
+    np.testing.assert_allclose(y.reshape(rows, columns), np.sqrt(x @ w.T), rtol=1e-5)
+    ((shares,),) = [b.parts for b in batch.__dict__["_bound"]]
+    assert len(shares) == 2
+    shapes = [args[1].shape for share in shares for f, args in share.steps if f is np.matmul]
+    assert [width for _, width in shapes] == widths * (2 // len(widths))
+
+
 def times_vector(rows: int, columns: int) -> UOp:
     i, k = loop(0, rows), over(1, columns)
     a, x = load(param(1, rows * columns), i * columns + k), load(param(2, columns), k)
