@@ -61,7 +61,7 @@ class MeanFlow(Training):
             lambda z, r, t: self.velocity(z, r, t, label), (z, r, t), (v, Tensor.zeros_like(r), Tensor.ones_like(t))
         )
         target = (v - (t - r).reshape(-1, 1, 1, 1) * change).detach()
-        far = (way * (u - target)).square().mean((1, 2, 3))
+        far = (way * (u - target)).square().mean((1, 2, 3))  # of the pictures at the ends of the ways
         weight = 1 / (far.detach() + 1e-2)
         return (far * weight / weight.mean()).mean()
 

@@ -132,7 +132,7 @@ class Optimizer:
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""
-        raise NotImplementedError(type(self).__name__)
+        raise NotImplementedError(f"{type(self).__name__} defines no _update()")
 
     def _operands(self, t: Tensor) -> tuple[UOp, UOp, DType]:
         """Parameter and gradient in the dtype the update is computed in."""

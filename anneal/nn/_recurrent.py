@@ -49,7 +49,7 @@ class _Recurrent(Module):
 
     def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
         """The next state (the output first) from a step's projected input (batch, gates * hidden) and the state."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
 
     def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]:
         """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of a state."""

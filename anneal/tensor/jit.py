@@ -467,9 +467,8 @@ class _Captured:
         for run in self.runs:
             run.batch.restart()
         for coming in self.coming.values():
-            coming.extend([coming[-1]] * len(coming))
-            for _ in range(len(coming) // 2):
-                coming.popleft()
+            for n in range(len(coming)):
+                coming[n] = coming[-1]
 
     def _spare(self, h: _Written) -> _Written:
         """Memory like that of `h` for a later call's result: what was handed out first, if nobody needs it any more."""

@@ -152,20 +152,9 @@ def _bits(shape: tuple[int, ...], device: str, generator: Generator | None, word
         raise ShapeError(f"random: {n} numbers in one call are too many; the limit is 2**31")
     seed, call = (generator or default_generator).key_nodes(device)
     positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
-    return [
-        reshape(
-            alu(
-                Op.THREEFRY,
-                (
-                    positions if i == 0 else positions + (n * i if isinstance(n, int) else (n * i).cast(_U32)),
-                    seed,
-                    call,
-                ),
-            ),
-            shape,
-        )
-        for i in range(words)
-    ]
+    starts = [n * i for i in range(words)]
+    places = [positions + (s.cast(_U32) if isinstance(s, UOp) else s) if s != 0 else positions for s in starts]
+    return [reshape(alu(Op.THREEFRY, (at, seed, call)), shape) for at in places]
 
 
 def _unit(bits: UOp, dtype: DType) -> UOp:

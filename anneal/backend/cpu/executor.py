@@ -134,18 +134,17 @@ def _run_all(steps: list[Step]) -> None:
         f(*args)
 
 
-def _settled(program: Program, values: Mapping[str, int], alone: bool) -> CpuProgram:
+def _chosen(program: Program, values: Mapping[str, int], alone: bool) -> CpuProgram:
     """What of `program` runs with these values, if need be for one lane."""
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.alone if alone else found
 
 
-def _is_of_vectors(calls: Sequence[Call], values: Mapping[str, int]) -> bool:
+def _are_of_vectors(programs: Sequence[CpuProgram]) -> bool:
     """Whether nearly all of the work is products of matrices with vectors. They are as fast as memory, and then BLAS's own
     threads, which are told of work sooner than lanes, do better; for the rest one lane is enough."""
-    programs = [_settled(p, values, alone=False) for p, _ in calls]
-    return sum(p.worth(of_vectors=True) for p in programs) > _MOSTLY * sum(p.worth() for p in programs)
+    return sum([p.worth_of_vectors for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
 class CpuBatch(Batch):
@@ -156,29 +155,30 @@ class CpuBatch(Batch):
         # kept only where other values may be given
         self._calls = list(calls) if values else []
         self._values = dict(values)
-        self._alone = device.lanes.count > 1 and _is_of_vectors(calls, values)
-        self._bound = device.bind(calls, values, self._alone)
         self._lanes = device.lanes
-        self._streams: Streams | None = None
+        # or in one, and BLAS in threads of its own; from the first run on, so that every run gives the same values
+        self._in_lanes = device.lanes.count > 1 and not _are_of_vectors(
+            [_chosen(p, values, alone=False) for p, _ in calls]
+        )
         self._again = False
-        self._note()
+        self._bind(calls)
 
-    def _note(self) -> None:
+    def _bind(self, calls: Sequence[Call]) -> None:
+        self._bound = self._device.bind(calls, self._values, not self._in_lanes)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _Part)]
-        self._composed_of: list[int] = []
+        self._streams: Streams | None = None
+        self._composed_of = [b.made for b, _ in self._partial]
 
     def give(self, values: Mapping[str, int]) -> bool:
         if values == self._values:
             return False
         self._values = dict(values)
-        for b, (program, _) in zip(self._bound, self._calls, strict=True):
-            if isinstance(program, SymbolicProgram) and _settled(program, values, self._alone) is not b.program:
-                self._bound = self._device.bind(self._calls, values, self._alone)
-                self._streams = None
-                self._note()
-                return False
-        self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
+        chosen = [_chosen(p, values, not self._in_lanes) for p, _ in self._calls]
+        if chosen != [b.program for b in self._bound]:
+            self._bind(self._calls)
+        else:
+            self._partial = [(b, b.program.key(values)) for b, _ in self._partial]
         return False
 
     def _settle(self) -> None:
@@ -192,7 +192,7 @@ class CpuBatch(Batch):
     @contextmanager
     def _threads(self) -> Iterator[None]:
         """Threads are this batch's lanes, or BLAS's own."""
-        with numpy_settings(), nullcontext() if self._alone or self._lanes.count == 1 else one_blas_thread():
+        with numpy_settings(), one_blas_thread() if self._in_lanes else nullcontext():
             yield
 
     def run(self) -> None:
@@ -212,7 +212,7 @@ class CpuBatch(Batch):
 
     def _composed(self) -> Streams:
         worth = sum(share.cost for b in self._bound for part in b.parts for share in part)
-        if self._lanes.count > 1 and not self._alone and worth > _MEETING_NS:
+        if self._in_lanes and worth > _MEETING_NS:
             return compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count)
         return Streams([[step for b in self._bound for step in b.steps]], [])
 
@@ -336,7 +336,7 @@ class CpuDevice(Device):
 
     def bind(self, calls: Sequence[Call], values: Mapping[str, int], alone: bool) -> list[_Bound]:
         """Each call's program on its buffers, for these values of variables; all in one lane, if they are to be `alone`."""
-        return [self._bind(_settled(p, values, alone), buffers, values) for p, buffers in calls]
+        return [self._bind(_chosen(p, values, alone), buffers, values) for p, buffers in calls]
 
     def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
         key = (id(program), *map(id, buffers))

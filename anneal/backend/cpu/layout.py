@@ -235,10 +235,18 @@ class CpuProgram(Program):
     def _for_one_lane(self) -> CpuProgram:
         return CpuProgram(self.sink, self.name)
 
-    def worth(self, *, of_vectors: bool = False) -> int:
-        """Estimated nanoseconds of all of it, or of the products with a vector that BLAS computes."""
-        loops = [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
-        return sum(x.worth for x in loops if not of_vectors or (x.product is not None and not x.product.n))
+    @functools.cached_property
+    def worth(self) -> int:
+        """Estimated nanoseconds of all of it."""
+        return sum([x.worth for x in self._loops()])
+
+    @functools.cached_property
+    def worth_of_vectors(self) -> int:
+        """Estimated nanoseconds of products of matrices with vectors, with what is computed in the same loops."""
+        return sum([x.worth for x in self._loops() if x.product is not None and not x.product.n])
+
+    def _loops(self) -> list[LoopLayout]:
+        return [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
 
     def _plan(self, lanes: int) -> None:
         if is_ragged(self.sink):
@@ -278,10 +286,8 @@ class CpuProgram(Program):
                     layouts.append(phase)
         if waiting is not None:
             layouts.append(self._alone(plan, waiting, lanes))
-        for made in layouts:
-            if isinstance(made, LoopLayout):
-                self.scratch = max(self.scratch, made.end)
         self.parts.append((plan, layouts))
+        self.scratch = max([made.end for made in self._loops()], default=0)
 
     @staticmethod
     def _alone(plan: Plan, product: Product, lanes: int) -> LoopLayout:

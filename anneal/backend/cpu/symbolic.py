@@ -44,7 +44,7 @@ class SymbolicProgram(Program):
         if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_ragged(self.order):
             with contextlib.suppress(Unsettled):
                 whole = PartialProgram(sink, name, self.names, lanes)
-                if whole.worth() < _LARGE_NS:
+                if whole.worth < _LARGE_NS:
                     self.whole = whole
         self._programs: dict[tuple[int, ...], CpuProgram] = {}
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WebGpuBatch"]
 
-_MANY_WORKGROUPS = (
-    4096  # a workgroup that leaves at once costs about a nanosecond; commands recorded anew, microseconds
-)
+# A workgroup that leaves at once costs about a nanosecond; commands recorded anew cost microseconds.
+_MANY_WORKGROUPS = 4096
 _QUERIES = 4096  # the most that one query set may hold
 _AHEAD = 2  # runs whose commands are recorded before they are asked for
 
