@@ -19,6 +19,7 @@ from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.tensor import set_default_device
+from tests.tiers import TIERS, runs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=str(folder / "assets" / "gpt2") if folder else "",
         help="GPT-2's vocab.json and merges.txt, to compare the tokenisers on all of it (default: the user's cache)",
     )
+    parser.addoption(
+        "--tier", choices=TIERS, default="test", help="how much of the long tables to run (tests/tiers.py)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a longer tier runs."""
+    tier: str = config.getoption("--tier")
+    left_out = [item for item in items if not runs(item, tier)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if runs(item, tier)]
 
 
 @contextmanager
