@@ -1,3 +1,15 @@
 """anneal: a lazy tensor compiler. Start at `anneal.tensor`."""
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+_LAZY = ("empty_cache", "memory")  # of anneal.tensor
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import anneal.tensor
+
+        return getattr(anneal.tensor, name)
+    raise AttributeError(f"module 'anneal' has no attribute {name!r}")

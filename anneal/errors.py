@@ -5,6 +5,7 @@
     │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
     │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
+    │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
@@ -24,6 +25,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "GradientError",
+    "OutOfMemoryError",
     "SettingError",
     "ShapeError",
     "TransformError",
@@ -55,6 +57,10 @@ class DeviceError(UserError, RuntimeError):
     """A device that is unknown, missing, mixed with another, or lost."""
 
     exit_code = 3
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no room for a tensor; the message lists what holds most of it."""
 
 
 class GradientError(UserError, RuntimeError):

@@ -77,14 +77,14 @@ class Step:
             self.loss = self.step(self.x, self.y)
 
     def _counted(self) -> None:
-        from anneal.tensor.execution import observers
+        from anneal.tensor.execution import watching
 
         seen: list[int] = []
-        observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
+        watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
         try:
             self.loss = self.step(self.x, self.y)
         finally:
-            observers.pop()
+            watching.observers.pop()
         self.kernels = sum(seen)
 
     def wait(self) -> None:
@@ -225,12 +225,12 @@ def compile_once(config: Config) -> dict[str, Any]:
     gc.collect()
     resident = resident_mib()
     made: list[Storage] = []
-    Storage.made = made
+    Storage.noted.made = made
     start = time.perf_counter()
     with tracing() as wanted:
         loss = update(model, optimiser, x, y)
     traced = time.perf_counter()
-    Storage.made = None
+    Storage.noted.made = None
     with settings.override(cache=False):
         plan = plan_of(list(dict.fromkeys([loss, *wanted])), MAX_BUFFERS)
     scheduled = time.perf_counter()

@@ -112,7 +112,9 @@ def test_an_example_plans_two_steps_and_replays_the_others(name: str, monkeypatc
     with settings.override(device="cpu"):
         example = load_example(name)
         training = example.make(steps=10, batch=2, seed=1, lr=example.LR)
-        monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: plans.append(1)])
+        monkeypatch.setattr(
+            "anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: plans.append(1)]
+        )
         for _ in range(5):
             training.step().item()
     assert len(plans) == 2

@@ -10,10 +10,14 @@ last tensor that needs it goes away.
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,11 +27,23 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal import settings
-from anneal.errors import DeviceError
-from anneal.schedule import Kernel
-from anneal.uop import DType, UOp, dtypes
+from anneal.errors import DeviceError, OutOfMemoryError
+from anneal.schedule import BUILDING, Kernel
+from anneal.uop import DType, UOp, arena, dtypes
 
-__all__ = ["DEVICE_NAMES", "Batch", "BufferPool", "Device", "Limits", "Program", "Storage", "get_device", "numpy_dtype"]
+__all__ = [
+    "DEVICE_NAMES",
+    "Batch",
+    "BufferPool",
+    "Device",
+    "Limits",
+    "MemoryUse",
+    "Program",
+    "Storage",
+    "get_device",
+    "numpy_dtype",
+    "open_devices",
+]
 
 DEVICE_NAMES = ("auto", "cpu", "webgpu")
 
@@ -55,10 +71,10 @@ class Storage:
     What is computed into it stays, unless it is `reused`: then each replay of a jit function may write it anew.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "origin", "owner", "reused", "size")
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
 
-    # While a jit captures, every storage that is made from host data is noted here: its value would be frozen.
-    made: ClassVar[list[Storage] | None] = None
+    # While a jit captures in a thread, every storage that it makes from host data is noted here: its value would be frozen.
+    noted: ClassVar[_Noted]
     # Bytes of device memory that storages have asked for so far.
     allocated: ClassVar[int] = 0
 
@@ -70,17 +86,21 @@ class Storage:
         # The graph these values were computed from, kept only where a gradient has to go on through it.
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
-        if host is not None and Storage.made is not None:
-            Storage.made.append(self)
+        self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
+        if host is not None and Storage.noted.made is not None:
+            Storage.noted.made.append(self)
 
     def ensure(self) -> Any:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""
-        if self.buffer is None:
-            self.buffer = get_device(self.device).alloc(self.size, self.dtype)
-            Storage.allocated += self.size * self.dtype.itemsize
-        if self.host is not None:
-            get_device(self.device).upload(self.buffer, self.host)
-            self.host = None
+        if self.buffer is None or self.host is not None:
+            device = get_device(self.device)
+            with device.lock:
+                if self.buffer is None:
+                    self.buffer = device.alloc(self.size, self.dtype)
+                    Storage.allocated += self.size * self.dtype.itemsize
+                if self.host is not None:
+                    device.upload(self.buffer, self.host)
+                    self.host = None
         return self.buffer
 
     def release(self) -> None:
@@ -91,13 +111,33 @@ class Storage:
             if device is not None:
                 device.free(buffer)
 
-    def __del__(self) -> None:
-        # During interpreter shutdown the module's globals may be gone: memory goes with the process.
-        if self.buffer is not None and _OPEN is not None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends its modules' globals are gone: memory goes with the process.
+        if self.buffer is not None and not ending():
             self.release()
 
     def __repr__(self) -> str:
         return f"Storage({self.size}, {self.dtype.name}, {self.device!r})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("the memory of a tensor cannot be pickled; pickle the tensor, which takes its values along")
+
+
+class _Noted(threading.local):
+    made: list[Storage] | None = None
+
+
+Storage.noted = _Noted()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of a device's memory: `in_use` by tensors and compiled functions, `cached` for later use, and the most that
+    was `in_use` since the last `reset_peak`."""
+
+    in_use: int
+    cached: int
+    peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +201,133 @@ class Batch(ABC):
 
 
 class Device(ABC):
-    """Allocator, compiler and launcher of one piece of hardware."""
+    """Allocator, compiler and launcher of one piece of hardware.
+
+    Any thread may use a device that holds its `lock`; what several calls do together (bind, then run) is done under one
+    lock. `free` alone may be called at any time: finalisers call it.
+    """
 
     name: str
     limits: Limits
+    survives_fork: ClassVar[bool] = False
 
-    def held(self) -> int | None:
-        """Bytes of the device's memory that are taken, what is kept for later use included; None for the host's memory."""
-        return None
+    def __init__(self, pool_bytes: int) -> None:
+        self.lock = threading.RLock()
+        self.pool = BufferPool(pool_bytes, self._drop)
+        self._returned: deque[Any] = deque()  # freed, and not yet in the pool
+        self._reclaiming = False
+        self._in_use = self._peak = 0
 
-    @abstractmethod
+    # -- memory
+
     def alloc(self, size: int, dtype: DType) -> Any:
-        """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first."""
+        """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first: commands run in
+        order, so it may be written anew while the GPU still has to run what used it before.
 
-    @abstractmethod
+        Raises OutOfMemoryError, with what holds most, where there is none left even after everything unused was dropped.
+        """
+        with self.lock:
+            kind, nbytes = self._kind(size, dtype)
+            self._reclaim()
+            self._reclaiming = True  # a finaliser that comes while the pool is changed has to wait
+            try:
+                buffer = self.pool.take(kind)
+            finally:
+                self._reclaiming = False
+            if buffer is None:
+                try:
+                    buffer = self._create(size, dtype)
+                except MemoryError:
+                    buffer = self._create_after_all(size, dtype, nbytes)
+            self._in_use += nbytes
+            self._peak = max(self._peak, self._in_use)
+            return buffer
+
+    def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Any:
+        """Drop all that nobody uses, wait until the device has let go of it, and try again."""
+        arena().sweep()
+        gc.collect()
+        self.empty_cache()
+        self.synchronize()
+        try:
+            return self._create(size, dtype)
+        except MemoryError:
+            from anneal.backend.memory import memory_report
+
+            shape = f"{size} {dtype.name}"
+            report = memory_report(self.name).text(most=8)
+            raise OutOfMemoryError(
+                f"device {self.name!r} has no room for {nbytes:,} bytes ({shape}): delete tensors, take smaller "
+                f"batches, or compute under no_grad() what needs no gradient\n{report}"
+            ) from None
+
     def free(self, buffer: Any) -> None:
         """Hand a buffer back. The caller must not use it again; a batch that was prepared with it may still run."""
+        self._returned.append(buffer)
+        if self.lock.acquire(blocking=False):  # else whoever has it looks before it allocates
+            try:
+                self._reclaim()
+            finally:
+                self.lock.release()
+
+    def _reclaim(self) -> None:
+        """Put what was freed into the pool."""
+        if self._reclaiming or not self._returned:
+            return
+        self._reclaiming = True
+        try:
+            while self._returned:
+                buffer = self._returned.popleft()
+                if (found := self._kind_of(buffer)) is not None:
+                    kind, nbytes = found
+                    self._in_use -= nbytes
+                    self.pool.give(kind, nbytes, buffer, self._in_use // 4)
+        finally:
+            self._reclaiming = False
+
+    def memory(self) -> MemoryUse:
+        """What is in use, what is kept for later use, and the most that was in use."""
+        with self.lock:
+            self._reclaim()
+            return MemoryUse(self._in_use, self.pool.held, self._peak)
+
+    def held(self) -> int:
+        """Bytes of the device's memory that are taken, what is kept for later use included."""
+        use = self.memory()
+        return use.in_use + use.cached
+
+    def reset_peak(self) -> None:
+        """Measure the peak from here on."""
+        with self.lock:
+            self._reclaim()
+            self._peak = self._in_use
+
+    def empty_cache(self) -> None:
+        """Give back the memory that nobody uses, and scratch memory that can be made again."""
+        with self.lock:
+            self._reclaim()
+            self._reclaiming = True
+            try:
+                self.pool.clear()
+            finally:
+                self._reclaiming = False
+
+    @abstractmethod
+    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
+        """What memory for so many elements is to be found under in the pool, and its bytes.
+        Raises DeviceError where the device can have no such."""
+
+    @abstractmethod
+    def _kind_of(self, buffer: Any) -> tuple[Any, int] | None:
+        """The same of a buffer; None if it is not this device's."""
+
+    @abstractmethod
+    def _create(self, size: int, dtype: DType) -> Any:
+        """New memory. Raises MemoryError where there is none."""
+
+    @abstractmethod
+    def _drop(self, buffer: Any) -> None:
+        """A buffer left the pool: nothing may keep it alive."""
 
     @abstractmethod
     def upload(self, buffer: Any, data: Array) -> None:
@@ -223,10 +374,14 @@ class Device(ABC):
         }
 
 
+_ENTRY_BYTES = 256
+
+
 class BufferPool:
     """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
 
-    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves.
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. What was freed last
+    stays, however large: a loop over large results frees one for each that it makes.
     """
 
     __slots__ = ("_drop", "_free", "budget", "held")
@@ -249,19 +404,20 @@ class BufferPool:
             del self._free[kind]
         return buffer
 
-    def give(self, kind: Any, nbytes: int, buffer: Any) -> None:
-        """Keep `buffer`; may push others, or itself, out."""
+    def give(self, kind: Any, nbytes: int, buffer: Any, budget: int = 0) -> None:
+        """Keep `buffer`; may push others out. `budget` counts where it is larger than the pool's own."""
         # Every entry also costs the host an object, so tiny buffers are not free to keep.
-        nbytes += 256
+        nbytes += _ENTRY_BYTES
         entry = self._free.pop(kind, None) or (nbytes, [])
         entry[1].append(buffer)
         self._free[kind] = entry  # reinserted last: most recently used
         self.held += nbytes
-        while self.held > self.budget:
+        budget = max(budget, self.budget)
+        while self.held > budget and self.held > nbytes:
             oldest = next(iter(self._free))
-            nbytes, buffers = self._free[oldest]
+            size, buffers = self._free[oldest]
             victim = buffers.pop(0)
-            self.held -= nbytes
+            self.held -= size
             if not buffers:
                 del self._free[oldest]
             self._drop(victim)
@@ -275,9 +431,15 @@ class BufferPool:
         self.held = 0
 
 
-# Devices are opened once per process, on first use.
+# Devices are opened once per process, on first use, by one thread at a time.
 _OPEN: dict[str, Device] = {}
 _AUTO: list[str] = []
+_OPENING = threading.RLock()
+
+
+def open_devices() -> list[Device]:
+    """The devices that this process has opened so far."""
+    return list(_OPEN.values())
 
 
 def get_device(name: str = "auto") -> Device:
@@ -292,18 +454,58 @@ def get_device(name: str = "auto") -> Device:
     device = _OPEN.get(name)
     if device is not None:
         return device
-    if name == "auto":
-        return _OPEN[_auto_name()]
-    if name == "cpu":
-        from anneal.backend.cpu import CpuDevice
+    with _OPENING:
+        device = _OPEN.get(name)
+        if device is not None:
+            return device
+        if name == "auto":
+            return get_device(_auto_name())
+        if name in _LEFT_BEHIND:
+            raise DeviceError(
+                f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
+                'in the new process alone, or start that with multiprocessing.get_context("spawn")'
+            )
+        if name == "cpu":
+            from anneal.backend.cpu import CpuDevice
 
-        device = CpuDevice()
-    elif name == "webgpu":
-        device = _open_webgpu()
-    else:
-        raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(DEVICE_NAMES)}")
-    _OPEN[name] = device
-    return device
+            device = CpuDevice()
+        elif name == "webgpu":
+            device = _open_webgpu()
+        else:
+            raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(DEVICE_NAMES)}")
+        _OPEN[name] = device
+        return device
+
+
+# Devices of the process that this one was forked from: kept, since what a driver holds cannot be let go of here.
+_LEFT_BEHIND: dict[str, Device] = {}
+
+
+def _locks() -> list[Any]:
+    """All locks, in the order in which a thread takes several."""
+    return [_OPENING, BUILDING, *[d.lock for d in _OPEN.values()]]
+
+
+def _before_fork() -> None:
+    # the new process has this thread alone: what others are at must be finished
+    for lock in _locks():
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in _locks():
+        lock.release()
+
+
+def _in_fork() -> None:
+    _after_fork()
+    for name, device in list(_OPEN.items()):
+        if not device.survives_fork:
+            _LEFT_BEHIND[name] = _OPEN.pop(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
 
 
 def _open_webgpu() -> Device:

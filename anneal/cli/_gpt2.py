@@ -163,18 +163,18 @@ def _known(tokenizer: Any, model: Any, folder: Path) -> int:
 @contextmanager
 def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
     """The plans that ran, by phase. Replays of a captured step run none."""
-    from anneal.tensor.execution import observers
+    from anneal.tensor.execution import watching
 
     seen: dict[str, set[Any]] = {"prefill": set(), "decode": set()}
 
     def observe(plan: Any, inputs: Any, outputs: Any) -> None:
         seen["decode" if run.tokens else "prefill"].add(plan)
 
-    observers.append(observe)
+    watching.observers.append(observe)
     try:
         yield seen
     finally:
-        observers.remove(observe)
+        watching.observers.remove(observe)
 
 
 def _speak(

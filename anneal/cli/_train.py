@@ -195,12 +195,12 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
 @contextmanager
 def _launches(progress: Progress) -> Iterator[None]:
     """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured."""
-    from anneal.tensor.execution import observers
+    from anneal.tensor.execution import watching
 
     seen: list[int] = []
-    observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
+    watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
     try:
         yield
     finally:
-        observers.pop()
+        watching.observers.pop()
         progress.kernels = sum(seen) or progress.kernels

@@ -3,6 +3,7 @@
 from anneal.schedule.donate import donate
 from anneal.schedule.fusion import Policy
 from anneal.schedule.plan import (
+    BUILDING,
     PASSES,
     Call,
     Kernel,
@@ -17,6 +18,7 @@ from anneal.schedule.plan import (
 )
 
 __all__ = [
+    "BUILDING",
     "PASSES",
     "Call",
     "Kernel",

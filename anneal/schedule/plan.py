@@ -7,6 +7,7 @@ become the same object, and the second one finds its plan; a second process find
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes,
 from anneal.uop.sizes import is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
+    "BUILDING",
     "PASSES",
     "Call",
     "Kernel",
@@ -42,6 +44,11 @@ __all__ = [
     "plan_for",
     "run_passes",
 ]
+
+
+# Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
+# thread that holds a device's lock never waits for this one.
+BUILDING = threading.RLock()
 
 
 class Kernel:
@@ -383,30 +390,32 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
 
 
 def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already.
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread plans
+    at a time.
 
     `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
     """
-    a = arena()
-    phase = a.phase
-    try:
-        with a.untracked():
-            program, storages = parametrise(sink, values)
-            found = _plans.get((program, policy))
-            if found is not None:
-                return found, storages[: found.inputs], True
-            plan = recall(program, policy)
-            if plan is None:
-                begun = time.perf_counter()
-                plan = run_passes(program, policy).plan
-                assert plan is not None
-                keep(program, policy, plan, time.perf_counter() - begun)
-    finally:
-        a.phase = phase
-    if len(_plans) >= _MAX_PLANS:
-        del _plans[next(iter(_plans))]
-    _plans[program, policy] = plan
-    return plan, storages[: plan.inputs], False
+    with BUILDING:
+        a = arena()
+        phase = a.phase
+        try:
+            with a.untracked():
+                program, storages = parametrise(sink, values)
+                found = _plans.get((program, policy))
+                if found is not None:
+                    return found, storages[: found.inputs], True
+                plan = recall(program, policy)
+                if plan is None:
+                    begun = time.perf_counter()
+                    plan = run_passes(program, policy).plan
+                    assert plan is not None
+                    keep(program, policy, plan, time.perf_counter() - begun)
+        finally:
+            a.phase = phase
+        if len(_plans) >= _MAX_PLANS:
+            del _plans[next(iter(_plans))]
+        _plans[program, policy] = plan
+        return plan, storages[: plan.inputs], False
 
 
 def graph(outputs: Iterable[UOp]) -> UOp:

@@ -2,9 +2,10 @@
 
 `Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad`, `vjp`, `jvp` and `vmap` transform
 functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions; `manual_seed` starts the
-random numbers. `functional`, `random` and `io` are modules.
+random numbers. `memory` says what holds a device's memory, `empty_cache` gives unused memory back. `functional`, `random` and `io` are modules.
 """
 
+from anneal.backend import MemoryReport, empty_cache
 from anneal.tensor._base import (
     as_dtype,
     broadcast_shapes,
@@ -17,7 +18,7 @@ from anneal.tensor._creation import meshgrid
 from anneal.tensor._sizes import Variable
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
-from anneal.tensor.execution import realize, upload
+from anneal.tensor.execution import memory, realize, upload
 from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
 from anneal.tensor.transforms import (
@@ -37,6 +38,7 @@ from anneal.uop import DType, dtypes
 __all__ = [
     "DType",
     "Generator",
+    "MemoryReport",
     "Tensor",
     "Variable",
     "as_dtype",
@@ -44,6 +46,7 @@ __all__ = [
     "broadcast_tensors",
     "default_device",
     "dtypes",
+    "empty_cache",
     "grad",
     "grad_enabled",
     "hessian",
@@ -52,6 +55,7 @@ __all__ = [
     "jit",
     "jvp",
     "manual_seed",
+    "memory",
     "meshgrid",
     "no_grad",
     "realize",

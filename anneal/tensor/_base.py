@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -40,7 +41,7 @@ from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._sizes import bound_shape, needed, seen
-from anneal.tensor.execution import assigned_watch, storage_of
+from anneal.tensor.execution import storage_of, watching
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
 from anneal.uop.sizes import is_symbolic, product, size
 
@@ -76,24 +77,25 @@ _INT32 = dtypes.int32
 # -- the gradient switch and the leaves ---------------------------------------------------------------------------
 
 
-class _Mode:
-    __slots__ = ("depth", "device", "epoch", "grad")
+class _Mode(threading.local):
+    """What a thread has switched on; a new thread begins as the process did."""
 
     def __init__(self) -> None:
         self.grad = True
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
-        self.epoch = 0  # counts what a jit could not follow
         self.device: str | None = None
 
 
 _MODE = _Mode()
+_epoch = 0  # counts what no jit could follow
 INSIDE: Any = object()  # stands for a gradient that a jit function took: no replay would follow it
 _LEAF_NUMBERS = itertools.count()
 _LEAVES: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 
 
 class no_grad:
-    """Within the block (or the decorated function) results want no gradient, whatever they are made of.
+    """Within the block (or the decorated function) results want no gradient, whatever they are made of. Other threads
+    are not concerned.
 
     >>> from anneal.tensor import Tensor, no_grad
     >>> w = Tensor([1.0, 2.0], requires_grad=True)
@@ -132,17 +134,19 @@ def grad_enabled() -> bool:
 
 def capture_epoch() -> int:
     """Counts what a jit could not follow; a capture is good within one epoch."""
-    return _MODE.epoch
+    return _epoch
 
 
 def outdate_captures() -> None:
     """What captured functions read has changed where they cannot see it: they are to be captured anew."""
-    _MODE.epoch += 1
+    global _epoch
+    _epoch += 1
 
 
 def leaves() -> list[Tensor]:
     """Every live tensor on which requires_grad was set."""
-    return [t for t in list(_LEAVES.values()) if t.requires_grad]  # type: ignore[misc]
+    # `valuerefs` is one step, whatever other threads add meanwhile
+    return [t for r in _LEAVES.valuerefs() if (t := r()) is not None and t.requires_grad]  # type: ignore[misc]
 
 
 def leaf_nodes(tensor: TensorBase) -> tuple[UOp, ...]:
@@ -154,7 +158,8 @@ def leaf_nodes(tensor: TensorBase) -> tuple[UOp, ...]:
 
 
 def set_default_device(device: str | None) -> None:
-    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none; None goes back to the setting.
+    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none in this thread; None goes back to the
+    setting.
 
     Raises DeviceError for an unknown name or when there is no such device.
     """
@@ -814,7 +819,7 @@ class TensorBase:
         self.uop = u
         self._alias = None
         self._own()
-        for watch in assigned_watch:
+        for watch in watching.assigned:
             watch.append(weakref.ref(self))  # type: ignore[arg-type]
 
     def numpy(self) -> Array:
@@ -831,7 +836,7 @@ class TensorBase:
             return np.array(u.arg, numpy_dtype(u.dtype))
         if 0 in u.shape:
             return np.zeros(bound_shape(u.shape), numpy_dtype(u.dtype))
-        if assigned_watch:  # only while a jit function runs
+        if watching.assigned:  # only while a jit function runs
             from anneal.tensor.jit import forbid_in_jit
 
             forbid_in_jit("a value read back", "return the tensor, and read it outside")
@@ -840,9 +845,13 @@ class TensorBase:
             self.realize()
             storage = storage_of(self.uop)
             assert storage is not None, self.uop
-        if storage.host is not None:
-            return seen(storage.host, u.shape).copy()
-        return seen(get_device(storage.device).download(storage.buffer, needed(u.shape), storage.dtype), u.shape)
+        host = storage.host
+        if host is not None:
+            return seen(host, u.shape).copy()
+        device = get_device(storage.device)
+        with device.lock:
+            array = device.download(storage.buffer, needed(u.shape), storage.dtype)
+        return seen(array, u.shape)
 
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,12 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal import settings
-from anneal.backend import Device, Storage, get_device
+from anneal.backend import Device, MemoryReport, Program, Storage, get_device, memory_report
 from anneal.backend.device import Array
 from anneal.errors import DeviceError
-from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.schedule import BUILDING, Plan, Policy, graph, plan_for
 from anneal.tensor._sizes import needed, seen
-from anneal.uop import SYMBOLIC, Op, UOp, arena
+from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import Values, symbolic_arg, widest
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = [
     "execute",
     "gpu_policy",
     "is_realized",
+    "memory",
     "own",
     "plan_of",
     "policy_for",
@@ -39,20 +41,29 @@ __all__ = [
 
 # Told of every plan that runs, while a jit captures: (plan, input storages, output storages).
 Observer = Callable[[Plan, list[Storage], list[Storage]], None]
-observers: list[Observer] = []
-# Lists that get a weak reference to every tensor that is realized, while a jit captures.
-realized_watch: list[list[weakref.ref[Tensor]]] = []
-# Lists that get a weak reference to every tensor that is assigned, while a jit captures.
-assigned_watch: list[list[weakref.ref[Tensor]]] = []
-# While `tracing`: lists of what would have been realized.
-_tracing: list[list[Tensor]] = []
 
-_given: dict[str, int] = {}  # the values of variables with which the plan ran that observers are told of
+
+class _Watching(threading.local):
+    """What is noted of a thread's work, while it captures a function, traces or counts."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        # lists that get a weak reference to every tensor that is realized
+        self.realized: list[list[weakref.ref[Tensor]]] = []
+        # lists that get a weak reference to every tensor that is assigned
+        self.assigned: list[list[weakref.ref[Tensor]]] = []
+        # while `tracing`: lists of what would have been realized
+        self.tracing: list[list[Tensor]] = []
+        # the values of variables with which the plan ran that observers are told of
+        self.given: dict[str, int] = {}
+
+
+watching = _Watching()
 
 
 def given_values() -> dict[str, int]:
     """What the variables of the plan are that an observer is told of."""
-    return dict(_given)
+    return dict(watching.given)
 
 
 _cache_hits = 0
@@ -126,7 +137,10 @@ def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
 
 
 class Execution:
-    """A plan bound to buffers: `run()` launches it, any number of times."""
+    """A plan bound to buffers: `run()` launches it, any number of times.
+
+    Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
+    """
 
     __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries", "values")
 
@@ -137,28 +151,37 @@ class Execution:
         inputs: Sequence[Storage],
         outputs: Sequence[Storage],
         values: Mapping[str, int] | None = None,
+        programs: Sequence[Program] | None = None,
     ) -> None:
+        if programs is None:
+            programs = compiled(plan, device)
         self.plan, self.device = plan, device
         self.values: dict[str, int] = {v.arg[0]: (values or {})[v.arg[0]] for v in plan.variables}
+        self.temporaries: list[Any] = []
         buffers: list[Any] = [None] * len(plan.values)
-        for i, s in enumerate(inputs):
-            buffers[i] = s.ensure()
-        for v, s in zip(plan.outputs, outputs, strict=True):
-            buffers[v] = s.ensure()
-        self.temporaries = [device.alloc(size, dtype) for size, dtype in plan.temporaries]
+        try:
+            for i, s in enumerate(inputs):
+                buffers[i] = s.ensure()
+            for v, s in zip(plan.outputs, outputs, strict=True):
+                buffers[v] = s.ensure()
+            for size, dtype in plan.temporaries:
+                self.temporaries.append(device.alloc(size, dtype))
+        except BaseException:
+            self.close()  # a traceback may keep this for longer
+            raise
         for v, t in plan.memory:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
         self._places: dict[int, list[int]] = {}  # of exchanged buffers, by id
-        global _compiling
-        begun = time.perf_counter()
-        self._programs = device.compile_all([c.kernel for c in plan.calls])
+        self._programs = programs
         self._bind()
-        _compiling += time.perf_counter() - begun
 
     def _bind(self) -> None:
+        global _compiling
+        begun = time.perf_counter()
         calls = zip(self._programs, self.plan.calls, strict=True)
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
+        _compiling += time.perf_counter() - begun
 
     def give(self, values: Mapping[str, int]) -> bool:
         """Run with these values of the variables from the next time on; whether what is prepared must be anew."""
@@ -191,22 +214,39 @@ class Execution:
 
     def close(self) -> None:
         """Give the temporaries back."""
-        for t in self.temporaries:
+        temporaries, self.temporaries = self.temporaries, []
+        for t in temporaries:
             self.device.free(t)
-        self.temporaries = []
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.close()
+
+
+def compiled(plan: Plan, device: Device) -> list[Program]:
+    """The programs of a plan's calls."""
+    global _compiling
+    begun = time.perf_counter()
+    with BUILDING:
+        programs = device.compile_all([c.kernel for c in plan.calls])
+    _compiling += time.perf_counter() - begun
+    return programs
 
 
 def execute(
     plan: Plan, device: Device, inputs: list[Storage], values: Mapping[str, int] | None = None
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs."""
+    programs = compiled(plan, device)
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-    run = Execution(plan, device, inputs, outputs, values)
-    run.run()
-    run.close()
-    _given.clear()
-    _given.update(run.values)
-    for observe in observers:
+    with device.lock:
+        run = Execution(plan, device, inputs, outputs, values, programs)
+        try:
+            run.run()
+        finally:
+            run.close()
+    watching.given = run.values
+    for observe in watching.observers:
         observe(plan, inputs, outputs)
     return outputs
 
@@ -225,6 +265,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
         _compiling += planned - begun
         for u, storage in zip(lazy, execute(plan, device, inputs, values), strict=True):
+            storage.line = u.provenance[1:]
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
@@ -271,17 +312,17 @@ def _tell(
 def tracing() -> Iterator[list[Tensor]]:
     """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
     noted: list[Tensor] = []
-    _tracing.append(noted)
+    watching.tracing.append(noted)
     try:
         yield noted
     finally:
-        _tracing.pop()
+        watching.tracing.pop()
 
 
 def realize(tensors: Sequence[Tensor]) -> None:
     """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory."""
-    if _tracing:
-        _tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
+    if watching.tracing:
+        watching.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return
     by_device: dict[str, list[Tensor]] = {}
     for t in tensors:
@@ -289,17 +330,18 @@ def realize(tensors: Sequence[Tensor]) -> None:
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
         wanted: dict[UOp, None] = {}
-        for n, t in enumerate(group):
+        lazy = [t.uop for t in group]
+        for n, (t, old) in enumerate(zip(group, lazy, strict=True)):
             # two tensors of one node get memory of their own: a jit may update one of them in place
-            u = t.uop if t.uop not in wanted else UOp(Op.CONTIGUOUS, t.dtype, (t.uop,), tag=n)
+            u = old if old not in wanted else UOp(Op.CONTIGUOUS, t.dtype, (old,), tag=n)
             wanted[u] = None
-        for t, u in zip(group, realize_uops(list(wanted), name), strict=True):
+        for t, old, u in zip(group, lazy, realize_uops(list(wanted), name), strict=True):
+            if t.uop is not old:
+                continue  # another thread has computed it, or assigned to it, meanwhile
             t._settle(u)
             own(t)
-            for watch in realized_watch:
+            for watch in watching.realized:
                 watch.append(weakref.ref(t))
-    if by_device:
-        _tidy()
 
 
 def upload(tensors: Sequence[Tensor]) -> None:
@@ -326,26 +368,28 @@ def values(tensors: Sequence[Tensor]) -> list[Array]:
         storages = [storage_of(tensors[n].uop) for n in numbers]
         shapes = [tensors[n].shape for n in numbers]
         pieces = [(s.buffer, needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
-        for n, shape, array in zip(numbers, shapes, get_device(name).download_all(pieces), strict=True):
+        device = get_device(name)
+        with device.lock:
+            arrays = device.download_all(pieces)
+        for n, shape, array in zip(numbers, shapes, arrays, strict=True):
             out[n] = seen(array, shape)
     return [a for a in out if a is not None]
 
 
-_SWEEP_NODES = 8192
-_SWEEP_BYTES = 64 << 20
-_allocated_at_sweep = 0
+def memory(device: str | None = None) -> MemoryReport:
+    """What holds the memory of a device: bytes in use and cached, the peak, and who holds how much, by the user's lines.
 
+    `device` is "cpu" or "webgpu"; None is the default device of this thread.
 
-def _tidy() -> None:
-    """Let go of nodes that nobody uses, and with them of device memory, once enough has gathered to be worth a walk."""
-    global _allocated_at_sweep
-    a = arena()
-    grown = len(a) - a.live
-    if grown > max(_SWEEP_NODES, a.live // 2) or (
-        Storage.allocated - _allocated_at_sweep > _SWEEP_BYTES and grown > 256
-    ):
-        a.sweep()
-        _allocated_at_sweep = Storage.allocated
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor.ones(1000, device="cpu").realize()
+    >>> report = memory("cpu")
+    >>> report.use.in_use >= 4000, report.device
+    (True, 'cpu')
+    """
+    from anneal.tensor._base import default_device
+
+    return memory_report(default_device() if device is None else get_device(device).name)
 
 
 def plan_of(tensors: Sequence[Tensor], max_buffers: int = 128) -> Plan:

@@ -7,6 +7,7 @@ windows), so gradients and fusion need nothing of their own here.
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -302,14 +303,19 @@ def group_norm(
     return result(_affine(reshape(u, s), w, b), x, weight, bias)
 
 
-# Running statistics that were assigned and not computed yet; an optimiser's step computes them along with the rest.
-_RUNNING: dict[int, weakref.ref[Tensor]] = {}
+# Running statistics that a thread assigned and did not compute yet; its optimiser's step computes them along with the rest.
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.updated: dict[int, weakref.ref[Tensor]] = {}
+
+
+_RUNNING = _Running()
 
 
 def take_running_updates() -> list[Tensor]:
     """The running statistics that still have a lazy update, which is then no longer remembered here."""
-    out = [t for r in _RUNNING.values() if (t := r()) is not None]
-    _RUNNING.clear()
+    out = [t for r in _RUNNING.updated.values() if (t := r()) is not None]
+    _RUNNING.updated.clear()
     return out
 
 
@@ -357,7 +363,7 @@ def batch_norm(
                 old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - momentum) + new * momentum,))
                 running.assign(running._new_plain(moved))
-                _RUNNING[id(running)] = weakref.ref(running)
+                _RUNNING.updated[id(running)] = weakref.ref(running)
     return result(_affine(u, w, b), x, weight, bias)
 
 

@@ -7,10 +7,12 @@ A door to the pass in `_reverse.py`, which writes the adjoint nodes into the gra
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from anneal.errors import GradientError, ShapeError
+from anneal.schedule import BUILDING
 from anneal.tensor._base import TensorBase, grad_enabled, leaf_nodes, leaves
 from anneal.tensor._reverse import gradient
 from anneal.tensor.execution import storage_of
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["backward", "take_results"]
 
-_RESULTS: list[weakref.ref[Tensor]] = []
+
+class _Taken(threading.local):
+    """The results whose backward this thread has taken."""
+
+    def __init__(self) -> None:
+        self.results: list[weakref.ref[Tensor]] = []
+
+
+_TAKEN = _Taken()
 _KEPT = 64
 
 
@@ -59,24 +69,26 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
             "backward: called a second time on the same result, which would add every gradient twice; "
             "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
         )
-    live = [t for t in leaves() if t.device == result.device]
-    nodes = [leaf_nodes(t) for t in live]
-    owners: dict[UOp, Tensor] = {}
-    for t, group in zip(live, nodes, strict=True):
-        for n in group:
-            if owners.setdefault(n, t) is not t:
-                raise GradientError(
-                    "backward: two leaves show the same value of another tensor and cannot be told apart; "
-                    "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
-                )
-    flat = [n for group in nodes for n in group]
-    found = iter(gradient(result.uop, seed, flat))
-    reached = False
-    for t, group in zip(live, nodes, strict=True):
-        for g in itertools.islice(found, len(group)):
-            if g is not None:
-                reached = True
-                t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
+    # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up with it
+    with BUILDING:
+        live = [t for t in leaves() if t.device == result.device]
+        nodes = [leaf_nodes(t) for t in live]
+        owners: dict[UOp, Tensor] = {}
+        for t, group in zip(live, nodes, strict=True):
+            for n in group:
+                if owners.setdefault(n, t) is not t:
+                    raise GradientError(
+                        "backward: two leaves show the same value of another tensor and cannot be told apart; "
+                        "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
+                    )
+        flat = [n for group in nodes for n in group]
+        found = iter(gradient(result.uop, seed, flat))
+        reached = False
+        for t, group in zip(live, nodes, strict=True):
+            for g in itertools.islice(found, len(group)):
+                if g is not None:
+                    reached = True
+                    t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -88,14 +100,14 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
             memory.origin = None
-        _RESULTS.append(weakref.ref(result))
-        del _RESULTS[:-_KEPT]
+        _TAKEN.results.append(weakref.ref(result))
+        del _TAKEN.results[:-_KEPT]
 
 
 def take_results() -> list[Tensor]:
     """The live tensors whose backward was taken since the last call: an optimiser computes them with its step."""
-    out = [t for r in _RESULTS if (t := r()) is not None]
-    _RESULTS.clear()
+    out = [t for r in _TAKEN.results if (t := r()) is not None]
+    _TAKEN.results.clear()
     return out
 
 

@@ -25,6 +25,7 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -34,13 +35,13 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from anneal.backend import Device, Storage, get_device
-from anneal.schedule import Plan, donate
+from anneal.backend import Device, Storage, get_device, register
+from anneal.schedule import BUILDING, Plan, donate
 from anneal.tensor import execution as _realize
 from anneal.tensor._arguments import JitError, flatten, rebuild
 from anneal.tensor._base import _MODE, INSIDE, capture_epoch, leaves
 from anneal.tensor._surroundings import Surroundings
-from anneal.uop import Op, UOp, arena, dtypes, toposort
+from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
 
 if TYPE_CHECKING:
@@ -52,17 +53,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_active: list[_Recorder] = []
+class _Active(threading.local):
+    """The runs that a thread records, the innermost last."""
+
+    def __init__(self) -> None:
+        self.runs: list[_Recorder] = []
+
+
+_ACTIVE = _Active()
 
 
 def capturing() -> bool:
-    """Whether a jit function is running its Python right now."""
-    return bool(_active)
+    """Whether a jit function is running its Python in this thread right now."""
+    return bool(_ACTIVE.runs)
 
 
 def forbid_in_jit(what: str, fix: str) -> None:
     """Raise JitError if a jit function is running: `what` would freeze, `fix` says what to do instead."""
-    if _active:
+    if _ACTIVE.runs:
         raise JitError(f"{what} inside a jit function would be frozen at its first value; {fix}")
 
 
@@ -71,7 +79,7 @@ def forbid_in_capture(what: str, fix: str) -> None:
 
     The first call of a jit function is no such run: what is made there once and kept is seen by the second.
     """
-    if _active and _active[-1].kept:
+    if _ACTIVE.runs and _ACTIVE.runs[-1].kept:
         raise JitError(f"{what} inside a jit function would not be done again by its replays; {fix}")
 
 
@@ -92,20 +100,20 @@ class _Recorder:
 @contextmanager
 def _recording(kept: bool) -> Iterator[_Recorder]:
     r = _Recorder(kept)
-    _active.append(r)
-    _realize.observers.append(r.saw)
-    _realize.realized_watch.append(r.realized)
-    _realize.assigned_watch.append(r.assigned)
-    outer = Storage.made
-    Storage.made = r.made
+    watching, noted = _realize.watching, Storage.noted
+    _ACTIVE.runs.append(r)
+    watching.observers.append(r.saw)
+    watching.realized.append(r.realized)
+    watching.assigned.append(r.assigned)
+    outer, noted.made = noted.made, r.made
     try:
         yield r
     finally:
-        Storage.made = outer
-        _realize.assigned_watch.pop()
-        _realize.realized_watch.pop()
-        _realize.observers.pop()
-        _active.pop()
+        noted.made = outer
+        watching.assigned.pop()
+        watching.realized.pop()
+        watching.observers.pop()
+        _ACTIVE.runs.pop()
 
 
 class _Slot:
@@ -181,7 +189,8 @@ _LEAF, _UOP = attrgetter("leaf"), attrgetter("uop")
 # A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
 # when the next call needs its memory.
 _SMALL_RESULT = 1 << 16
-_GIVEN = 256  # results of earlier calls that are remembered
+# Captures of one function; beyond that the one goes that was longest unused, and its memory with it.
+_CAPTURES = 128
 
 
 def _nobody() -> None:
@@ -194,18 +203,17 @@ class _Written:
     `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
     """
 
-    __slots__ = ("alone", "flat", "flat_alone", "given", "leaf", "ref", "storage")
+    __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
 
     def __init__(self, tensor: Tensor, storage: Storage) -> None:
         self.ref: Callable[[], Tensor | None] = weakref.ref(tensor)
-        self.given: deque[_Written] = deque()  # of a result: what was handed out
         self.alone, self.flat_alone = _references_when_alone(tensor.uop.op is Op.RESHAPE)
         self.show(storage, tensor.uop)
 
     def like(self, other: _Written) -> None:
         """Make this new memory, which nobody shows yet, for what `other` holds."""
         self.ref = _nobody
-        self.alone, self.flat_alone, self.given = other.alone, other.flat_alone, other.given
+        self.alone, self.flat_alone = other.alone, other.flat_alone
         storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
         self.show(storage, _realize.buffer_leaf(storage, other.leaf.shape))
 
@@ -215,14 +223,8 @@ class _Written:
         while self.flat.op is Op.RESHAPE or self.flat.op is Op.SHRINK:
             self.flat = self.flat.src[0]
 
-    def shared(self, shown: bool) -> bool:
-        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
-        if not self.used(shown):
-            return False
-        arena().sweep()  # a graph that nobody needs may still be there
-        return self.used(shown)
-
     def used(self, shown: bool) -> bool:
+        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
         less = 0 if shown else 1
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
         return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
@@ -243,7 +245,7 @@ class _Written:
             return
         if t is not None and not shown:
             t.realize()
-        if self.shared(shown):
+        if self.used(shown):
             self.detach(device)
         if t is None:
             return
@@ -270,8 +272,9 @@ def _references_when_alone(reshaped: bool) -> tuple[int, int]:
 
 def _copy_of(device: Device, storage: Storage) -> Any:
     """A new buffer with the contents of `storage`."""
-    fresh = device.alloc(storage.size, storage.dtype)
-    device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
+    with device.lock:
+        fresh = device.alloc(storage.size, storage.dtype)
+        device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
     return fresh
 
 
@@ -283,6 +286,8 @@ class _Captured:
 
     def __init__(
         self,
+        name: str,
+        device: Device,
         record: _Recorder,
         arguments: list[Storage],
         result: Any,
@@ -291,6 +296,9 @@ class _Captured:
         surroundings: Surroundings,
         graded: list[weakref.ref[Tensor]],
     ) -> None:
+        from anneal.tensor._tensor import Tensor
+
+        self.name, self.device = name, device
         self.surroundings = surroundings
         self.bound: dict[str, int] = {}  # the values of the Variables among the arguments
         self.graded = graded  # leaves whose gradient the function took
@@ -307,7 +315,6 @@ class _Captured:
                             "a tensor made from host data inside a jit function would be frozen at its first value; "
                             "make it outside the function, or pass it as an argument"
                         )
-        self.device = get_device(results[0].device if results else _device_of(record))
         passing = {id(r) for r in results} - {id(r) for r in state}
         # state: tensors that outlive the call and now show an output of it
         now: dict[int, Tensor] = {}
@@ -316,9 +323,6 @@ class _Captured:
             shown = _realize.storage_of(t.uop) if t is not None else None
             if t is not None and shown is not None and id(shown) in internal and id(t) not in passing:
                 now[id(shown)] = t
-        self.kept = list(outside.values())  # constants without an owner must outlive the captures, and nobody may
-        # take their memory for another result: the nodes say so
-        self.nodes = [_realize.buffer_leaf(s, (s.size,)) for s in self.kept if s.owner is None or s.owner() is None]
         self.reads: dict[int, _Read] = {}  # by storage
         self.state: dict[int, _Written] = {}
         # results in memory of their own: that of the coming call, and of the calls that are prepared after it
@@ -344,13 +348,16 @@ class _Captured:
                 )
         self.epoch = capture_epoch()
         self.arguments = [_Slot(s) for s in arguments]
-        self.result = result
+        # the nest alone: its tensors hold memory that is handed out
+        blank = Tensor._from_uop(const(dtypes.float32, 0), device.name)
+        self.result = rebuild(result, iter([blank] * len(results)), lambda sizes: sizes)
         self.sources = [self._source(r, internal, given, any(r is t for t in state)) for r in results]
         self._states = list(self.state.values())
         self._watch()
         self._bind(record, pairs)
         for coming in self.coming.values():
             coming.extend([coming[0]] * max(run.batch.lag for run in self.runs))
+        register(self)
 
     def _source(
         self, result: Tensor, internal: set[int], given: dict[int, int], state: bool
@@ -406,6 +413,9 @@ class _Captured:
         self.copies: list[tuple[_Written, Storage]] = []  # state, and where its new values are computed
         carried = {id(v): k for k, v in pairs.items()}
         last_reader = {id(s): n for n, (_, inputs, _, _) in enumerate(record.runs) for s in inputs}
+        # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants, what
+        # one run leaves to the next. Results that are handed out have new memory each time.
+        self.memory: list[Storage] = []
         for n, (plan, inputs, outputs, values) in enumerate(record.runs):
             wanted: dict[int, int] = {}
             for value, s in zip(plan.outputs, outputs, strict=True):
@@ -423,9 +433,11 @@ class _Captured:
                     aside = Storage(s.size, s.dtype, s.device)
                     bound_out[k] = aside
                     self.copies.append((self.state[id(s)], aside))
+            self.memory += [s for s in (*bound_in, *bound_out) if id(s) not in self.coming]
             self.runs.append(_realize.Execution(plan, self.device, bound_in, bound_out, values))
 
-    def replay(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
+    def prepare(self, arguments: list[Storage], bound: dict[str, int]) -> None:
+        """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
         device = self.device
         if bound:
             self.bound = bound
@@ -435,11 +447,16 @@ class _Captured:
         for slot, theirs in zip(self.arguments, arguments, strict=True):
             slot.load(device, theirs)
         self._protect()
+
+    def launch(self, arguments: list[Storage]) -> Any:
+        """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
+        device = self.device
         exchange = []
         for coming in self.coming.values():
             last = new = coming[-1]
             if last.storage.size <= _SMALL_RESULT and all(r.batch.exchanges(last.storage.buffer) for r in self.runs):
-                new = self._spare(last)
+                new = _Written.__new__(_Written)
+                new.like(last)
                 exchange.append((last.storage.buffer, new.storage.ensure()))
             coming.append(new)
         for run in self.runs:
@@ -451,10 +468,23 @@ class _Captured:
                 t._grad = INSIDE
         results = self.results(arguments)
         for coming in self.coming.values():
-            h = coming.popleft()
-            if h not in coming:
-                h.given.append(h)
+            coming.popleft()
         return results
+
+    def close(self) -> None:
+        """Let go of the memory now: results and the capture know each other, and would wait for a collection of cycles."""
+        with self.device.lock:
+            for held in (self.sources, self.runs, self.coming, self.memory, self.arguments):
+                held.clear()
+
+    def reserved(self) -> tuple[str, str, int]:
+        """What this holds beside the tensors that others can see: see `memory_report`."""
+        memory = [slot.memory for slot in self.arguments]
+        memory += [r._own.memory for r in self.reads.values() if r._own is not None]
+        memory += [aside for _, aside in self.copies]
+        nbytes = sum([s.size * s.dtype.itemsize for s in memory])
+        nbytes += sum([size * dtype.itemsize for run in self.runs for size, dtype in run.plan.temporaries])
+        return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes
 
     def rebind(self, old: Any, new: Any) -> None:
         """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
@@ -469,19 +499,6 @@ class _Captured:
         for coming in self.coming.values():
             for n in range(len(coming)):
                 coming[n] = coming[-1]
-
-    def _spare(self, h: _Written) -> _Written:
-        """Memory like that of `h` for a later call's result: what was handed out first, if nobody needs it any more."""
-        given = h.given
-        for _ in range(min(2, len(given))):
-            old = given.popleft()
-            if old.ref() is None and not old.used(False):
-                return old
-            if len(given) < _GIVEN:
-                given.append(old)
-        new = _Written.__new__(_Written)
-        new.like(h)
-        return new
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the kernels have run."""
@@ -523,7 +540,7 @@ class _Captured:
                 h.follow(self.device)
             self._watch()
         for h, *_ in self.coming.values():
-            if h.ref() is not None or h.shared(False):
+            if h.ref() is not None or h.used(False):
                 h.detach(self.device)
 
 
@@ -555,15 +572,18 @@ class Jit(Generic[P, R]):
         return bound
 
     def reset(self) -> None:
-        """Forget every capture."""
+        """Forget every capture, and give back its memory."""
+        with BUILDING:
+            for captured in self.captures.values():
+                if captured is not None:
+                    captured.close()
         self.captures.clear()
         self.read.clear()
         self.returned.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        from anneal.tensor._tensor import Tensor
 
-        if _active or _MODE.depth:
+        if _ACTIVE.runs or _MODE.depth:
             # a jit inside a jit is part of the outer one, and a transform looks into the function
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
@@ -578,11 +598,44 @@ class Jit(Generic[P, R]):
         places = [number.setdefault(_storage(t), len(number)) for t in tensors]
         storages = list(number)
         key = (key, tuple(places))
-        captured = self.captures.get(key)
-        if captured is not None and captured.epoch == capture_epoch():
-            if not captured.surroundings.changed():
-                return captured.replay(storages, bound)  # type: ignore[no-any-return]
-            del self.captures[key]
+        with BUILDING:
+            captured = self.captures.get(key)
+            if captured is None or captured.epoch != capture_epoch() or captured.surroundings.changed():
+                return self._record(key, captured, args, kwargs, tensors, places, storages, bound)
+            if len(self.captures) > _CAPTURES // 2:
+                self.captures[key] = self.captures.pop(key)  # the one used last
+            lock = captured.device.lock
+            lock.acquire()
+            try:
+                captured.prepare(storages, bound)
+            except BaseException:
+                lock.release()
+                raise
+        # the device stays with this thread, and others may plan and compile
+        try:
+            return captured.launch(storages)  # type: ignore[no-any-return]
+        finally:
+            lock.release()
+
+    def _record(
+        self,
+        key: Any,
+        captured: _Captured | None,
+        args: Any,
+        kwargs: Any,
+        tensors: list[Tensor],
+        places: list[int],
+        storages: list[Storage],
+        bound: dict[str, int],
+    ) -> R:
+        """Run the function as it stands; from the second time on, or where `captured` is out of date only by its epoch,
+        capture what it does. Asks for BUILDING: nothing that other threads do is to be taken for the function's."""
+        from anneal.tensor._tensor import Tensor
+
+        if captured is not None:
+            if captured.epoch == capture_epoch():
+                del self.captures[key]  # its surroundings have changed: it starts anew
+            captured.close()
         # what the function reads is computed first: a pending assignment is no part of the function
         _realize.realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
         before = {id(t): t._grad for t in leaves() if t._grad is not None and t._grad is not INSIDE}
@@ -630,10 +683,26 @@ class Jit(Generic[P, R]):
             return result
         # what is returned again and again was there before: it is state
         again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
-        made = _Captured(record, copies, result, results, again, surroundings, graded)
-        self.captures[key] = made
-        made.bound = bound
-        return made.results(storages)  # type: ignore[no-any-return]
+        device = get_device(results[0].device if results else _device_of(record))
+        with device.lock:
+            made = _Captured(
+                _name_of(self.function), device, record, copies, result, results, again, surroundings, graded
+            )
+            self.captures[key] = made
+            made.bound = bound
+            if len(self.captures) > _CAPTURES:
+                unused = next(iter(self.captures))
+                if (old := self.captures.pop(unused)) is not None:
+                    old.close()
+                self.returned.pop(unused, None)
+            return made.results(storages)  # type: ignore[no-any-return]
+
+
+def _name_of(function: Any) -> str:
+    """A function's name, with its file and line where it has them."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _storage(t: Tensor) -> Storage:

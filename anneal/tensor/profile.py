@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from anneal.backend import Device, Storage
 from anneal.codegen import fused_ops, kernel_info
 from anneal.schedule import Plan
-from anneal.tensor.execution import Execution
+from anneal.tensor.execution import Execution, compiled
 
 __all__ = ["Launch", "Profile", "aligned", "profile"]
 
@@ -116,15 +116,17 @@ def profile(
 
     Raises DeviceError if the device cannot time single kernels.
     """
+    programs = compiled(plan, device)
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-    run = Execution(plan, device, inputs, outputs, values)
-    try:
-        together = _repeated(run, device, heat)
-        if together > 1.0:
-            rounds = 1
-        taken = [[s for _, s in run.batch.profile()] for _ in range(rounds)]
-    finally:
-        run.close()
+    with device.lock:
+        run = Execution(plan, device, inputs, outputs, values, programs)
+        try:
+            together = _repeated(run, device, heat)
+            if together > 1.0:
+                rounds = 1
+            taken = [[s for _, s in run.batch.profile()] for _ in range(rounds)]
+        finally:
+            run.close()
     launches = []
     for call, *seconds in zip(plan.calls, *taken, strict=True):
         kernel = call.kernel

@@ -11,6 +11,7 @@ such calls count from 2**31, apart from the calls outside.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,10 @@ class Generator:
     ((3, 0), (3, 0))
     """
 
-    __slots__ = ("_counters", "_seeds", "calls", "seed")
+    __slots__ = ("_counters", "_lock", "_seeds", "calls", "seed")
 
     def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()  # two threads draw from one stream, each its own numbers
         self._seeds: dict[str, Tensor] = {}
         self._counters: dict[str, Tensor] = {}
         self.manual_seed(seed)
@@ -72,8 +74,9 @@ class Generator:
 
     def next_key(self) -> tuple[int, int]:
         """The key of the next call, as two 32-bit words."""
-        n = self.calls
-        self.calls = (n + 1) % _JIT_START
+        with self._lock:
+            n = self.calls
+            self.calls = (n + 1) % _JIT_START
         return self.seed, n
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
@@ -95,7 +98,7 @@ class Generator:
         """The seed, a uint32 node of shape ()."""
         seed = self._seeds.get(device)
         if seed is None:
-            seed = self._seeds[device] = _word(self.seed, device)
+            seed = self._seeds.setdefault(device, _word(self.seed, device))
         return reshape(seed.uop, ())
 
     def at(self, call: Tensor) -> Generator:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import os
 import struct
 import sys
+import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import CodeType
@@ -42,7 +46,21 @@ SYMBOLIC = _Symbolic()
 class _Slots:
     """The storage of a node. A node is filled in as a `_Draft` (plain, fast stores) and then becomes a UOp."""
 
-    __slots__ = ("_key", "arg", "dtype", "op", "provenance", "ranges", "shape", "src", "tag", "vmax", "vmin")
+    __slots__ = (
+        "__weakref__",
+        "_key",
+        "arg",
+        "dtype",
+        "op",
+        "provenance",
+        "ranges",
+        "shape",
+        "src",
+        "tag",
+        "vmax",
+        "vmin",
+        "weak",
+    )
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
@@ -52,6 +70,7 @@ class _Slots:
     vmin: Bound
     vmax: Bound
     ranges: int
+    weak: bool
     provenance: Provenance
     _key: bytes | None
 
@@ -65,7 +84,8 @@ class UOp(_Slots):
 
     Within an arena two nodes with equal fields are the same object, so `is` means equal. Beside the fields it carries
     facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
-    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i).
+    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i), `weak`
+    (a BUFFER is below: the arena does not keep the node, so the memory goes with whoever uses it).
     `provenance` (phase, code, line) tells who first built it and is no part of its identity.
 
     >>> x = const(dtypes.int32, 3)
@@ -78,7 +98,7 @@ class UOp(_Slots):
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, tag: Any = None) -> UOp:
         key = (op, dtype, src, arg, tag) if op is not _CONST else _const_key(dtype, arg, tag)
         found = _current.nodes.get(key)
-        if found is not None:
+        if found is not None and (found.__class__ is UOp or (found := found()) is not None):
             return found
         return _current.add(key, op, dtype, src, arg, tag)
 
@@ -262,6 +282,7 @@ def _has_key(u: UOp) -> bool:
     return u._key is not None
 
 
+_BUFFER = Op.BUFFER
 _CONST = Op.CONST
 _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
@@ -280,32 +301,70 @@ def const(dtype: DType, value: Number) -> UOp:
     return UOp(_CONST, dtype, (), normalise_const(dtype, value))
 
 
-class Arena:
-    """Interns nodes. One default arena serves the process; `with Arena():` isolates.
+class _Ref(weakref.ref[UOp]):
+    """How an arena holds a weak node: under `key`, until the node goes."""
 
-    Nodes that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the arena
-    has doubled since the last one.
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+class _Here(threading.local):
+    """What belongs to the thread that builds: the phase of its nodes, and whether they note the user's line."""
+
+    phase = "forward"
+    track = True
+
+
+class Arena:
+    """Interns nodes. One default arena serves the process and all of its threads; `with Arena():` isolates.
+
+    A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the others
+    those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the arena
+    has doubled since the last one: they are most of what a compiler makes, and a weak reference would cost it as much
+    as the node.
     """
 
-    __slots__ = ("_limit", "_saved", "live", "nodes", "phase", "track")
+    __slots__ = ("_dead", "_here", "_limit", "_lock", "_saved", "live", "nodes")
     _FLOOR: ClassVar[int] = 32_768  # nodes below which a sweep is not worth its time
 
     def __init__(self) -> None:
-        self.nodes: dict[tuple[Any, ...], UOp] = {}
-        self.phase = "forward"
-        self.track = True
+        self.nodes: dict[tuple[Any, ...], Any] = {}  # nodes, and a `_Ref` of each weak one
         self.live = 0  # nodes left by the last sweep
+        self._here = _Here()
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
+        # Finding a node takes no lock. Nobody waits for another while holding this one: finalisers run at any time.
+        self._lock = threading.RLock()
+        self._dead: deque[_Ref] = deque()  # of nodes that went while another thread held the lock
+
+    @property
+    def phase(self) -> str:
+        """The phase of the nodes that this thread makes."""
+        return self._here.phase
+
+    @phase.setter
+    def phase(self, phase: str) -> None:
+        self._here.phase = phase
+
+    @property
+    def track(self) -> bool:
+        """Whether the nodes that this thread makes note the user's line."""
+        return self._here.track
+
+    @track.setter
+    def track(self, track: bool) -> None:
+        self._here.track = track
 
     @contextmanager
     def untracked(self) -> Iterator[None]:
-        """Nodes made inside are not asked which line they come from: that takes longer than to make them."""
-        track, self.track = self.track, False
+        """Nodes that this thread makes inside are not asked which line they come from: that takes longer than to make
+        them."""
+        here = self._here
+        track, here.track = here.track, False
         try:
             yield
         finally:
-            self.track = track
+            here.track = track
 
     def add(self, key: tuple[Any, ...], op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
         d = _new(_Draft)
@@ -319,9 +378,12 @@ class Arena:
         shape: tuple[Any, ...] = ()
         vmin: Bound = None
         vmax: Bound = None
+        weak = op is _BUFFER
         if op in ALU:
             for s in src:
                 ranges |= s.ranges
+                if s.weak:
+                    weak = True
                 if s.shape:
                     if shape and s.shape != shape:
                         raise CompilerError(f"{op.name} of shapes {[x.shape for x in src]}", node=src)
@@ -332,6 +394,8 @@ class Arena:
         else:
             for s in src:
                 ranges |= s.ranges
+                if s.weak:
+                    weak = True
             rule = _SHAPES.get(op)
             if rule is not None:
                 shape = rule(src, arg)
@@ -349,7 +413,9 @@ class Arena:
         d.shape = shape
         d.vmin = vmin
         d.vmax = vmax
-        if self.track:
+        d.weak = weak
+        here = self._here
+        if here.track:
             f = sys._getframe(1)
             while f.f_back is not None:
                 code = f.f_code
@@ -359,16 +425,48 @@ class Arena:
                 if not inside:
                     break
                 f = f.f_back
-            d.provenance = (self.phase, f.f_code, f.f_lineno)
+            d.provenance = (here.phase, f.f_code, f.f_lineno)
         else:
-            d.provenance = (self.phase, None, 0)
+            d.provenance = (here.phase, None, 0)
         d.__class__ = UOp  # type: ignore[assignment]
         u: UOp = d  # type: ignore[assignment]
         nodes = self.nodes
-        nodes[key] = u
-        if len(nodes) > self._limit:
-            self.sweep()
+        with self._lock:
+            if weak:
+                ref = _Ref(u, self._gone)
+                ref.key = key
+                found = nodes.setdefault(key, ref)
+                if found is not ref:
+                    other: UOp | None = found()
+                    if other is not None:
+                        return other  # another thread was faster
+                    nodes[key] = ref
+                if self._dead:
+                    self._bury()
+            else:
+                u = nodes.setdefault(key, u)
+            if len(nodes) > self._limit:
+                self.sweep()
         return u
+
+    def _gone(self, ref: _Ref) -> None:
+        """A weak node went: its place is free. Runs wherever the last reference was dropped, in any thread."""
+        self._dead.append(ref)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._bury()
+            finally:
+                self._lock.release()
+
+    def _bury(self) -> None:
+        dead, nodes = self._dead, self.nodes
+        while dead:
+            try:
+                ref = dead.pop()
+            except IndexError:  # what is dropped here lets others go, who come here too
+                return
+            if nodes.get(ref.key) is ref:
+                del nodes[ref.key]
 
     def sweep(self) -> int:
         """Drop every node that only the arena holds; returns how many went.
@@ -376,21 +474,25 @@ class Arena:
         Sources are created before the nodes that use them, so one walk from the newest to the oldest frees whole
         graphs: a node whose users are all gone has only the arena's own reference left.
         """
-        nodes = self.nodes
         refs = sys.getrefcount
-        before = len(nodes)
-        keys = list(nodes)
-        u = None
-        while keys:
-            key = keys.pop()
-            u = nodes[key]
-            # the dict's reference, `u` and getrefcount's argument; a fourth means somebody uses it
-            if refs(u) <= 3:
-                del nodes[key]
-            del key
-        self.live = len(nodes)
-        self._limit = max(self._FLOOR, 2 * self.live)
-        return before - len(nodes)
+        with self._lock:
+            self._bury()
+            nodes = self.nodes
+            before = len(nodes)
+            keys = list(nodes)
+            u = None
+            while keys:
+                key = keys.pop()
+                u = nodes.get(key)
+                # the dict's reference, `u` and getrefcount's argument; a fourth means somebody uses it
+                if u.__class__ is UOp and refs(u) <= 3:
+                    del nodes[key]
+                    if refs(u) > 2:  # another thread found it just before: it takes no lock to look
+                        nodes[key] = u
+                del key
+            self.live = len(nodes)
+            self._limit = max(self._FLOOR, 2 * self.live)
+            return before - self.live
 
     def mark(self) -> UOp:
         """A node like no other: `since` tells what was made after it, for as long as somebody keeps it."""
@@ -401,9 +503,25 @@ class Arena:
 
         What is older than a node does not depend on it, so a walk over what does can stop there.
         """
-        out = list(itertools.takewhile(lambda u: u is not node, reversed(self.nodes.values())))
-        out.reverse()
-        return out
+        with self._lock:
+            refs: list[Any] = []
+            values = reversed(self.nodes.values())
+            while True:
+                try:
+                    refs.extend(itertools.takewhile(lambda u: u is not node, values))
+                    break
+                except RuntimeError:  # a collection of cycles let nodes go meanwhile
+                    refs.clear()
+                    values = reversed(self.nodes.values())
+        refs.reverse()
+        return [u for r in refs if (u := r if r.__class__ is UOp else r()) is not None]
+
+    def buffers(self) -> list[UOp]:
+        """The BUFFER nodes that somebody uses, in the order they were made."""
+        with self._lock:
+            held = list(self.nodes.values())
+        nodes = [r() for r in held if r.__class__ is _Ref]
+        return [u for u in nodes if u is not None and u.op is _BUFFER]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -420,6 +538,11 @@ class Arena:
 
 
 _current = Arena()
+_PROCESS = _current
+if hasattr(os, "register_at_fork"):  # another thread may be at a node when this one forks
+    os.register_at_fork(
+        before=_PROCESS._lock.acquire, after_in_parent=_PROCESS._lock.release, after_in_child=_PROCESS._lock.release
+    )
 
 
 def arena() -> Arena:
@@ -494,7 +617,7 @@ def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
             return folded
     key = (op, dtype, src, None, tag)
     u = _current.nodes.get(key)
-    if u is None:
+    if u is None or (u.__class__ is not UOp and (u := u()) is None):
         u = _current.add(key, op, dtype, src, None, tag)
     if u.vmin is not None and u.vmin == u.vmax and not u.shape:
         return const(dtype, u.vmin)

@@ -1091,7 +1091,7 @@ def test_jit_refuses(device: str, run: Program) -> None:
 
 def test_surroundings_that_stay_are_replayed_and_others_are_captured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
     scale, unseen = [2.0], Scaler(one())
     f = jit(lambda x: x * scale[0] * unseen.factor)
     for i in range(12):
@@ -1132,7 +1132,7 @@ class Trainer:
 def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     global FACTOR, x
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
     FACTOR = 1.0
     t = Tensor([1.0])
     trainer = Trainer()
@@ -1152,7 +1152,7 @@ def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.M
 
 def test_arguments_are_not_kept_and_may_be_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
     f = jit(lambda xs: xs[0] * 2)
     xs = [one()]
     for i in range(6):

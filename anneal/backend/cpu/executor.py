@@ -18,7 +18,7 @@ from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.device import Batch, BufferPool, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.device import Batch, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
 from anneal.uop.sizes import variables_of
@@ -231,20 +231,21 @@ class CpuBatch(Batch):
 
 
 class CpuDevice(Device):
-    """NumPy on the host. Buffers are flat arrays; one thread runs batches at a time."""
+    """NumPy on the host. Buffers are flat arrays; whoever holds the device's lock runs batches."""
 
     name = "cpu"
+    survives_fork = True
     _POOL = 256 << 20
     _BINDINGS = 1024
     _PROGRAMS = 2048
 
     def __init__(self) -> None:
+        super().__init__(self._POOL)
         self.limits = Limits(
             max_buffers=1 << 16,
             max_binding_bytes=1 << 40,
             dtypes=frozenset(d for d in vars(dtypes).values() if isinstance(d, DType)),
         )
-        self._pool = BufferPool(self._POOL, self._dropped)
         self._programs: dict[UOp, CpuProgram | SymbolicProgram] = {}
         self._bindings: dict[tuple[int, ...], _Bound] = {}
         self._users: dict[int, list[tuple[int, ...]]] = {}
@@ -255,16 +256,15 @@ class CpuDevice(Device):
         self.lanes = Lanes(None if blas_obeys() else 1)
 
     # -- memory
-    def alloc(self, size: int, dtype: DType) -> Array:
-        kind = (size, dtype)
-        found = self._pool.take(kind)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
+        return (size, dtype), size * numpy_dtype(dtype).itemsize
+
+    def _kind_of(self, buffer: Array) -> tuple[Any, int]:
+        return (buffer.size, _DTYPES[buffer.dtype]), buffer.nbytes
+
+    def _create(self, size: int, dtype: DType) -> Array:
         held = numpy_dtype(dtype)
         return _aligned(size * held.itemsize).view(held)
-
-    def free(self, buffer: Array) -> None:
-        self._pool.give((buffer.size, _DTYPES[buffer.dtype]), buffer.nbytes, buffer)
 
     def upload(self, buffer: Array, data: Array) -> None:
         np.copyto(buffer, data.reshape(-1), "unsafe")
@@ -301,8 +301,17 @@ class CpuDevice(Device):
             found = self._workspaces[number] = _aligned(max(nbytes, 1 << 16))
         return found
 
-    def _dropped(self, buffer: Array) -> None:
-        """A buffer left the pool: nothing may keep it alive."""
+    def empty_cache(self) -> None:
+        """Give back what nobody uses, scratch memory too: it is made again at the size that the next kernels need."""
+        with self.lock:
+            super().empty_cache()
+            self._bindings.clear()
+            self._users.clear()
+            self._arenas.clear()
+            self._shared = [_aligned(1 << 16) for _ in range(_SHARED)]
+            self._workspaces.clear()
+
+    def _drop(self, buffer: Array) -> None:
         for key in self._users.pop(id(buffer), ()):
             bound = self._bindings.pop(key, None)
             if bound is not None:

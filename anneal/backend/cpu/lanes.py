@@ -50,13 +50,18 @@ class _Worker:
                 if self.last:
                     return
                 try:
-                    for f, args in self.steps:
-                        f(*args)
+                    _run(self.steps)
                 except BaseException as e:
                     self.errors.append(e)
                     _open(self.locks)
+                self.steps = []  # asleep, it would keep the memory that they work on
                 self.busy = False
                 self.done.release()
+
+
+def _run(steps: list[Step]) -> None:
+    for f, args in steps:
+        f(*args)
 
 
 class Lanes:

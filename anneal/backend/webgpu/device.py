@@ -15,7 +15,7 @@ import numpy as np
 import wgpu
 
 from anneal import schedule, settings
-from anneal.backend.device import Array, BufferPool, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.device import Array, Call, Device, Limits, Program, numpy_dtype
 from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
@@ -33,6 +33,8 @@ __all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_devic
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup")
 _POOL_BYTES = 1 << 30
+# Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
+_LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 4096
 _PROGRAMS_KEPT = 4096
@@ -100,10 +102,13 @@ class WebGpuDevice(Device):
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
         self.queue = native.open_queue(self.gpu)
-        self.pool = BufferPool(_POOL_BYTES, self._drop)
+        super().__init__(_POOL_BYTES)
         # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
         # would end the handle and, through the storage, put the buffer into the pool.
         self._buffers: set[Buffer] = set()
+        self._let_go = (
+            0  # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
+        )
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
@@ -124,41 +129,41 @@ class WebGpuDevice(Device):
         item = 4 if dtype.kind == "bool" else dtype.itemsize
         return max(16, -(-size * item // 16) * 16)  # whole vectors
 
-    def alloc(self, size: int, dtype: DType) -> Buffer:
-        """Memory for `size` elements, at least one word. Raises DeviceError if the adapter has no buffer so large."""
+    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
         nbytes = self._nbytes(size, dtype)
         if nbytes > self.max_buffer_bytes:
             raise DeviceError(
                 f"a tensor of {size} {dtype.name} takes {nbytes} bytes, and a buffer of {self.info.name} has at most "
                 f"{self.max_buffer_bytes}; split the tensor, or use device 'cpu'"
             )
-        found = self.pool.take(nbytes)
-        if found is not None:
-            return cast(Buffer, found)
+        return nbytes, nbytes
+
+    def _kind_of(self, buffer: Buffer) -> tuple[Any, int] | None:
+        # A test may open several devices.
+        return (buffer.nbytes, buffer.nbytes) if buffer in self._buffers else None
+
+    def _create(self, size: int, dtype: DType) -> Buffer:
+        nbytes = self._nbytes(size, dtype)
+        if self._let_go + nbytes > _LET_GO_BYTES and self._let_go:
+            self.synchronize()
         with translated(lambda: f"while allocating {nbytes} bytes"):
-            try:
-                gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
-            except wgpu.GPUOutOfMemoryError:
-                # What the pool holds may be what is missing.
-                self.pool.clear()
-                gpu = self.gpu.create_buffer(size=nbytes, usage=_STORAGE)
-        buffer = Buffer(gpu, nbytes)
+            buffer = Buffer(self.gpu.create_buffer(size=nbytes, usage=_STORAGE), nbytes)
         self._buffers.add(buffer)
         return buffer
-
-    def held(self) -> int:
-        return sum([b.nbytes for b in self._buffers])
-
-    def free(self, buffer: Any) -> None:
-        """Keep the buffer for the next `alloc` of its size, unless it is another device's: a test may open several."""
-        if buffer in self._buffers:
-            self.pool.give(buffer.nbytes, buffer.nbytes, buffer)
 
     def _drop(self, buffer: Buffer) -> None:
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
         self._buffers.discard(buffer)
+        self._let_go += buffer.nbytes
         for key in list(buffer.groups):
             self._forget(key)
+
+    def empty_cache(self) -> None:
+        """Give back what nobody uses; waits, so that the driver has it back too."""
+        with self.lock:
+            super().empty_cache()
+            self.queue.empty_cache()
+            self.synchronize()
 
     def _forget(self, key: Any) -> None:
         _, buffers = self._groups.pop(key)
@@ -205,6 +210,7 @@ class WebGpuDevice(Device):
         """Wait until the queue is empty."""
         with translated(lambda: "while waiting"):
             self.queue.wait()
+        self._let_go = 0
 
     # -- kernels
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import wgpu
 
-from anneal.errors import CompilerError, DeviceError
+from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 
 __all__ = ["translated"]
 
@@ -18,7 +18,7 @@ def translated(what: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except wgpu.GPUOutOfMemoryError as e:
-        raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+        raise _out_of_memory(what()) from e
     except wgpu.GPUError as e:
         text = str(e)
         if "lost" in text.lower():
@@ -26,5 +26,9 @@ def translated(what: Callable[[], str]) -> Iterator[None]:
                 f"the GPU was lost {what()}: its driver reset it, or it was removed; restart the program"
             ) from e
         if "out of memory" in text.lower() or "not enough memory" in text.lower():
-            raise DeviceError(f"out of GPU memory {what()}; use a smaller batch or model, or device 'cpu'") from e
+            raise _out_of_memory(what()) from e
         raise CompilerError(f"WebGPU rejected a call {what()}: {text}", stage="webgpu") from e
+
+
+def _out_of_memory(what: str) -> OutOfMemoryError:
+    return OutOfMemoryError(f"out of GPU memory {what}; use a smaller batch or model, or device 'cpu'")

@@ -154,6 +154,10 @@ class Queue:
         self.wait()
         return True
 
+    def empty_cache(self) -> None:
+        """Give back the staging memory that is kept."""
+        self._spare.clear()
+
     # -- what the native queue does its own way
 
     def _keep_pace(self) -> None:

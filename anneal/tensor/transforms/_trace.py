@@ -19,7 +19,7 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.tensor._base import _MODE, grad_enabled, leaf_nodes, leaves
 from anneal.tensor._movement import reshape
 from anneal.tensor._reverse import Path, sources_of
-from anneal.tensor.execution import assigned_watch
+from anneal.tensor.execution import watching
 from anneal.tensor.transforms._tree import flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
 
@@ -101,11 +101,11 @@ class Trace:
         before = _MODE.grad
         _MODE.grad = before or grad
         _MODE.depth += 1
-        assigned_watch.append(self._assigned)
+        watching.assigned.append(self._assigned)
         try:
             return f(*args, **kwargs)
         finally:
-            assigned_watch.pop()
+            watching.assigned.pop()
             _MODE.depth -= 1
             _MODE.grad = before
 

@@ -68,7 +68,7 @@ def test_ten_thousand_small_buffers_leave_little_behind() -> None:
     device = CpuDevice()
     for n in range(10_000):
         device.free(device.alloc(n % 97 + 1, F32))
-    assert device.__dict__["_pool"].held < 100_000
+    assert device.pool.held < 100_000
 
 
 def test_a_pool_drops_what_was_unused_longest() -> None:
@@ -88,7 +88,7 @@ def test_a_pool_drops_what_was_unused_longest() -> None:
 
 def test_bindings_do_not_keep_buffers_that_the_pool_dropped() -> None:
     device = CpuDevice()
-    device.__dict__["_pool"].budget = 1000
+    device.pool.budget = 1000
     program = device.compile(doubling(100))
     buffers = [device.alloc(100, F32) for _ in range(2)]
     refs = [weakref.ref(b) for b in buffers]

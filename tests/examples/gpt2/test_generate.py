@@ -78,7 +78,7 @@ def test_the_token_that_ends_a_text_is_not_given() -> None:
 def test_a_thousand_tokens_take_one_plan_a_phase_and_no_more_memory() -> None:
     plans: list[schedule.Plan] = []
     decoder = Decoder(made(context=1024), GREEDY)
-    execution.observers.append(lambda plan, inputs, outputs: plans.append(plan))
+    execution.watching.observers.append(lambda plan, inputs, outputs: plans.append(plan))
     memory = []
     try:
         for _ in decoder.generate([1], 1000):
@@ -86,7 +86,7 @@ def test_a_thousand_tokens_take_one_plan_a_phase_and_no_more_memory() -> None:
         assert len(memory) == 1000
         list(decoder.generate([2] * 500, 3))
     finally:
-        execution.observers.pop()
+        execution.watching.observers.pop()
     assert len(set(plans)) == 2  # one for every prompt, one for every place
     assert memory[-1] == memory[5]
 

@@ -1,0 +1,115 @@
+"""What holds a device's memory: tensors by the user's line that made them, captured functions, and what waits for reuse."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from anneal.backend.device import MemoryUse, Storage, open_devices
+from anneal.uop import UOp, arena
+
+__all__ = ["Holder", "MemoryReport", "Reserved", "empty_cache", "memory_report", "register"]
+
+
+class Reserved(Protocol):
+    """What holds memory that no tensor shows: a captured function with its temporaries."""
+
+    def reserved(self) -> tuple[str, str, int]:
+        """The name of its device, what it is, and the bytes that it holds."""
+        ...
+
+
+_RESERVED: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def register(holder: Reserved) -> None:
+    """Have reports list `holder` for as long as it lives."""
+    _RESERVED.add(holder)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Memory that was taken in one place: `count` tensors of `nbytes` together, made at `where`."""
+
+    where: str
+    what: str
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """The memory of one device, and what holds it, the largest first.
+
+    Memory that several holders share is counted for each; what none of them shows (scratch, compiled code) for none.
+    """
+
+    device: str
+    use: MemoryUse
+    holders: tuple[Holder, ...]
+
+    def text(self, most: int = 20) -> str:
+        """The report in lines, with at most so many holders."""
+        u = self.use
+        lines = [
+            f"{self.device}: {_said(u.in_use)} in use, {_said(u.cached)} cached, at most {_said(u.peak)} were in use"
+        ]
+        for h in self.holders[:most]:
+            count = f"{h.count} x " if h.count > 1 else ""
+            lines.append(f"  {_said(h.nbytes):>10}  {count}{h.what}  {h.where}".rstrip())
+        rest = self.holders[most:]
+        if rest:
+            lines.append(f"  {_said(sum(h.nbytes for h in rest)):>10}  in {len(rest)} other places")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def memory_report(device: str) -> MemoryReport:
+    """What the open device called `device` holds; nothing, if it was never opened."""
+    opened = [d for d in open_devices() if d.name == device]
+    use = opened[0].memory() if opened else MemoryUse(0, 0, 0)
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for where, what, nbytes in (*_tensors(device), *_functions(device)):
+        count, total = found.get((where, what), (0, 0))
+        found[where, what] = count + 1, total + nbytes
+    holders = [Holder(where, what, count, nbytes) for (where, what), (count, nbytes) in found.items()]
+    return MemoryReport(device, use, tuple(sorted(holders, key=lambda h: -h.nbytes)))
+
+
+def empty_cache() -> None:
+    """Give memory that nobody uses back to the system, on every open device."""
+    arena().sweep()
+    for device in open_devices():
+        device.empty_cache()
+
+
+def _tensors(device: str) -> Iterator[tuple[str, str, int]]:
+    seen = set()
+    for u in arena().buffers():
+        s: Storage = u.arg
+        if s.device == device and s.buffer is not None and id(s) not in seen:
+            seen.add(id(s))
+            yield _where(u, s), f"{s.dtype.name} of {s.size:,}", s.size * s.dtype.itemsize
+
+
+def _functions(device: str) -> Iterator[tuple[str, str, int]]:
+    for holder in list(_RESERVED):
+        name, what, nbytes = holder.reserved()
+        if name == device:
+            yield "", what, nbytes
+
+
+def _where(u: UOp, s: Storage) -> str:
+    code, line = s.line or u.provenance[1:]
+    return f"{code.co_filename}:{line}" if code is not None else ""
+
+
+def _said(nbytes: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{nbytes} B"
