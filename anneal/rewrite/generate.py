@@ -332,6 +332,9 @@ class _Writer:
         if self.table.kind != "fold":
             self.names.setdefault(self.root, self.root)
         steps = tests + late
+        if self.table.kind == "fold" and self._swaps(pattern):
+            # Two constants would change places for ever; a pair that no rule computes with stays as it is.
+            steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
             steps.append(Step("test", self._python(_expr(self.rule.guard, self.where))))
         result = self._result()
@@ -344,6 +347,17 @@ class _Writer:
                 steps.append(Step("test", f"(not {v}.shape{same})" if same else f"not {v}.shape"))
         steps.append(Step("leaf", "\n".join(result)))
         return steps
+
+    def _swaps(self, pattern: Node) -> bool:
+        """Whether the rule moves a constant from the first place to the second and does nothing else."""
+        a, b = pattern.src if len(pattern.src) == 2 else (None, None)
+        if not (isinstance(a, Var) and a.const and isinstance(b, Var) and not b.const):
+            return False
+        try:
+            made = _pattern(_expr(self.rule.result, self.where), self.where)
+        except CompilerError:  # no pattern, so more than a swap
+            return False
+        return made == Node(pattern.op, (Var(b.name), Var(a.name)))
 
     def _sources(
         self, p: Node, path: str, tests: list[Step], late: list[Step], top: bool = False, same: bool = True

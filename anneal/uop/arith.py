@@ -8,7 +8,7 @@ from typing import Any
 
 from anneal.uop.dtype import DType
 
-__all__ = ["calc", "exact", "inverse", "lossless", "sign"]
+__all__ = ["calc", "exact", "greatest", "inverse", "least", "lossless", "sign"]
 
 
 def exact(u: Any) -> bool:
@@ -57,3 +57,21 @@ def inverse(dtype: DType, value: float) -> float:
 def sign(value: float) -> float:
     """-1, 0 or 1; nan stays nan."""
     return value if value != value else (value > 0) - (value < 0)
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """The larger of two constants, nan if either is; None for zeros of unlike signs, of which a device gives either."""
+    return _extreme(a, b, a > b)
+
+
+def least(a: Any, b: Any) -> Any:
+    """The smaller of two constants, nan if either is; None for zeros of unlike signs, of which a device gives either."""
+    return _extreme(a, b, a < b)
+
+
+def _extreme(a: Any, b: Any, first: bool) -> Any:
+    if a != a or b != b:
+        return math.nan
+    if a == b == 0 and math.copysign(1.0, a) != math.copysign(1.0, b):
+        return None
+    return a if first else b

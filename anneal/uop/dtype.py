@@ -144,6 +144,8 @@ def round_float(dtype: DType, value: float) -> float:
     """
     if value == 0 or not math.isfinite(value):
         return value if dtype.has_infinity or value == 0 else math.nan
+    if abs(value) >= 2 * dtype.largest:
+        return math.copysign(math.inf, value) if dtype.has_infinity else math.nan
     exponent = max(math.frexp(value)[1] - 1, dtype.least) - dtype.digits + 1
     rounded = math.ldexp(round(math.ldexp(abs(value), -exponent)), exponent)
     if rounded <= dtype.largest:
@@ -156,6 +158,9 @@ def normalise_const(dtype: DType, value: Number) -> Number:
     if dtype.kind == "bool":
         return bool(value)
     if dtype.kind == "float":
+        if dtype.bits < 64 and value.__class__ is int and (spare := value.bit_length() - 53) > 0:
+            # Rounded to odd, so that it is not rounded twice: what is cut off stays in the last digit.
+            value = (value >> spare | (value & ((1 << spare) - 1) != 0)) << spare
         value = float(value)
         if dtype.bits == 64:
             return value

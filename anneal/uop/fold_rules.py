@@ -11,7 +11,7 @@ from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import alu, const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.arith import calc, exact, inverse, sign
+from anneal.uop.arith import calc, exact, greatest, inverse, least, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -32,155 +32,144 @@ _XOR = Op.XOR
 _SHR = Op.SHR
 _WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('fold', 'c1 + c2 -> {v(c1) + v(c2)}', 'ADD', 'Constants compute, as the dtype stores them.', 9),
-    ('fold', 'c1 - c2 -> {v(c1) - v(c2)}', 'SUB', 'Constants compute, as the dtype stores them.', 10),
-    ('fold', 'c1 * c2 -> {v(c1) * v(c2)}', 'MUL', 'Constants compute, as the dtype stores them.', 11),
-    ('fold', 'c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0', 'DIV', 'Constants compute, as the dtype stores them.', 12),
-    ('fold', 'c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0', 'IDIV', 'Constants compute, as the dtype stores them.', 13),
-    ('fold', 'c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0', 'MOD', 'Constants compute, as the dtype stores them.', 14),
-    ('fold', 'c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}', 'POW', 'Constants compute, as the dtype stores them.', 15),
-    ('fold', 'max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)', 'MAX', 'Constants compute, as the dtype stores them.', 16),
-    ('fold', 'min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)', 'MIN', 'Constants compute, as the dtype stores them.', 17),
-    ('fold', 'c1 < c2 -> {v(c1) < v(c2)}', 'LT', 'Constants compute, as the dtype stores them.', 18),
-    ('fold', 'c1 == c2 -> {v(c1) == v(c2)}', 'EQ', 'Constants compute, as the dtype stores them.', 19),
-    ('fold', 'c1 != c2 -> {v(c1) != v(c2)}', 'NE', 'Constants compute, as the dtype stores them.', 20),
-    ('fold', 'c1 & c2 -> {v(c1) & v(c2)}', 'AND', 'Constants compute, as the dtype stores them.', 21),
-    ('fold', 'c1 | c2 -> {v(c1) | v(c2)}', 'OR', 'Constants compute, as the dtype stores them.', 22),
-    ('fold', 'c1 ^ c2 -> {v(c1) ^ v(c2)}', 'XOR', 'Constants compute, as the dtype stores them.', 23),
-    ('fold', 'c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits', 'SHL', 'Constants compute, as the dtype stores them.', 24),
-    ('fold', 'c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits', 'SHR', 'Constants compute, as the dtype stores them.', 25),
-    ('fold', '-c -> {-v(c)}', 'NEG', 'Constants compute, as the dtype stores them.', 26),
-    ('fold', '~c:bool -> {not v(c)}', 'NOT', 'Constants compute, as the dtype stores them.', 27),
-    ('fold', '~c:int -> {~v(c)}', 'NOT', 'Constants compute, as the dtype stores them.', 28),
-    ('fold', 'abs(c) -> {abs(v(c))}', 'ABS', 'Constants compute, as the dtype stores them.', 29),
-    ('fold', 'sign(c) -> {sign(v(c))}', 'SIGN', 'Constants compute, as the dtype stores them.', 30),
-    ('fold', 'exp(c) -> {calc(math.exp, v(c))}', 'EXP', 'Constants compute, as the dtype stores them.', 31),
-    ('fold', 'exp2(c) -> {calc(math.pow, 2.0, v(c))}', 'EXP2', 'Constants compute, as the dtype stores them.', 32),
-    ('fold', 'log(c) -> {calc(math.log, v(c))}', 'LOG', 'Constants compute, as the dtype stores them.', 33),
-    ('fold', 'log2(c) -> {calc(math.log2, v(c))}', 'LOG2', 'Constants compute, as the dtype stores them.', 34),
-    ('fold', 'sin(c) -> {calc(math.sin, v(c))}', 'SIN', 'Constants compute, as the dtype stores them.', 35),
-    ('fold', 'cos(c) -> {calc(math.cos, v(c))}', 'COS', 'Constants compute, as the dtype stores them.', 36),
-    ('fold', 'tan(c) -> {calc(math.tan, v(c))}', 'TAN', 'Constants compute, as the dtype stores them.', 37),
-    ('fold', 'tanh(c) -> {calc(math.tanh, v(c))}', 'TANH', 'Constants compute, as the dtype stores them.', 38),
-    ('fold', 'erf(c) -> {calc(math.erf, v(c))}', 'ERF', 'Constants compute, as the dtype stores them.', 39),
-    ('fold', 'sqrt(c) -> {calc(math.sqrt, v(c))}', 'SQRT', 'Constants compute, as the dtype stores them.', 40),
-    ('fold', 'rsqrt(c) -> {calc(lambda a: 1 / math.sqrt(a), v(c))}', 'RSQRT', 'Constants compute, as the dtype stores them.', 41),
-    ('fold', 'recip(c) -> {calc(lambda a: 1 / a, v(c))}', 'RECIP', 'Constants compute, as the dtype stores them.', 42),
-    ('fold', 'floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}', 'FLOOR', 'Constants compute, as the dtype stores them.', 43),
-    ('fold', 'ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}', 'CEIL', 'Constants compute, as the dtype stores them.', 44),
-    ('fold', 'trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}', 'TRUNC', 'Constants compute, as the dtype stores them.', 45),
-    ('fold', 'round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}', 'ROUND', 'Constants compute, as the dtype stores them.', 46),
-    ('fold', 'c + x -> x + c', 'ADD', 'Constants stand on the right, so that the rules below need one order.', 49),
-    ('fold', 'c * x -> x * c', 'MUL', 'Constants stand on the right, so that the rules below need one order.', 50),
-    ('fold', 'max(c, x) -> max(x, c)', 'MAX', 'Constants stand on the right, so that the rules below need one order.', 51),
-    ('fold', 'min(c, x) -> min(x, c)', 'MIN', 'Constants stand on the right, so that the rules below need one order.', 52),
-    ('fold', 'c & x -> x & c', 'AND', 'Constants stand on the right, so that the rules below need one order.', 53),
-    ('fold', 'c | x -> x | c', 'OR', 'Constants stand on the right, so that the rules below need one order.', 54),
-    ('fold', 'c ^ x -> x ^ c', 'XOR', 'Constants stand on the right, so that the rules below need one order.', 55),
-    ('fold', 'c == x -> x == c', 'EQ', 'Constants stand on the right, so that the rules below need one order.', 56),
-    ('fold', 'c != x -> x != c', 'NE', 'Constants stand on the right, so that the rules below need one order.', 57),
-    ('fold', 'x:int + 0 -> x', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 60),
-    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 61),
-    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 62),
-    ('fold', 'x:int + x -> x * 2', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 63),
-    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 64),
-    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 65),
-    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 67),
-    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 68),
-    ('fold', 'x:int - x -> 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 71),
-    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 72),
-    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 73),
-    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', 'Differences. A constant is added, so that it meets others.', 74),
-    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 75),
-    ('fold', '(x:int + y) - x -> y', 'SUB', 'Differences. A constant is added, so that it meets others.', 76),
-    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 77),
-    ('fold', 'x - -y -> x + y', 'SUB', 'Differences. A constant is added, so that it meets others.', 78),
-    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 81),
-    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 82),
-    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 83),
-    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 84),
-    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 85),
-    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 86),
-    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 88),
-    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 89),
-    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 90),
-    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 91),
-    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 94),
-    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 95),
-    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 96),
-    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 97),
-    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 99),
-    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 100),
-    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 102),
-    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 104),
-    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 108),
-    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 109),
-    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 110),
-    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 111),
-    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 113),
-    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 115),
-    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 116),
-    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
-    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 121),
-    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
-    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 123),
-    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
-    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 125),
-    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
-    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 127),
-    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
-    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
-    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
-    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 134),
-    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 135),
-    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 136),
-    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 137),
-    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 138),
-    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 139),
-    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 140),
-    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 141),
-    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 142),
-    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 145),
-    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 146),
-    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 147),
-    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 148),
-    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 149),
-    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 150),
-    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 151),
-    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 152),
-    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 153),
-    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 154),
-    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 155),
-    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 156),
-    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 157),
-    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 158),
-    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 159),
-    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 160),
-    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 161),
-    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 162),
-    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 163),
-    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 164),
-    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 165),
-    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 166),
-    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 167),
-    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 168),
-    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 169),
-    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 170),
-    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 173),
-    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 174),
-    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 175),
-    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 176),
-    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 177),
-    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 178),
-    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 179),
-    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 182),
-    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 183),
-    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 184),
-    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 185),
-    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 186),
-    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 187),
-    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 188),
-    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 189),
+    ('fold', 'c1 + c2 -> {v(c1) + v(c2)}', 'ADD', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 9),
+    ('fold', 'c1 - c2 -> {v(c1) - v(c2)}', 'SUB', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 10),
+    ('fold', 'c1 * c2 -> {v(c1) * v(c2)}', 'MUL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 11),
+    ('fold', 'c1 / c2 -> {v(c1) / v(c2)} if v(c2) != 0', 'DIV', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 12),
+    ('fold', 'c1:int // c2 -> {v(c1) // v(c2)} if v(c2) != 0', 'IDIV', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 13),
+    ('fold', 'c1:int % c2 -> {v(c1) % v(c2)} if v(c2) != 0', 'MOD', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 14),
+    ('fold', 'max(c1, c2) -> {greatest(v(c1), v(c2))}', 'MAX', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 15),
+    ('fold', 'min(c1, c2) -> {least(v(c1), v(c2))}', 'MIN', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 16),
+    ('fold', 'c1 < c2 -> {v(c1) < v(c2)}', 'LT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 17),
+    ('fold', 'c1 == c2 -> {v(c1) == v(c2)}', 'EQ', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 18),
+    ('fold', 'c1 != c2 -> {v(c1) != v(c2)}', 'NE', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 19),
+    ('fold', 'c1 & c2 -> {v(c1) & v(c2)}', 'AND', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 20),
+    ('fold', 'c1 | c2 -> {v(c1) | v(c2)}', 'OR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 21),
+    ('fold', 'c1 ^ c2 -> {v(c1) ^ v(c2)}', 'XOR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 22),
+    ('fold', 'c1 << c2 -> {v(c1) << v(c2)} if 0 <= v(c2) < dtype.bits', 'SHL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 23),
+    ('fold', 'c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits', 'SHR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 24),
+    ('fold', '-c -> {-v(c)}', 'NEG', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 25),
+    ('fold', '~c:bool -> {not v(c)}', 'NOT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 26),
+    ('fold', '~c:int -> {~v(c)}', 'NOT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 27),
+    ('fold', 'abs(c) -> {abs(v(c))}', 'ABS', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 28),
+    ('fold', 'sign(c) -> {sign(v(c))}', 'SIGN', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 29),
+    ('fold', 'sqrt(c) -> {calc(math.sqrt, v(c))}', 'SQRT', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 30),
+    ('fold', 'recip(c) -> {calc(lambda a: 1 / a, v(c))}', 'RECIP', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 31),
+    ('fold', 'floor(c) -> {calc(lambda a: math.copysign(math.floor(a), a), v(c))}', 'FLOOR', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 32),
+    ('fold', 'ceil(c) -> {calc(lambda a: math.copysign(math.ceil(a), a), v(c))}', 'CEIL', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 33),
+    ('fold', 'trunc(c) -> {calc(lambda a: math.copysign(math.trunc(a), a), v(c))}', 'TRUNC', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 34),
+    ('fold', 'round(c) -> {calc(lambda a: math.copysign(round(a), a), v(c))}', 'ROUND', 'Constants compute, as the dtype stores them, where a device can give no other bits: functions of real numbers wait for it.', 35),
+    ('fold', 'c + x -> x + c', 'ADD', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 39),
+    ('fold', 'c * x -> x * c', 'MUL', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 40),
+    ('fold', 'max(c, x) -> max(x, c) if v(c) != 0 or not dtype.is_float', 'MAX', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 41),
+    ('fold', 'min(c, x) -> min(x, c) if v(c) != 0 or not dtype.is_float', 'MIN', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 42),
+    ('fold', 'c & x -> x & c', 'AND', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 43),
+    ('fold', 'c | x -> x | c', 'OR', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 44),
+    ('fold', 'c ^ x -> x ^ c', 'XOR', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 45),
+    ('fold', 'c == x -> x == c', 'EQ', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 46),
+    ('fold', 'c != x -> x != c', 'NE', 'Constants stand on the right, so that the rules below need one order. Of 0.0 and -0.0 an extreme may be either, as the order of its operands has it, so a float zero stays where it is.', 47),
+    ('fold', 'x:int + 0 -> x', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 50),
+    ('fold', '(x:int + c1) + c2 -> x + (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 51),
+    ('fold', '(x:int + c) + y -> (x + y) + c', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 52),
+    ('fold', 'x:int + x -> x * 2', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 53),
+    ('fold', 'x:int * c + x -> x * (c + 1)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 54),
+    ('fold', 'x:int * c1 + x * c2 -> x * (c1 + c2)', 'ADD', 'Sums. Integer addition wraps, so it is a group: constants move outward and meet.', 55),
+    ('fold', 'x:float + c -> x if v(c) == 0 and math.copysign(1.0, v(c)) < 0', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 57),
+    ('fold', 'x + -y -> x - y', 'ADD', '-0.0 is the float zero that adds nothing, and +0.0 the one that subtracts nothing.', 58),
+    ('fold', 'x:int - x -> 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 61),
+    ('fold', "x:int - c -> x + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 62),
+    ('fold', "x:int - y * c -> x + y * {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 63),
+    ('fold', '(x:int + c) - y -> (x - y) + c', 'SUB', 'Differences. A constant is added, so that it meets others.', 64),
+    ('fold', "x:int - (y + c) -> (x - y) + {-v(c)} if x.dtype.kind == 'int'", 'SUB', 'Differences. A constant is added, so that it meets others.', 65),
+    ('fold', '(x:int + y) - x -> y', 'SUB', 'Differences. A constant is added, so that it meets others.', 66),
+    ('fold', 'x:float - c -> x if v(c) == 0 and math.copysign(1.0, v(c)) > 0', 'SUB', 'Differences. A constant is added, so that it meets others.', 67),
+    ('fold', 'x - -y -> x + y', 'SUB', 'Differences. A constant is added, so that it meets others.', 68),
+    ('fold', 'x * 1 -> x', 'MUL', 'Products.', 71),
+    ('fold', 'x:int * 0 -> 0', 'MUL', 'Products.', 72),
+    ('fold', '(x:int * c1) * c2 -> x * (c1 * c2)', 'MUL', 'Products.', 73),
+    ('fold', '(x:int + c1) * c2 -> x * c2 + c1 * c2', 'MUL', 'Products.', 74),
+    ('fold', "-x:int * c -> x * {-v(c)} if x.dtype.kind == 'int'", 'MUL', 'Products.', 75),
+    ('fold', 'x / 1 -> x', 'DIV', 'Products.', 76),
+    ('fold', 'x / c -> x * {inverse(dtype, v(c))} if inverse(dtype, v(c))', 'DIV', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 78),
+    ('fold', 'x ** 1 -> x', 'POW', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 79),
+    ('fold', '--x -> x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 80),
+    ('fold', '-(x:int - y) -> y - x', 'NEG', 'Dividing by a power of two is multiplying by its inverse, bit for bit.', 81),
+    ('fold', 'x:int // 1 -> x', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 84),
+    ('fold', '(x:int * c1) // c2 -> x * (c1 // c2) if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 85),
+    ('fold', '(x:int * c1) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 86),
+    ('fold', '(x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 87),
+    ('fold', '(x:int // c1) // c2 -> x // {v(c1) * v(c2)} if v(c1) > 0 and v(c2) > 0 and v(c1) * v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 89),
+    ('fold', '(x:int + c1) // c2 -> (x + {v(c1) % v(c2)}) // c2 + {v(c1) // v(c2)} if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 90),
+    ('fold', '(x:int * c1 + y) // c2 -> x * (c1 // c2) + y // c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 92),
+    ('fold', '(x:int * c1 + y) // c2 -> x // (c2 // c1) if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'IDIV', 'Floor division by a positive constant: what is divisible leaves the quotient, nested divisions join.', 94),
+    ('fold', 'x:int % c -> x + {-(lo(x) // v(c)) * v(c)} if v(c) > 0 and lo(x) // v(c) == hi(x) // v(c)', 'MOD', 'Floor modulo by a positive constant.', 98),
+    ('fold', '(x:int % c1) % c2 -> x % c2 if v(c1) > 0 and v(c2) > 0 and v(c1) % v(c2) == 0', 'MOD', 'Floor modulo by a positive constant.', 99),
+    ('fold', '(x:int * c1) % c2 -> 0 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 100),
+    ('fold', '(x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)', 'MOD', 'Floor modulo by a positive constant.', 101),
+    ('fold', '(x:int + c1) % c2 -> (x + {v(c1) % v(c2)}) % c2 if v(c2) > 0 and not 0 <= v(c1) < v(c2) and exact(s0) and dtype.min <= lo(x) + v(c1) % v(c2) and hi(x) + v(c1) % v(c2) <= dtype.max', 'MOD', 'Floor modulo by a positive constant.', 103),
+    ('fold', '(x:int * c1 + y) % c2 -> y % c2 if v(c2) > 0 and v(c1) % v(c2) == 0 and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 105),
+    ('fold', '(x:int * c1 + y) % c2 -> (x % (c2 // c1)) * c1 + y if v(c1) > 0 and v(c2) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'MOD', 'Floor modulo by a positive constant.', 106),
+    ('fold', 'x:int < x -> False', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 110),
+    ('fold', '(x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 111),
+    ('fold', 'c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 112),
+    ('fold', '(x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 113),
+    ('fold', '(x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 114),
+    ('fold', 'c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 115),
+    ('fold', 'c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 116),
+    ('fold', '(x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 117),
+    ('fold', 'c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 118),
+    ('fold', '(x:int * c1 + y) < c2 -> x < (c2 // c1) if v(c1) > 0 and v(c2) % v(c1) == 0 and lo(y) >= 0 and hi(y) < v(c1) and exact(s0) and exact(x * c1)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 120),
+    ('fold', 'c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and lo(y) >= 0 and hi(y) < v(c2) and exact(s1) and exact(x * c2)', 'LT', 'Comparisons with a constant: solve for x where nothing can wrap.', 122),
+    ('fold', 'x:int == x -> True', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 124),
+    ('fold', 'x:int != x -> False', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 125),
+    ('fold', 'x:bool == True -> x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 126),
+    ('fold', 'x:bool == False -> ~x', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 127),
+    ('fold', 'x:bool != True -> ~x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 128),
+    ('fold', 'x:bool != False -> x', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 129),
+    ('fold', '(x:int + c1) == c2 -> x == {v(c2) - v(c1)}', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 130),
+    ('fold', '(x:int + c1) != c2 -> x != {v(c2) - v(c1)}', 'NE', 'Comparisons with a constant: solve for x where nothing can wrap.', 131),
+    ('fold', '(x:int * c1) == c2 -> x == (c2 // c1) if v(c1) != 0 and v(c2) % v(c1) == 0 and exact(s0)', 'EQ', 'Comparisons with a constant: solve for x where nothing can wrap.', 132),
+    ('fold', '~~x -> x', 'NOT', 'Logic and bits.', 135),
+    ('fold', '~(x:int < c) -> {v(c) - 1} < x if v(c) > x.dtype.min', 'NOT', 'Logic and bits.', 136),
+    ('fold', '~(c < x:int) -> x < {v(c) + 1} if v(c) < x.dtype.max', 'NOT', 'Logic and bits.', 137),
+    ('fold', '~(x == y) -> x != y', 'NOT', 'Logic and bits.', 138),
+    ('fold', '~(x != y) -> x == y', 'NOT', 'Logic and bits.', 139),
+    ('fold', 'x:bool & True -> x', 'AND', 'Logic and bits.', 140),
+    ('fold', 'x:bool & False -> False', 'AND', 'Logic and bits.', 141),
+    ('fold', 'x:bool | False -> x', 'OR', 'Logic and bits.', 142),
+    ('fold', 'x:bool | True -> True', 'OR', 'Logic and bits.', 143),
+    ('fold', 'x:bool ^ False -> x', 'XOR', 'Logic and bits.', 144),
+    ('fold', 'x:bool ^ True -> ~x', 'XOR', 'Logic and bits.', 145),
+    ('fold', 'x & x -> x', 'AND', 'Logic and bits.', 146),
+    ('fold', 'x | x -> x', 'OR', 'Logic and bits.', 147),
+    ('fold', 'x:bool & ~x -> False', 'AND', 'Logic and bits.', 148),
+    ('fold', 'x:bool | ~x -> True', 'OR', 'Logic and bits.', 149),
+    ('fold', 'x:int ^ x -> 0', 'XOR', 'Logic and bits.', 150),
+    ('fold', 'x:int & 0 -> 0', 'AND', 'Logic and bits.', 151),
+    ('fold', 'x:int | 0 -> x', 'OR', 'Logic and bits.', 152),
+    ('fold', 'x:int ^ 0 -> x', 'XOR', 'Logic and bits.', 153),
+    ('fold', 'x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)', 'AND', 'Logic and bits.', 154),
+    ('fold', '(x & c1) & c2 -> x & (c1 & c2)', 'AND', 'Logic and bits.', 155),
+    ('fold', '(x | c1) | c2 -> x | (c1 | c2)', 'OR', 'Logic and bits.', 156),
+    ('fold', '(x ^ c1) ^ c2 -> x ^ (c1 ^ c2)', 'XOR', 'Logic and bits.', 157),
+    ('fold', 'x << 0 -> x', 'SHL', 'Logic and bits.', 158),
+    ('fold', 'x >> 0 -> x', 'SHR', 'Logic and bits.', 159),
+    ('fold', '(x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits', 'SHR', 'Logic and bits.', 160),
+    ('fold', 'max(x, x) -> x', 'MAX', 'Extremes.', 163),
+    ('fold', 'min(x, x) -> x', 'MIN', 'Extremes.', 164),
+    ('fold', 'max(x:int, y) -> x if lo(x) >= hi(y)', 'MAX', 'Extremes.', 165),
+    ('fold', 'min(x:int, y) -> x if hi(x) <= lo(y)', 'MIN', 'Extremes.', 166),
+    ('fold', 'max(max(x, c1), c2) -> max(x, max(c1, c2))', 'MAX', 'Extremes.', 167),
+    ('fold', 'min(min(x, c1), c2) -> min(x, min(c1, c2))', 'MIN', 'Extremes.', 168),
+    ('fold', 'abs(x:int) -> x if lo(x) >= 0', 'ABS', 'Extremes.', 169),
+    ('fold', 'where(True, a, b) -> a', 'WHERE', 'Choices.', 172),
+    ('fold', 'where(False, a, b) -> b', 'WHERE', 'Choices.', 173),
+    ('fold', 'where(p, x, x) -> x', 'WHERE', 'Choices.', 174),
+    ('fold', 'where(~p, a, b) -> where(p, b, a)', 'WHERE', 'Choices.', 175),
+    ('fold', 'where(p, True, False) -> p', 'WHERE', 'Choices.', 176),
+    ('fold', 'where(p, False, True) -> ~p', 'WHERE', 'Choices.', 177),
+    ('fold', 'where(p, where(p, a, b), d) -> where(p, a, d)', 'WHERE', 'Choices.', 178),
+    ('fold', 'where(p, a, where(p, b, d)) -> where(p, a, d)', 'WHERE', 'Choices.', 179),
 )
 
 def _fold_add(dtype: DType, src: Any) -> Any:
@@ -193,8 +182,9 @@ def _fold_add(dtype: DType, src: Any) -> Any:
             r = s0.arg + s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c + x -> x + c
-        return alu(_ADD, (s1, s0))
+        if o1 is not _CONST:
+            # c + x -> x + c
+            return alu(_ADD, (s1, s0))
     if dtype.is_int:
         if o1 is _CONST:
             if s1.arg == 0:
@@ -308,8 +298,9 @@ def _fold_mul(dtype: DType, src: Any) -> Any:
             r = s0.arg * s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c * x -> x * c
-        return alu(_MUL, (s1, s0))
+        if o1 is not _CONST:
+            # c * x -> x * c
+            return alu(_MUL, (s1, s0))
     if o1 is _CONST and s1.arg == 1:
         # x * 1 -> x
         return s0
@@ -470,33 +461,19 @@ def _fold_mod(dtype: DType, src: Any) -> Any:
     return None
 
 
-def _fold_pow(dtype: DType, src: Any) -> Any:
-    s0, s1 = src
-    o0 = s0.op
-    o1 = s1.op
-    if o0 is _CONST and o1 is _CONST:
-        # c1 ** c2 -> {calc(math.pow, v(c1), v(c2))}
-        r = calc(math.pow, s0.arg, s1.arg)
-        if r is not None:
-            return const(dtype, r)
-    if o1 is _CONST and s1.arg == 1:
-        # x ** 1 -> x
-        return s0
-    return None
-
-
 def _fold_max(dtype: DType, src: Any) -> Any:
     s0, s1 = src
     o0 = s0.op
     o1 = s1.op
     if o0 is _CONST:
-        if o1 is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
-            # max(c1, c2) -> {max(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
-            r = max(s0.arg, s1.arg)
+        if o1 is _CONST:
+            # max(c1, c2) -> {greatest(v(c1), v(c2))}
+            r = greatest(s0.arg, s1.arg)
             if r is not None:
                 return const(dtype, r)
-        # max(c, x) -> max(x, c)
-        return alu(_MAX, (s1, s0))
+        if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
+            # max(c, x) -> max(x, c) if v(c) != 0 or not dtype.is_float
+            return alu(_MAX, (s1, s0))
     if s1 is s0:
         # max(x, x) -> x
         return s0
@@ -520,13 +497,14 @@ def _fold_min(dtype: DType, src: Any) -> Any:
     o0 = s0.op
     o1 = s1.op
     if o0 is _CONST:
-        if o1 is _CONST and s0.arg == s0.arg and s1.arg == s1.arg:
-            # min(c1, c2) -> {min(v(c1), v(c2))} if v(c1) == v(c1) and v(c2) == v(c2)
-            r = min(s0.arg, s1.arg)
+        if o1 is _CONST:
+            # min(c1, c2) -> {least(v(c1), v(c2))}
+            r = least(s0.arg, s1.arg)
             if r is not None:
                 return const(dtype, r)
-        # min(c, x) -> min(x, c)
-        return alu(_MIN, (s1, s0))
+        if o1 is not _CONST and (s0.arg != 0 or not dtype.is_float):
+            # min(c, x) -> min(x, c) if v(c) != 0 or not dtype.is_float
+            return alu(_MIN, (s1, s0))
     if s1 is s0:
         # min(x, x) -> x
         return s0
@@ -637,8 +615,9 @@ def _fold_eq(dtype: DType, src: Any) -> Any:
             r = s0.arg == s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c == x -> x == c
-        return alu(_EQ, (s1, s0))
+        if o1 is not _CONST:
+            # c == x -> x == c
+            return alu(_EQ, (s1, s0))
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int == x -> True
         return const(dtype, True)
@@ -674,8 +653,9 @@ def _fold_ne(dtype: DType, src: Any) -> Any:
             r = s0.arg != s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c != x -> x != c
-        return alu(_NE, (s1, s0))
+        if o1 is not _CONST:
+            # c != x -> x != c
+            return alu(_NE, (s1, s0))
     if s0.dtype.is_int and s1 is s0 and not s0.shape:
         # x:int != x -> False
         return const(dtype, False)
@@ -704,8 +684,9 @@ def _fold_and(dtype: DType, src: Any) -> Any:
             r = s0.arg & s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c & x -> x & c
-        return alu(_AND, (s1, s0))
+        if o1 is not _CONST:
+            # c & x -> x & c
+            return alu(_AND, (s1, s0))
     if o1 is _CONST:
         if s1.arg is True and s0.dtype is dtypes.bool_:
             # x:bool & True -> x
@@ -752,8 +733,9 @@ def _fold_or(dtype: DType, src: Any) -> Any:
             r = s0.arg | s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c | x -> x | c
-        return alu(_OR, (s1, s0))
+        if o1 is not _CONST:
+            # c | x -> x | c
+            return alu(_OR, (s1, s0))
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool | False -> x
@@ -795,8 +777,9 @@ def _fold_xor(dtype: DType, src: Any) -> Any:
             r = s0.arg ^ s1.arg
             if r is not None:
                 return const(dtype, r)
-        # c ^ x -> x ^ c
-        return alu(_XOR, (s1, s0))
+        if o1 is not _CONST:
+            # c ^ x -> x ^ c
+            return alu(_XOR, (s1, s0))
     if o1 is _CONST:
         if s1.arg is False and s0.dtype is dtypes.bool_:
             # x:bool ^ False -> x
@@ -935,122 +918,12 @@ def _fold_sign(dtype: DType, src: Any) -> Any:
     return None
 
 
-def _fold_exp(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # exp(c) -> {calc(math.exp, v(c))}
-        r = calc(math.exp, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_exp2(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # exp2(c) -> {calc(math.pow, 2.0, v(c))}
-        r = calc(math.pow, 2.0, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_log(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # log(c) -> {calc(math.log, v(c))}
-        r = calc(math.log, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_log2(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # log2(c) -> {calc(math.log2, v(c))}
-        r = calc(math.log2, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_sin(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # sin(c) -> {calc(math.sin, v(c))}
-        r = calc(math.sin, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_cos(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # cos(c) -> {calc(math.cos, v(c))}
-        r = calc(math.cos, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_tan(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # tan(c) -> {calc(math.tan, v(c))}
-        r = calc(math.tan, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_tanh(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # tanh(c) -> {calc(math.tanh, v(c))}
-        r = calc(math.tanh, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_erf(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # erf(c) -> {calc(math.erf, v(c))}
-        r = calc(math.erf, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
 def _fold_sqrt(dtype: DType, src: Any) -> Any:
     s0, = src
     o0 = s0.op
     if o0 is _CONST:
         # sqrt(c) -> {calc(math.sqrt, v(c))}
         r = calc(math.sqrt, s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    return None
-
-
-def _fold_rsqrt(dtype: DType, src: Any) -> Any:
-    s0, = src
-    o0 = s0.op
-    if o0 is _CONST:
-        # rsqrt(c) -> {calc(lambda a: 1 / math.sqrt(a), v(c))}
-        r = calc(lambda a: 1 / math.sqrt(a), s0.arg)
         if r is not None:
             return const(dtype, r)
     return None
@@ -1111,6 +984,15 @@ def _fold_round(dtype: DType, src: Any) -> Any:
     return None
 
 
+def _fold_pow(dtype: DType, src: Any) -> Any:
+    s0, s1 = src
+    o1 = s1.op
+    if o1 is _CONST and s1.arg == 1:
+        # x ** 1 -> x
+        return s0
+    return None
+
+
 def _fold_where(dtype: DType, src: Any) -> Any:
     s0, s1, s2 = src
     o0 = s0.op
@@ -1150,4 +1032,4 @@ def _fold_where(dtype: DType, src: Any) -> Any:
     return None
 
 
-FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.POW: _fold_pow, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.EXP: _fold_exp, Op.EXP2: _fold_exp2, Op.LOG: _fold_log, Op.LOG2: _fold_log2, Op.SIN: _fold_sin, Op.COS: _fold_cos, Op.TAN: _fold_tan, Op.TANH: _fold_tanh, Op.ERF: _fold_erf, Op.SQRT: _fold_sqrt, Op.RSQRT: _fold_rsqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.WHERE: _fold_where}
+FOLD: dict[Op, Callable[[DType, Any], Any]] = {Op.ADD: _fold_add, Op.SUB: _fold_sub, Op.MUL: _fold_mul, Op.DIV: _fold_div, Op.IDIV: _fold_idiv, Op.MOD: _fold_mod, Op.MAX: _fold_max, Op.MIN: _fold_min, Op.LT: _fold_lt, Op.EQ: _fold_eq, Op.NE: _fold_ne, Op.AND: _fold_and, Op.OR: _fold_or, Op.XOR: _fold_xor, Op.SHL: _fold_shl, Op.SHR: _fold_shr, Op.NEG: _fold_neg, Op.NOT: _fold_not, Op.ABS: _fold_abs, Op.SIGN: _fold_sign, Op.SQRT: _fold_sqrt, Op.RECIP: _fold_recip, Op.FLOOR: _fold_floor, Op.CEIL: _fold_ceil, Op.TRUNC: _fold_trunc, Op.ROUND: _fold_round, Op.POW: _fold_pow, Op.WHERE: _fold_where}

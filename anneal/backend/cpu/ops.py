@@ -113,6 +113,16 @@ def _saturate(x: Array, out: Array) -> None:
     np.copyto(out, info.min, "unsafe", low)
 
 
+def _power(x: Array, y: Array, out: Array) -> None:
+    """np.power without its short cut for one exponent of 0.5, the square root, which knows neither -0.0 nor -inf."""
+    if not any(y.strides) and y.size and y.flat[0] == 0.5:
+        lowest = x == -np.inf  # asked first: `out` may be `x`
+        np.sqrt(np.add(x, 0, out), out)  # -0.0 + 0 is 0.0
+        np.copyto(out, np.inf, where=lowest)
+    else:
+        np.power(x, y, out)
+
+
 _erf64 = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -161,7 +171,7 @@ _BINARY: dict[Op, Callable[..., Any]] = {
     Op.DIV: np.true_divide,
     Op.IDIV: np.floor_divide,
     Op.MOD: np.remainder,
-    Op.POW: np.power,
+    Op.POW: _power,
     Op.LT: np.less,
     Op.EQ: np.equal,
     Op.NE: np.not_equal,
