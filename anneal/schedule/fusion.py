@@ -11,7 +11,9 @@ Cost decisions, in the order they are taken:
 - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
 - with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for each
   element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is saved;
-- elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back.
+- elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
+- a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a regular
+  chain are one kernel.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Policy:
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
     sort_by_counting: int = 0  # rows longer than this are sorted digit by digit, not by counting; 0: none
+    kernel_steps: int = 1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at pieces alike
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property
@@ -120,6 +123,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in _NEVER_TWICE)
     rows: set[UOp] = set()  # reduces that need not leave the kernel of their rows
     again: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
+    steps: dict[UOp, int] = {}  # elementwise ops that follow each other in the kernel
     row_of: dict[UOp, UOp] = {}  # of elements of rows that numbers of the row went into: one of those reduces
 
     def is_row(r: UOp) -> bool:
@@ -282,6 +286,11 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             reduce_of[u], cost[u], leaves[u] = None, 0, frozenset((u,))
         elif reduce_of[u] is not None and reduce_of[u] not in rows and len(consumers[u]) > 1 and not converges(u):
             materialise(u)
+        n = (op in ALU) + max([0 if s in real else steps.get(s, 0) for s in src])
+        if n > policy.kernel_steps:
+            materialise(u)
+            n = 0
+        steps[u] = n
     # backward: which nodes do several kernels want?
     home: dict[UOp, UOp | None] = {}
     for u in reversed(order):

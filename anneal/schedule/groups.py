@@ -44,6 +44,7 @@ class Group:
     size: int = 0  # values that it computes, or reduces row by row
     row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
     product: bool = False  # what it reduces is larger than all it reads, as in a matrix product
+    nodes: int = 0  # of the graph that one kernel computes
     level: int = 0
     vector: bool = False  # it multiplies a matrix with a vector
     concatenates: bool = False  # its root is stored piece by piece
@@ -120,6 +121,7 @@ def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
                 g.inputs[s] = None
             elif s.src:
                 stack.append(s)
+    g.nodes = len(seen)
     g.reduces = _in_order({r.src[0].shape for r in reduces})
     g.size = root.size if root.op is not Op.UPDATE else root.src[1].size
     if reduces:
@@ -186,7 +188,7 @@ class _Joining:
     def joined(self, p: Group, g: Group) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
         row = _common_row(p, g, self.policy)
-        if row is None:
+        if row is None or p.nodes + g.nodes > self.policy.kernel_steps:
             return False
         # Where the joined kernel stands: after all it reads, before all who read it.
         level = max(
@@ -234,7 +236,7 @@ class _Joining:
             readers[g] = None
         g.roots, g.inputs = kept + g.roots, inputs
         g.reduces, g.product = _in_order({*g.reduces, *p.reduces}), g.product or p.product
-        g.vector = g.vector or p.vector
+        g.vector, g.nodes = g.vector or p.vector, g.nodes + p.nodes
         self.gone.add(p)
         return True
 

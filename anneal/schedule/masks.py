@@ -22,7 +22,7 @@ __all__ = ["UNREAD", "Mask", "masks_of", "nested", "read_elements", "unread_choi
 UNREAD = ("unread if", "unread else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
-_MOST = 64  # nodes of a condition
+_MOST = 64  # nodes of a condition, and ops on what it chooses
 
 
 class Mask(NamedTuple):
@@ -63,7 +63,7 @@ def _mask(u: UOp) -> Mask | None:
     # what is made of the choice: other numbers, another order, choices of the same number (dropout)
     chain: list[UOp] = []
     x = u
-    while True:
+    while len(chain) <= _MOST:
         others = [s for s in x.src if s.op is not Op.CONST]
         if x.op is Op.WHERE:
             if len(others) != 2 or x.src[0].op is Op.CONST:
@@ -74,6 +74,8 @@ def _mask(u: UOp) -> Mask | None:
             return None
         chain.append(x)
         x = others[-1]
+    else:
+        return None
     condition, a, b = x.src
     number = a if a.op is Op.CONST else b
     for v in reversed(chain):

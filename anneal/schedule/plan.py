@@ -28,6 +28,7 @@ from anneal.schedule.show import show
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop.collector import uncollected
 from anneal.uop.sizes import is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
@@ -407,7 +408,8 @@ def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) ->
                 plan = recall(program, policy)
                 if plan is None:
                     begun = time.perf_counter()
-                    plan = run_passes(program, policy).plan
+                    with uncollected():
+                        plan = run_passes(program, policy).plan
                     assert plan is not None
                     keep(program, policy, plan, time.perf_counter() - begun)
         finally:

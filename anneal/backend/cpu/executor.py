@@ -21,6 +21,7 @@ from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.device import Batch, Call, Device, Limits, Program, numpy_dtype
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
+from anneal.uop.collector import uncollected
 from anneal.uop.sizes import variables_of
 
 __all__ = ["CpuDevice", "CpuProgram"]
@@ -338,10 +339,12 @@ class CpuDevice(Device):
     def _compiled(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         if SYMBOLIC.seen and (variables := variables_of(sink)):
             return SymbolicProgram(sink, name_of(sink), variables, self.lanes.count)
-        return CpuProgram(sink, name_of(sink), self.lanes.count)
+        with uncollected():
+            return CpuProgram(sink, name_of(sink), self.lanes.count)
 
     def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> CpuBatch:
-        return CpuBatch(self, calls, values or {})
+        with uncollected():
+            return CpuBatch(self, calls, values or {})
 
     def bind(self, calls: Sequence[Call], values: Mapping[str, int], alone: bool) -> list[_Bound]:
         """Each call's program on its buffers, for these values of variables; all in one lane, if they are to be `alone`."""
