@@ -41,6 +41,7 @@ class Planner(Analysis):
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         super().__init__(sink, variables)
         self.level: dict[UOp, int] = {}
+        self.above: dict[UOp, int] = {}
         self.known: dict[UOp, Value] = {}  # fixed values, the same in every loop
         self.views: dict[UOp, Value] = {}
         self.phases: list[Loop | Pad | Product] = []
@@ -57,6 +58,7 @@ class Planner(Analysis):
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
         """level[u]: how many rounds of hoisted reduces come before u can be computed."""
+        self.above = self._above()
         for u in self.nodes:
             n = 0
             for s in u.src:
@@ -99,10 +101,25 @@ class Planner(Analysis):
         first, second = sides if sides[1][-1] == order[-1] else (sides[1], sides[0])
         return [*batch, *first, *second]
 
+    def _above(self) -> dict[UOp, int]:
+        """The slots of all that is made of a node."""
+        above: dict[UOp, int] = {}
+        for s in self.stores:
+            form = self.store_forms[s]
+            above[s] = mask_of(form.slots) if form is not None else self.mask[s]
+        for u in reversed(self.nodes):
+            mine = above.setdefault(u, 0) | self.mask[u]
+            for x in u.src:
+                above[x] = above.get(x, 0) | mine
+        return above
+
     def _inline(self, u: UOp) -> bool:
         over = self.over(u)
         first = min((self.rank[s] for s in bits(over)), default=len(self.order))
         body = self.mask[u.src[0]]
+        outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
+        if any(self.rank[s] < outer and self.slots.extent[s] > 1 for s in bits(self.above[u])):
+            return False  # each turn of an outer loop would sum the same once more
         return math.prod(self.slots.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
 
     def _full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> Value:
