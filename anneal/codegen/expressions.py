@@ -1,7 +1,7 @@
 """Expressions of WGSL: types, constants, the table from op to text, and the texts that depend on dtypes and bounds.
 
-An infinite or nan constant is built from its bits and a variable, because a WGSL compiler may reject, or assume away, one
-that it can see.
+An infinite or nan constant is built from its bits and a number that only a run knows, because a WGSL compiler may reject, or
+assume away, one that it can see; so is a zero where a product or a quotient with it would be worked out without nan and infinity.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def stored_type(dtype: DType, lanes: int = 1) -> str:
     return type_of(dtypes.uint32 if dtype.kind == "bool" else dtype, lanes)
 
 
-def literal(dtype: DType, value: bool | int | float) -> str:
-    """A constant as WGSL text."""
+def literal(dtype: DType, value: bool | int | float, hidden: bool = False) -> str:
+    """A constant as WGSL text; a float zero that is `hidden` is one that no compiler sees."""
     dtype = register(dtype)
     if dtype.kind == "bool":
         return "true" if value else "false"
@@ -134,14 +134,14 @@ def literal(dtype: DType, value: bool | int | float) -> str:
     if dtype is dtypes.int64:
         return f"{value}li" if value != dtype.min else "(-9223372036854775807li - 1li)"
     if dtype is dtypes.float64:
-        if math.isfinite(value) and not 0 < abs(value) < 2.3e-308:
+        if math.isfinite(value) and not 0 < abs(value) < 2.3e-308 and not (hidden and value == 0):
             return f"{float(value)!r}lf"
         long = struct.unpack("<Q", struct.pack("<d", value))[0] if value == value else 0x7FF8000000000000
         return f"bitcast<f64>({long:#018x}lu | u64(zero_bits))"
     if dtype is dtypes.int32:
         return f"{value}i" if value != dtype.min else "i32(-2147483648)"
     value = float(value)
-    if math.isfinite(value) and not 0 < abs(value) < 1.2e-38:
+    if math.isfinite(value) and not 0 < abs(value) < 1.2e-38 and not (hidden and value == 0):
         return f"{value!r}{'h' if dtype.bits == 16 else 'f'}"
     bits = struct.unpack("<I", struct.pack("<f", value))[0] if value == value else 0x7FC00000
     text = f"bitcast<f32>({bits:#010x}u | zero_bits)"

@@ -179,9 +179,13 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     head = ["enable f16;"] if f16 else []
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
+    builtins = _BUILTINS
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):
-        head.append("var<private> zero_bits: u32 = 0u;")
-    main = f"@compute @workgroup_size({threads})\nfn main({_BUILTINS}) {{"
+        # 0, but a compiler does not know that no workgroup lies beyond the last.
+        head.append("var<private> zero_bits: u32;")
+        builtins += ", @builtin(num_workgroups) groups: vec3<u32>"
+        body = "  zero_bits = u32(group_id.x >= groups.x);\n" + body
+    main = f"@compute @workgroup_size({threads})\nfn main({builtins}) {{"
     return "\n".join([*head, *helpers, *accesses, main, body, "}"]) + "\n"
 
 

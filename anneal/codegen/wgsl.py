@@ -37,6 +37,8 @@ __all__ = ["write"]
 
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
 _MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
+# Of a zero that it sees a compiler may make a zero (x * 0.0), a negation (0.0 - x), or anything (x / 0.0).
+_BY_ZERO = frozenset((Op.SUB, Op.MUL, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD, Op.POW))
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 
@@ -88,6 +90,12 @@ class _Writer:
             n = int(o.src[0].arg)
             return f"vec{n}<i32>({', '.join(f'{i}i' for i in range(n))})"
         return literal(o.dtype, o.arg)
+
+    def hidden(self, o: Operand) -> str:
+        """The operand, with a float zero that is a constant so written that no compiler sees it."""
+        if isinstance(o, UOp) and o.op is Op.CONST:
+            return literal(o.dtype, o.arg, hidden=True)
+        return self.operand(o)
 
     def type(self, u: UOp) -> str:
         return type_of(u.dtype, self.program.width(u))
@@ -162,7 +170,7 @@ class _Writer:
             self.line(depth, "}")
 
     def update(self, s: Stmt, u: UOp) -> None:
-        into, *parts = [self.operand(o) for o in s.src]
+        into, *parts = [self.hidden(o) for o in s.src]
         lanes = self.program.width(u)
         parts = [self.widened(o, x, u.dtype, lanes) for o, x in zip(s.src[1:], parts, strict=True)]
         if len(parts) == 1:
@@ -414,8 +422,9 @@ class _Writer:
     # -- expressions
 
     def alu(self, u: UOp, s: Stmt) -> str:
-        args = [self.operand(o) for o in s.src]
-        if args and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src):
+        alone = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
+        args = [self.hidden(o) if alone or u.op in _BY_ZERO else self.operand(o) for o in s.src]
+        if alone:
             # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.
             first = s.src[0]
             assert isinstance(first, UOp)

@@ -61,7 +61,9 @@ class Policy:
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
     sort_by_counting: int = 0  # rows longer than this are sorted digit by digit, not by counting; 0: none
-    kernel_steps: int = 1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at pieces alike
+    kernel_steps: int = (
+        1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at pieces alike
+    )
     binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
 
     @property

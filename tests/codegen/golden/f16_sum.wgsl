@@ -2,7 +2,7 @@ enable f16;
 @group(0) @binding(0) var<storage, read_write> p0: array<f16>;
 @group(0) @binding(1) var<storage, read> p1: array<vec4<f16>>;
 var<workgroup> part0: array<f32, 32>;
-var<private> zero_bits: u32 = 0u;
+var<private> zero_bits: u32;
 fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }
 fn round_f16(x: f32) -> f32 {
   let b = bitcast<u32>(x);
@@ -12,7 +12,8 @@ fn round_f16(x: f32) -> f32 {
   return select(select(small, select(infinity(), -infinity(), x < 0.0f), size >= 0x477ff000u), x, size >= 0x7f800000u);
 }
 @compute @workgroup_size(32)
-fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32, @builtin(num_workgroups) groups: vec3<u32>) {
+  zero_bits = u32(group_id.x >= groups.x);
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let x0 = p1[(wg * 32i) + lid];

@@ -2,7 +2,7 @@
 @group(0) @binding(1) var<storage, read> p1: array<vec4<f32>>;
 var<workgroup> part0: array<f32, 64>;
 var<workgroup> part1: array<f32, 64>;
-var<private> zero_bits: u32 = 0u;
+var<private> zero_bits: u32;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 fn high_bits(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
@@ -43,7 +43,8 @@ fn quiet_nan() -> f32 { return bitcast<f32>(0x7fc00000u | zero_bits); }
 fn infinity() -> f32 { return bitcast<f32>(0x7f800000u | zero_bits); }
 fn exp_f32_x4(x: vec4<f32>) -> vec4<f32> { return vec4<f32>(exp_f32(x.x), exp_f32(x.y), exp_f32(x.z), exp_f32(x.w)); }
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32, @builtin(num_workgroups) groups: vec3<u32>) {
+  zero_bits = u32(group_id.x >= groups.x);
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let x0 = p1[(wg * 64i) + lid];

@@ -1,12 +1,13 @@
 @group(0) @binding(0) var<storage, read_write> p0: array<f32>;
 @group(0) @binding(1) var<storage, read> p1: array<f32>;
 var<workgroup> part0: array<f32, 128>;
-var<private> zero_bits: u32 = 0u;
+var<private> zero_bits: u32;
 fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }
 fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 @compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32, @builtin(num_workgroups) groups: vec3<u32>) {
+  zero_bits = u32(group_id.x >= groups.x);
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let n0 = (wg * 8i) + (lid >> 4u);
