@@ -135,6 +135,19 @@ def column_sums() -> Case:
     )
 
 
+def repeated_sums() -> Case:
+    """What a constant cotangent makes of the product in a convolution's gradient: sums of weights, repeated."""
+    b, m, n, k = 8, 32, 784, 64
+    i, j, q, r = loop(0, b), loop(1, m), loop(2, n), loop(3, k, "reduce")
+    w, out = random(k, m), random(b, m, n)
+
+    def by_hand() -> None:
+        out[...] = np.add.reduce(w, 0)[:, None]
+
+    value = total(load(1, k * m, r * m + j), r)
+    return Case("repeated sums 8x32x784 by 64", sink((0, b * m * n, (i * m + j) * n + q, value)), [out, w], by_hand)
+
+
 def adamw() -> Case:
     n = 65536
     i = loop(0, n)
@@ -179,7 +192,7 @@ def embedding() -> Case:
     )
 
 
-CASES = (matmul_gelu, layer_norm, softmax, column_sums, adamw, embedding)
+CASES = (matmul_gelu, layer_norm, softmax, column_sums, repeated_sums, adamw, embedding)
 
 
 def best(run: Callable[[], object], seconds: float = 0.3) -> float:

@@ -1,0 +1,76 @@
+"""Deep graphs take work in proportion to their depth: function calls are counted, since times say little on a busy machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from anneal.schedule import clear_cache
+from anneal.tensor import Tensor
+from anneal.tensor.execution import plan_of
+
+
+def constants(n: int) -> Tensor:
+    y = Tensor([1.0, 2.0])
+    for _ in range(n):
+        y = y + 1.5
+    return y
+
+
+def buffers(n: int) -> Tensor:
+    y, others = Tensor([1.0, 2.0]), [Tensor([float(i), 1.0]) for i in range(20)]
+    for i in range(n):
+        y = y * others[i % 20]
+    return y
+
+
+def sums(n: int) -> Tensor:
+    y = total = Tensor([1.0, 2.0])
+    for _ in range(n):
+        y = (y * 0.5).relu()
+        total = total + y
+    return total
+
+
+def backward(n: int) -> Tensor:
+    y = x = Tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(n):
+        y = (y * 1.0001).relu()
+    y.sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
+def calls(make: Callable[[int], Tensor], n: int) -> int:
+    """How many functions are called to build the chain and to plan it."""
+    count = 0
+
+    def seen(_: FrameType, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call" or event == "c_call"
+
+    clear_cache()
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        plan_of([make(n)])
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("make", "n"),
+    [
+        (constants, 2000),
+        (buffers, 2000),
+        pytest.param(sums, 2000, marks=pytest.mark.ci),
+        pytest.param(backward, 500, marks=pytest.mark.ci),
+    ],
+)
+def test_work_grows_with_depth(make: Callable[[int], Tensor], n: int) -> None:
+    small, large = calls(make, n), calls(make, 3 * n)
+    assert large < 4 * small, (small, large)
