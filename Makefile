@@ -8,7 +8,9 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format clean
+.PHONY: help train test deep check format clean
+# One thread of BLAS in each worker; and the many processes that tests start find compiled what the first one compiled.
+RUN := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
 help: ## say what there is
 	@echo "anneal: make TARGET [ARGS=...]"
@@ -17,9 +19,15 @@ help: ## say what there is
 train: $(VENV)/train.stamp ## train the Shakespeare model; ARGS go to `anneal train nanogpt`
 	$(BIN)/anneal train nanogpt $(ARGS)
 
+# What the checks say comes in one piece, between pytest's lines; the last line is pytest's.
 test: $(VENV)/test.stamp ## run every check, then the tests; ARGS go to pytest
-	@failed=0; $(MAKE) --no-print-directory check || failed=1; \
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -q $(ARGS) || failed=1; exit $$failed
+	@failed=0; said=$$(mktemp); \
+	{ $(MAKE) --no-print-directory check >"$$said" 2>&1; code=$$?; echo; cat "$$said"; rm "$$said"; exit $$code; } & checks=$$!; \
+	$(RUN) pytest -n $(WORKERS) -q $(ARGS) || failed=1; \
+	wait $$checks || failed=1; exit $$failed
+
+deep: $(VENV)/test.stamp ## run the long tables whole too, which takes hours, and write tests/DEEP.md; ARGS: only a part
+	@$(RUN) tests.deep -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files; all of them, whatever fails
 	@failed=0; \

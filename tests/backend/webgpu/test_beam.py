@@ -163,7 +163,9 @@ def test_rounding_is_no_difference_and_more_is(dtype: str) -> None:
 
 
 def only(monkeypatch: pytest.MonkeyPatch, *candidates: tuple[Opt, ...]) -> None:
+    """Searches try these and then end, however long that takes on a busy machine."""
     monkeypatch.setattr(beam, "neighbours", lambda axes, opts, target: iter(candidates))
+    monkeypatch.setattr(beam, "SECONDS", 120.0)
 
 
 def writes(text: str) -> Callable[..., Kernel]:
@@ -231,6 +233,7 @@ def test_a_candidate_that_does_not_end_ends_the_search(
         return len(waits) <= 2
 
     monkeypatch.setattr(device.queue, "wait_for", wait_for)
+    monkeypatch.setattr(beam, "SECONDS", 120.0)  # it ends by that candidate, on a busy machine too
     assert beam.best_opts(device, SINK, 2) is None
     assert waits[-2:] == [beam.DEADLINE, beam.PATIENCE]
     assert cache.entries(place) == []  # the next process may try again

@@ -1,0 +1,81 @@
+"""The tiers leave out rows of tables and nothing else, and what makes up `make deep` and CI says what it did."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import conftest
+from tests.tiers import TIERS, thinned
+
+
+class Item:
+    """A collected test, as far as the tiers look at it."""
+
+    def __init__(self, values: Any, *marks: pytest.MarkDecorator) -> None:
+        self.values, self.marks = values, {m.name for m in marks}
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+def ran(rows: list[Any], tier: str) -> list[Any]:
+    """What pytest runs of `rows` in a tier; what it does not run is reported as deselected."""
+    items: list[Any] = [Item(row.values, *row.marks) for row in rows]
+    everything = set(items)
+    left_out: list[Any] = []
+    config: Any = SimpleNamespace(
+        getoption={"--tier": tier}.__getitem__,
+        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
+    )
+    conftest.pytest_collection_modifyitems(config, items)
+    assert len(items) + len(left_out) == len(rows)
+    assert {*items, *left_out} == everything
+    return [item.values[0] for item in items]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 64, 500])
+@pytest.mark.parametrize(("test", "ci"), [(1, 1), (2, 1), (5, 5), (12, 3), (400, 30)])
+def test_every_row_runs_somewhere_and_each_tier_runs_what_the_one_before_does(count: int, test: int, ci: int) -> None:
+    rows = thinned(range(count), test=test, ci=ci)
+    tiers = [ran(rows, tier) for tier in TIERS]
+    assert tiers[2] == list(range(count))
+    assert set(tiers[0]) <= set(tiers[1])
+    assert tiers[0][:1] == tiers[2][:1]
+    for found, share in zip(tiers, (test, ci)):
+        assert count // share <= len(found) <= count / share + (1 if found is tiers[0] else count / test + 1)
+    assert tiers == [ran(thinned(range(count), test=test, ci=ci), tier) for tier in TIERS]  # the same every time
+
+
+@pytest.mark.parametrize("inner", range(2, 13))
+@pytest.mark.parametrize("test", [4, 6, 10, 12])
+def test_a_sample_of_a_product_meets_every_value(inner: int, test: int) -> None:
+    met = Counter(b for _, b in ran(thinned(itertools.product(range(100), range(inner)), test=test, ci=2), "test"))
+    assert all(100 / test / 4 < met[b] < 100 / test * 2.5 for b in range(inner)), met
+
+
+def test_what_a_row_is_called_and_marked_with_stays() -> None:
+    table = [pytest.param(n, n + 1, id=f"row {n}", marks=pytest.mark.slow) for n in range(9)]
+    for row, found in zip(table, thinned(table, test=9, ci=3), strict=True):
+        assert (found.values, found.id) == (row.values, row.id)
+        assert pytest.mark.slow in found.marks
+
+
+@pytest.mark.parametrize(("test", "ci"), [(2, 3), (0, 0), (3, 0)])
+def test_ci_runs_no_less_than_everyone(test: int, ci: int) -> None:
+    with pytest.raises(ValueError, match="thinned: one row of"):
+        thinned(range(3), test=test, ci=ci)
+
+
+def test_marked_tests_run_from_their_tier_on() -> None:
+    rows = [pytest.param(0), pytest.param(1, marks=pytest.mark.ci), pytest.param(2, marks=pytest.mark.deep)]
+    assert [ran(rows, tier) for tier in TIERS] == [[0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("row", thinned(range(12), test=6, ci=3))
+def test_this_row_is_of_this_tier(row: int, request: pytest.FixtureRequest) -> None:
+    assert row in ran(thinned(range(12), test=6, ci=3), request.config.getoption("--tier"))
