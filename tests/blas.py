@@ -71,7 +71,9 @@ def others() -> list[str]:
 
 
 def _kernel_of(name: str) -> str:
-    environ = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"} | ({"OPENBLAS_CORETYPE": name} if name else {})
+    environ = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"} | (
+        {"OPENBLAS_CORETYPE": name} if name else {}
+    )
     done = subprocess.run(
         [sys.executable, "-c", "from tests.blas import kernel; print(kernel())"],
         capture_output=True, text=True, env=environ, check=False, cwd=Path(__file__).parents[1],

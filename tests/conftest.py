@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # In the environment, so that xdist's workers, which start with the folder below, know the user's too.
 USER_CACHE = os.environ.setdefault("TESTS_USER_CACHE", os.environ.get("ANNEAL_CACHE_DIR", ""))
 # Tests compile afresh, mutated compilers too, and leave the user's own cache alone; tests of the cache switch it on.
 os.environ["ANNEAL_CACHE"] = "0"
 os.environ["ANNEAL_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"anneal-tests-{os.getpid()}")
+# Most of the time on WebGPU goes into compiling thousands of small kernels. Mesa's software adapter, which reads this when it
+# starts, compiles them in half the time without its optimisation passes; other adapters do not look at it.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 import pytest
 
@@ -43,6 +48,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if runs(item, tier)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Thousands of tests and the modules they import stay: the garbage collector need not walk them, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

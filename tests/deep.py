@@ -84,7 +84,9 @@ def machine() -> str:
     )
 
 
-def written(files: dict[str, File], failed: list[str], *, begun: datetime, seconds: float, where: str, what: str) -> str:
+def written(
+    files: dict[str, File], failed: list[str], *, begun: datetime, seconds: float, where: str, what: str
+) -> str:
     """The text of DEEP.md."""
     whole: Counter[str] = sum((f.counts for f in files.values()), Counter())
     lines = [
@@ -100,7 +102,8 @@ def written(files: dict[str, File], failed: list[str], *, begun: datetime, secon
         "| file | passed | failed | skipped | seconds |",
         "| --- | ---: | ---: | ---: | ---: |",
         *(
-            f"| {name} | {' | '.join(str(f.counts[o]) for o in OUTCOMES)} | {f.seconds:.1f} |" for name, f in files.items()
+            f"| {name} | {' | '.join(str(f.counts[o]) for o in OUTCOMES)} | {f.seconds:.1f} |"
+            for name, f in files.items()
         ),
         "",
     ]
@@ -125,9 +128,7 @@ def main(arguments: list[str]) -> int:
     if partial(arguments):
         print(f"only a part was run: {RESULT.name} is left as it is")
     else:
-        text = written(
-            files, failed, begun=begun, seconds=time.monotonic() - start, where=machine(), what=what
-        )
+        text = written(files, failed, begun=begun, seconds=time.monotonic() - start, where=machine(), what=what)
         RESULT.write_text(text, encoding="utf-8")
         print(f"written: {RESULT.relative_to(HERE.parent)}")
     return code

@@ -18,6 +18,7 @@ import pytest
 
 TIERS = ("test", "ci", "deep")
 
+
 def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
     """Every row as a pytest parameter: one of `test` runs in every tier, one of `ci` from CI on, all of them in the deep tier.
 
