@@ -23,11 +23,11 @@ train: $(VENV)/train.stamp ## train the Shakespeare model; ARGS go to `anneal tr
 test: $(VENV)/test.stamp ## run every check, then the tests; ARGS go to pytest
 	@failed=0; said=$$(mktemp); \
 	{ $(MAKE) --no-print-directory check >"$$said" 2>&1; code=$$?; echo; cat "$$said"; rm "$$said"; exit $$code; } & checks=$$!; \
-	$(RUN) pytest -n $(WORKERS) -q $(ARGS) || failed=1; \
+	$(RUN) pytest -n $(WORKERS) --dist worksteal -q $(ARGS) || failed=1; \
 	wait $$checks || failed=1; exit $$failed
 
 deep: $(VENV)/test.stamp ## run the long tables whole too, which takes hours, and write tests/DEEP.md; ARGS: only a part
-	@$(RUN) tests.deep -n $(WORKERS) $(ARGS)
+	@$(RUN) tests.deep -n$(WORKERS) $(ARGS)
 
 check: $(VENV)/test.stamp ## lint, formatting, types, layers, generated files; all of them, whatever fails
 	@failed=0; \

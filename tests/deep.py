@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -118,7 +119,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         code = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--tier", "deep", "--timeout", "1800"]
+            [sys.executable, "-m", "pytest", "-q", "--dist", "worksteal", "--tier", "deep", "--timeout", "1800"]
             + ["-o", "junit_family=xunit1", "--junitxml", str(report), *arguments],
             check=False,
         ).returncode
@@ -136,8 +137,7 @@ def main(arguments: list[str]) -> int:
 
 def partial(arguments: list[str]) -> bool:
     """Whether pytest's arguments are about more than how many processes run everything."""
-    rest = iter(arguments)
-    return any(not (a.startswith("-n") and (a != "-n" or next(rest, ""))) for a in rest)
+    return any(not re.fullmatch(r"-n\d+", a) for a in arguments)
 
 
 if __name__ == "__main__":

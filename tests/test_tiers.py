@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests import conftest
+from tests import blas, conftest, deep
 from tests.tiers import TIERS, thinned
 
 
@@ -79,3 +81,71 @@ def test_marked_tests_run_from_their_tier_on() -> None:
 @pytest.mark.parametrize("row", thinned(range(12), test=6, ci=3))
 def test_this_row_is_of_this_tier(row: int, request: pytest.FixtureRequest) -> None:
     assert row in ran(thinned(range(12), test=6, ci=3), request.config.getoption("--tier"))
+
+
+# -- what make deep writes ---------------------------------------------------------------------------------------------------
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.test_a" name="test_one" file="tests/test_a.py" time="1.5"/>
+<testcase classname="tests.test_a" name="test_two[x]" file="tests/test_a.py" time="0.25"><failure message="no"/></testcase>
+<testcase classname="tests.test_a" name="test_three" file="tests/test_a.py" time="0"><skipped message="no GPU"/></testcase>
+<testcase classname="anneal.settings" name="anneal.settings" time="0.5"/>
+</testsuite></testsuites>"""
+
+
+def test_what_make_deep_writes(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(REPORT)
+    files, failed = deep.counted(report)
+    assert failed == ["tests/test_a.py::test_two[x]"]
+    begun = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    text = deep.written(files, failed, begun=begun, seconds=600, where="a processor, 2 cores", what="abc with changes")
+    for line in (
+        "- begun 2026-01-02 03:04 UTC on commit abc with changes",
+        "- a processor, 2 cores",
+        "- 2 passed, 1 failed, 1 skipped in 10 minutes",
+        "- `tests/test_a.py::test_two[x]`",
+        "| anneal/settings | 1 | 0 | 0 | 0.5 |",
+        "| tests/test_a.py | 1 | 1 | 1 | 1.8 |",
+    ):
+        assert line in text.splitlines()
+    assert "Failed" not in deep.written(files, [], begun=begun, seconds=600, where="", what="")
+
+
+def test_the_machine_and_the_commit_have_names() -> None:
+    assert " cores; " in deep.machine()
+    assert deep.commit()
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n2"], ["-n16"]])
+def test_how_many_processes_run_it_makes_no_part_of_it(arguments: list[str]) -> None:
+    assert not deep.partial(arguments)
+    assert deep.partial([*arguments, "-k", "gradient"])
+
+
+# -- kernels of BLAS ---------------------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_those_the_processor_executes_and_blas_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes = {
+        "": "Haswell",
+        "Prescott": "Katmai",
+        "Core2": "Katmai",
+        "Haswell": "Haswell",
+        "Zen": "Haswell",
+        "SkylakeX": "SkylakeX",
+    }
+    monkeypatch.setattr(blas, "_kernel_of", lambda name: takes.get(name, ""))
+    monkeypatch.setattr(blas.platform, "machine", lambda: "AMD64")
+    everything = set().union(*blas.KERNELS["x86_64"].values())
+    for have, expected in (
+        (everything, ["Prescott", "SkylakeX"]),
+        (everything - {"avx512f"}, ["Prescott"]),
+        (set(), []),
+    ):
+        monkeypatch.setattr(blas, "flags", lambda have=have: have)
+        assert blas.others() == expected
+
+
+def test_this_process_has_a_kernel_or_another_blas() -> None:
+    assert blas.kernel() == blas._kernel_of(blas.os.environ.get("OPENBLAS_CORETYPE", ""))

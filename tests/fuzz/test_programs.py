@@ -1,4 +1,4 @@
-"""Two thousand random tensor programs: interpreter, cpu and webgpu agree."""
+"""Two thousand random tensor programs, ten thousand in the deep tier: interpreter, cpu and webgpu agree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from anneal.codegen.opts import KINDS
 from anneal.schedule import Policy, graph, plan_for, split
 from anneal.tensor import execution
 from tests.conftest import opened
+from tests.fuzz import programs
 from tests.fuzz.force import forced
 from tests.fuzz.generate import program
-from tests.fuzz import programs
 from tests.fuzz.programs import Arrays, Failure, build, expected, run_variables, shrink
 
 COUNT, PARTS, BATCH = 2000, 20, 25
+FURTHER = 10_000  # of `make deep`
 # Found by longer runs: kernels joined in a cycle, products with an epilogue by column, outputs that are one node.
 ONCE_FAILED = (2155, 2675, 2734, 2827, 2867, 3459, 4582, 6349, 7774, 107167)
 
@@ -45,6 +46,21 @@ def test_random_programs_agree(part: int, name: str) -> None:
     with opened(name):
         failures = run(range(part * size, (part + 1) * size), [name], BATCH)
     assert not failures, f"{len(failures)} programs differ; the first, made small:\n{shrink(failures[0])}"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("first", "name"), list(itertools.product(range(COUNT, FURTHER, 500), ("cpu", "webgpu"))))
+def test_further_programs_agree(first: int, name: str) -> None:
+    with opened(name):
+        failures = run(range(first, first + 500), [name], BATCH) + run(range(-first - 50, -first), [name], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first, made small:\n{shrink(failures[0])}"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("first", range(COUNT, FURTHER, 500))
+def test_further_programs_with_variables_for_sizes_agree(first: int) -> None:
+    failures = run_variables(range(first, first + 500), ["cpu"], BATCH)
+    assert not failures, f"{len(failures)} programs differ; the first:\n{failures[0]}"
 
 
 def test_programs_with_narrow_dtypes_agree_on_the_cpu() -> None:
