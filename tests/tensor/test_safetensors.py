@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
@@ -270,6 +270,7 @@ def scratch() -> Iterator[Path]:
         yield Path(folder) / "random.safetensors"
 
 
+@settings(deadline=None, derandomize=True)
 @given(content=st.one_of(sound(), mutated(), st.binary(max_size=64), st.binary(max_size=64).map(packed)))
 def test_a_file_is_read_as_the_package_reads_it_or_refused(scratch: Path, content: bytes) -> None:
     scratch.unlink(missing_ok=True)  # a file that is mapped is not written over
@@ -296,6 +297,7 @@ def test_a_file_is_read_as_the_package_reads_it_or_refused(scratch: Path, conten
             assert t.numpy().tobytes() == file.array(name).tobytes()
 
 
+@settings(deadline=None, derandomize=True)
 @given(content=sound())
 def test_a_file_that_the_package_wrote_is_accepted(scratch: Path, content: bytes) -> None:
     scratch.unlink(missing_ok=True)

@@ -65,13 +65,13 @@ def test_tiny_shakespeare_equals_the_reference() -> None:
     check_equal(TOKENIZER, PEER, load("tinyshakespeare").decode())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 @given(text=STRINGS)
 def test_any_text_equals_the_reference(text: str) -> None:
     check_equal(TOKENIZER, PEER, text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_merges_equal_the_reference(data: st.DataObject) -> None:
     """Also lists that no training gives, where a merge stands before the merges of its parts."""
@@ -93,7 +93,7 @@ def test_any_merges_equal_the_reference(data: st.DataObject) -> None:
 # Bytes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(data=st.binary(max_size=60) | st.text(CHARACTERS).map(str.encode))
 def test_any_bytes_come_back(data: bytes) -> None:
     ids = TOKENIZER.encode(data)
@@ -111,12 +111,13 @@ def test_bytes_that_are_no_utf8_keep_their_neighbours(data: bytes) -> None:
     assert (ids[0], ids[-1]) == (TOKENIZER.encode("Hello")[0], TOKENIZER.encode(" world")[-1])
 
 
+@settings(deadline=None, derandomize=True)
 @given(text=STRINGS)
 def test_bytes_of_a_text_encode_like_the_text(text: str) -> None:
     assert TOKENIZER.encode(text.encode()) == TOKENIZER.encode(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids=st.lists(st.sampled_from(sorted(TOKENIZER.vocabulary.tokens)), max_size=30))
 def test_any_ids_decode_like_the_reference(ids: list[int]) -> None:
     assert TOKENIZER.decode(ids) == PEER.decode(ids, skip_special_tokens=False)
@@ -182,7 +183,7 @@ def test_a_character_that_was_begun_ends_as_a_replacement() -> None:
     assert stream.feed(*ids) == "😀"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(text=STRINGS)
 def test_a_stream_says_each_character_as_soon_as_it_is_whole(text: str) -> None:
     ids, stream, said = TOKENIZER.encode(text), TOKENIZER.stream(), ""
@@ -192,7 +193,7 @@ def test_a_stream_says_each_character_as_soon_as_it_is_whole(text: str) -> None:
     assert (said, stream.flush()) == (text, "")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(pieces=st.lists(st.lists(st.sampled_from(sorted(TOKENIZER.vocabulary.tokens)[:256]), max_size=5), max_size=8))
 def test_a_stream_of_any_ids_is_what_decode_gives(pieces: list[list[int]]) -> None:
     stream = TOKENIZER.stream()
