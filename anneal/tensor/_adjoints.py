@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from anneal.errors import GradientError
 from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
 from anneal.tensor._sizes import reciprocal
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
@@ -21,6 +22,7 @@ __all__ = [
     "gathered",
     "max_left",
     "max_right",
+    "nothing",
     "others_product",
     "padded",
     "part",
@@ -29,8 +31,10 @@ __all__ = [
     "power_base",
     "power_exponent",
     "reduced",
+    "refused",
     "reshaped",
     "scattered",
+    "share",
     "shrunk",
     "standardized",
     "widest",
@@ -66,7 +70,9 @@ def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
     """Sum over the repeated axes."""
     if not g.shape:
         times = divided_size(product(y.shape), product(x.shape)) if x.size else 1
-        return scale(g, times.cast(g.dtype) if isinstance(times, UOp) else times or 1)
+        if not isinstance(times, UOp):
+            return scale(g, times) if times else nothing(g)  # repeated not once: nobody reads it, whatever g is
+        return scale(g, times.cast(g.dtype))
     return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
 
 
@@ -133,10 +139,10 @@ def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
     return g * alu(Op.WHERE, (n.eq(0.0), n.const_like(0), slope))
 
 
-def power_exponent(g: UOp, x: UOp, y: UOp) -> UOp:
-    """`g * y * log(x)`, and zero where x is zero, whose logarithm is not finite."""
-    safe = alu(Op.WHERE, (x.eq(0.0), x.const_like(1), x))
-    return g * y * alu(Op.LOG, (safe,))
+def power_exponent(g: UOp, x: UOp, n: UOp, y: UOp) -> UOp:
+    """`g * y * log(x)`; where x is zero, and y too or one, zero."""
+    flat = x.eq(0.0) & alu(Op.NOT, (n < 0.0,))
+    return g * y * alu(Op.LOG, (alu(Op.WHERE, (flat, x.const_like(1), x)),))
 
 
 def widest(g: UOp, x: UOp, y: UOp) -> UOp:
@@ -268,6 +274,24 @@ def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
 
 
 # -- composites ---------------------------------------------------------------------------------------------------
+
+
+def nothing(x: UOp) -> UOp:
+    """Zero everywhere."""
+    return const(x.dtype, 0)
+
+
+def refused(name: str) -> UOp:
+    """What a function without a derivative gives."""
+    raise GradientError(f"{name} has no gradient: use detach() on its input if none should flow through it")
+
+
+def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
+    """`e / (e + c)` for e = exp(x) and y = 1 / (e + c), also where e is infinite and y zero: from the smaller of both parts."""
+    if not c:
+        return const(y.dtype, 1)
+    v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
+    return UOp(Op.COMPOSITE, v.dtype, (v, x, y), ("share", c))
 
 
 def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:

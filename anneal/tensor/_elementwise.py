@@ -26,7 +26,7 @@ from anneal.tensor._base import (
 from anneal.tensor._movement import reduce_axis, reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
-__all__ = ["Elementwise"]
+__all__ = ["Elementwise", "beside"]
 
 _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
@@ -134,7 +134,13 @@ class Elementwise(TensorBase):
         a, b, shape, o = self._meet("div", other)
         if not a.dtype.is_float:
             a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
-        return self._new(elementwise(Op.DIV, (b, a) if swap else (a, b), shape), o)
+        if swap:
+            a, b = b, a
+        u = elementwise(Op.DIV, (a, b), shape)
+        below = (self if swap else o).uop
+        if (below.op is Op.ADD or below.op is Op.EXP) and (self.requires_grad or o.requires_grad):
+            u = _over_exp(u, a, below)
+        return self._new(u, o)
 
     def _floor_divide(self, other: Operand, swap: bool) -> Self:
         a, b, shape, o = self._meet("floor_divide", other)
@@ -208,9 +214,11 @@ class Elementwise(TensorBase):
 
     def _pow(self, other: Operand, swap: bool) -> Self:
         if isinstance(other, (bool, int)) and not swap:
+            if other == -1 and self.uop.dtype.is_float:
+                return self._inverse()
             u = _power(self.uop, int(other))
             if u is not None:
-                return self._new(broadcast(u, self.shape))
+                return self._new(beside(broadcast(u, self.shape), self) if u.is_const else u)
         if isinstance(other, float) and not swap and self.uop.dtype.is_float:
             if other == 0.5:
                 return self._unary(Op.SQRT)
@@ -227,6 +235,14 @@ class Elementwise(TensorBase):
         if isinstance(other, int) and not swap and other < 0:
             raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
         return self._new(broadcast(_int_power(a, b), shape), o)
+
+    def _inverse(self) -> Self:
+        """1 / self."""
+        below = self._real()
+        u = alu(Op.RECIP, (below,))
+        if (below.op is Op.ADD or below.op is Op.EXP) and self.requires_grad:
+            u = _over_exp(u, const(u.dtype, 1), below)
+        return self._new(u)
 
     def pow(self, other: Operand) -> Self:
         """self ** other. Integers stay integers and wrap; a negative power of an integer truncates towards 0.
@@ -629,7 +645,7 @@ class Elementwise(TensorBase):
     # -- choosing -------------------------------------------------------------------------------------------------
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:
-        """Every element moved into [min, max]; either may be left out, or be a tensor.
+        """Every element moved into [min, max]; either may be left out, or be a tensor. At a bound the gradient passes.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([-5, 0, 5]).clamp(-1, 2)
@@ -637,10 +653,22 @@ class Elementwise(TensorBase):
         """
         if min is None and max is None:
             raise DTypeError("clamp: give min, max, or both")
-        out = self if min is None else self._binary("clamp", Op.MAX, min)
-        return out if max is None else out._binary("clamp", Op.MIN, max)
+        out = self._clip(min, max)
+        if not out.requires_grad:
+            return out
+        chosen: Any = self
+        if min is not None:
+            chosen = (chosen < min)._choose(min, chosen)
+        if max is not None:
+            chosen = (chosen > max)._choose(max, chosen)
+        return out._new(UOp(Op.COMPOSITE, out.uop.dtype, (out.uop, chosen.uop), ("equal", ())))
 
     clip = clamp
+
+    def _clip(self, min: Operand | None, max: Operand | None) -> Self:
+        """`clamp` whose gradient ends at a constant bound, as that of relu."""
+        out = self if min is None else self._binary("clamp", Op.MAX, min)
+        return out if max is None else out._binary("clamp", Op.MIN, max)
 
     def _choose(self, a: Operand, b: Operand) -> Self:
         """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
@@ -676,6 +704,35 @@ class Elementwise(TensorBase):
                 # a constant condition leaves an operand out; its gradient is zero all the same
                 u = UOp(Op.COMPOSITE, u.dtype, (u, left), ("chosen", ()))
         return self._new(u, ta, tb)
+
+
+def beside(u: UOp, *left: TensorBase) -> UOp:
+    """`u`, which depends on none of `left`, though it was computed from them: their gradient is zero rather than missing."""
+    for t in left:
+        if t.requires_grad:
+            u = UOp(Op.COMPOSITE, u.dtype, (u, t.uop), ("beside", ()))
+    return u
+
+
+def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
+    """`u`, which is a / b, with a gradient that stays finite if `b` is an exponential, or one plus a constant.
+
+    By the rules of division and exp, the slope of 1 / (1 + exp(-x)) is the inverse, squared, times exp(-x): for x below
+    -88 that is 0 times infinity, and digits are lost from -44 on.
+    """
+    e, c = b, 0.0
+    if b.op is Op.ADD:
+        e, last = b.src
+        if e.op is not Op.EXP or not last.is_const:
+            return u
+        c = float(last.arg)
+    if b.dtype is not u.dtype:
+        return u
+    if a.is_const and a.arg == 1 and b.shape == u.shape:
+        return UOp(Op.COMPOSITE, u.dtype, (u, e.src[0], e), ("inverse", c))
+    inverse = UOp(Op.COMPOSITE, u.dtype, (alu(Op.RECIP, (b,)), e.src[0], e), ("inverse", c))
+    product = elementwise(Op.MUL, (a, broadcast(inverse, u.shape)), u.shape)
+    return UOp(Op.COMPOSITE, u.dtype, (u, product), ("equal", ()))
 
 
 def _comparable(other: object) -> bool:
@@ -720,8 +777,6 @@ def _power(x: UOp, n: int) -> UOp | None:
     if x.dtype is _BOOL:
         x = x.cast(dtypes.int32)
     if x.dtype.is_float:
-        if n == -1:
-            return alu(Op.RECIP, (x,))
         if not 0 <= n <= 4:
             return None
     elif n < 0:

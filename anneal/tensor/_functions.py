@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.tensor._adjoints import share
 from anneal.tensor._base import broadcast, in_single
-from anneal.tensor._elementwise import Elementwise
+from anneal.tensor._elementwise import Elementwise, beside
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
@@ -93,7 +94,7 @@ class Functions(Elementwise):
 
     def reciprocal(self) -> Self:
         """1 / self."""
-        return self._real_unary(Op.RECIP)
+        return self._inverse()
 
     def square(self) -> Self:
         """self * self."""
@@ -115,20 +116,13 @@ class Functions(Elementwise):
         """The hyperbolic tangent."""
         return self._real_unary(Op.TANH)
 
-    @in_single()
     def sinh(self) -> Self:
         """The hyperbolic sine."""
-        return (self.expm1() - (-self).expm1()) * 0.5
+        return self._by_slope(lambda x: (_sinh(x), _cosh(x)))
 
-    @in_single()
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-
-        def both(x: Self) -> tuple[Self, Self]:
-            e = x.abs().exp()
-            return (e + e.reciprocal()) * 0.5, x.sinh()
-
-        return self._by_slope(both)
+        return self._by_slope(lambda x: (_cosh(x), _sinh(x)))
 
     def erf(self) -> Self:
         """The error function."""
@@ -276,7 +270,7 @@ class Functions(Elementwise):
             square = a * a
             near = (a + square / (1.0 + (1.0 + square).sqrt())).log1p()
             value = far._choose(far._choose(size, 1.0).log() + math.log(2), near)
-            return _negative(x)._choose(-value, value), (x * x + 1.0).rsqrt()
+            return _negative(x)._choose(-value, value), 1.0 / far._choose(size, (1.0 + square).sqrt())
 
         return self._by_slope(both)
 
@@ -381,7 +375,10 @@ class Functions(Elementwise):
         """
         x, y, dtype = self._as_reals("copysign", other)
         apart: Self = _negative(x) ^ _negative(y)
-        return apart._choose(-x, x).cast(dtype)
+        # at 0 the size has no slope, as in torch
+        slope: Self = x.eq(0.0)._choose(0.0, apart._choose(-1.0, 1.0))
+        u = UOp(Op.COMPOSITE, x.dtype, (apart._choose(-x, x).uop, x.uop, slope.uop), ("slope", ()))
+        return x._new(beside(u, y), y).cast(dtype)
 
     def xlogy(self, other: Operand) -> Self:
         """self * log(other), 0 where self is 0.
@@ -391,8 +388,9 @@ class Functions(Elementwise):
         Tensor([0., 0.], dtype=float32)
         """
         x, y, dtype = self._as_reals("xlogy", other)
-        nothing = x.eq(0.0) & ~y.isnan()
-        return nothing._choose(0.0, x * nothing._choose(1.0, y).log()).cast(dtype)
+        # where x is 0 and the logarithm is finite, it is the slope all the same
+        still = x.eq(0.0) & (y.le(0.0) | y.eq(math.inf))
+        return still._choose(0.0, x * still._choose(1.0, y).log()).cast(dtype)
 
     @in_single()
     def logit(self, eps: float | None = None) -> Self:
@@ -403,10 +401,10 @@ class Functions(Elementwise):
         Tensor([0.    , 1.0986], dtype=float32)
         """
         x = self._new(self._real())
-        x = x if eps is None else x.clamp(eps, 1 - eps)
+        if eps is not None:
+            x = (x < eps)._choose(eps, (x > 1 - eps)._choose(1 - eps, x))
         return x.log() - (-x).log1p()
 
-    @in_single()
     def sinc(self) -> Self:
         """sin(pi x) / (pi x), 1 at 0.
 
@@ -414,10 +412,21 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 0.5]).sinc().round(4)
         Tensor([1.    , 0.6366], dtype=float32)
         """
-        x = self._new(self._real()) * math.pi
-        zero = x.eq(0.0)
-        away = zero._choose(1.0, x)
-        return zero._choose(1.0 - x * x * (1 / 6), away.sin() / away)
+
+        def both(x: Self) -> tuple[Self, Self]:
+            # from the distance to the nearest integer, which is exact, where pi * x would be rounded
+            whole = x.round()
+            odd = (whole - (whole * 0.5).floor() * 2.0).ne(0.0)
+            angle, t = (x - whole) * math.pi, x * math.pi
+            near, zero = t.abs() < 0.5, t.eq(0.0)
+            sine, cosine = angle.sin(), angle.cos()
+            value = zero._choose(1.0, odd._choose(-sine, sine) / zero._choose(1.0, t))
+            # next to 0 the difference cancels
+            inner = near._choose(t, 0.0)
+            series = inner * polynomial(inner * inner, _SINC) * math.pi
+            return value, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
+
+        return self._by_slope(both)
 
     def deg2rad(self) -> Self:
         """Degrees as radians."""
@@ -441,8 +450,7 @@ class Functions(Elementwise):
     @in_single()
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-x))."""
-        x = self._real()
-        return self._new(alu(Op.RECIP, (alu(Op.EXP, (alu(Op.NEG, (x,)),)) + 1.0,)))
+        return self._new(_logistic(alu(Op.NEG, (self._real(),))))
 
     @in_single()
     def logsigmoid(self) -> Self:
@@ -460,7 +468,7 @@ class Functions(Elementwise):
 
     def relu6(self) -> Self:
         """min(max(x, 0), 6)."""
-        return self.clamp(0, 6)
+        return self._clip(0, 6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """x above 0, negative_slope * x elsewhere."""
@@ -514,7 +522,8 @@ class Functions(Elementwise):
             square = x * x
             # (1 + tanh(u)) / 2, as the sigmoid of 2u: exact far below 0 too, and cheaper than tanh
             h = alu(Op.RECIP, (alu(Op.EXP, (x * (square * (-2 * k1) - 2 * k0),)) + 1.0,))
-            slope = (1 - h) * h * (x * (square * (6 * k1) + 2 * k0)) + h
+            # (1 - h) * h is 0 long before the square, which may overflow, ends here
+            slope = (1 - h) * h * x * (alu(Op.MIN, (square, square.const_like(1024))) * (6 * k1) + 2 * k0) + h
         else:
             raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
         return self._new(UOp(Op.COMPOSITE, x.dtype, (x * h, x, slope), ("slope", ())))
@@ -524,8 +533,12 @@ class Functions(Elementwise):
         """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
         x = self._new(self._real())
         scaled = x if beta == 1.0 else x * beta
-        bent = scaled.minimum(threshold).exp().log1p()
-        return (scaled > threshold)._choose(x, bent if beta == 1.0 else bent / beta)
+        bent, far = scaled.minimum(threshold), scaled > threshold
+        e = bent.exp()
+        value = far._choose(x, e.log1p() if beta == 1.0 else e.log1p() / beta)
+        inverse = UOp(Op.COMPOSITE, e.dtype, (alu(Op.RECIP, (e.uop + 1.0,)), scaled.uop, e.uop), ("inverse", 1.0))
+        slope = far._choose(1.0, self._new_plain(share(inverse, scaled.uop, e.uop, 1.0)))
+        return self._new(UOp(Op.COMPOSITE, x.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
 
     @in_single()
     def softsign(self) -> Self:
@@ -539,7 +552,7 @@ class Functions(Elementwise):
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """x clipped to [min_val, max_val]."""
-        return self.clamp(min_val, max_val)
+        return self._clip(min_val, max_val)
 
     @in_single()
     def hardsigmoid(self) -> Self:
@@ -593,6 +606,9 @@ class Functions(Elementwise):
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
 
 _ARTANH = tuple([2 / (2 * n + 1) for n in range(11, -1, -1)])  # 2 artanh(s) / s by powers of s * s
+# the derivative of sin(t) / t, over t, by powers of t * t
+_SINC = tuple([(-1) ** n * 2 * n / math.factorial(2 * n + 1) for n in range(8, 0, -1)])
+_SINH = tuple([1 / math.factorial(2 * n + 1) for n in range(10, -1, -1)])  # sinh(x) / x by powers of x * x
 _EXPM1 = tuple([1 / math.factorial(n) for n in range(9, 0, -1)])  # (exp(x) - 1) / x by powers of x
 
 # erfc(x) = t exp(-x * x + T(4t - 2)) with t = 2 / (2 + x), for x >= 0: the Chebyshev series T (Numerical Recipes).
@@ -667,6 +683,32 @@ _ATAN_Q = (
 )
 # The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+
+
+def _half_exp(x: Functions) -> Any:
+    """exp(x) / 2 for x >= 0, finite to the end of sinh and cosh. From 0.5 on, x - 1 is exact."""
+    return (x - 1.0).exp() * (math.e / 2)
+
+
+def _cosh(x: Functions) -> Any:
+    half = _half_exp(x.abs())
+    return half + 0.25 / half
+
+
+def _sinh(x: Functions) -> Any:
+    size = x.abs()
+    near = size < 1.0
+    inner, half = near._choose(x, 0.0), _half_exp(near._choose(1.0, size))
+    far = half - 0.25 / half
+    table = _SINH if x.uop.dtype.bits == 64 else _SINH[-6:]
+    return near._choose(inner * polynomial(inner * inner, table), _negative(x)._choose(-far, far))
+
+
+def _logistic(x: UOp) -> UOp:
+    """1 / (1 + exp(x)): the sigmoid of -x."""
+    e = alu(Op.EXP, (x,))
+    v = alu(Op.RECIP, (e + 1.0,))
+    return UOp(Op.COMPOSITE, v.dtype, (v, x, e), ("inverse", 1.0))
 
 
 def _arc(x: Functions) -> Any:

@@ -13,7 +13,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, Number, axis_of, broadcast_shapes, int_args
 from anneal.tensor._statistics import Statistics
 from anneal.tensor._views import parts_of
-from anneal.uop import dtypes
+from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Further"]
 
@@ -96,7 +96,7 @@ class Further(Statistics):
         return ((self // self.gcd(o).maximum(1)) * o).abs()
 
     def nextafter(self, other: Any) -> Self:
-        """The float next to each element, towards `other`.
+        """The float next to each element, towards `other`. It has no gradient: use detach() before it.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
@@ -113,7 +113,9 @@ class Further(Statistics):
         grown = bits + up.cast(kind) * 2 - 1
         tiny = ((y < 0)._choose(-1.0, 1.0) * 0.0 + self._least()).copysign(y)
         moved = x.eq(0.0)._choose(tiny, grown.bitcast(self.dtype))
-        return (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, moved))
+        out = (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, moved))
+        # a step function of a step function: torch has no gradient for it either
+        return x._new(UOp(Op.COMPOSITE, x.dtype, (out.uop, x.uop, y.uop), ("none", "nextafter")), y)
 
     def _least(self) -> Self:
         """The smallest denormal number, from its bits."""
@@ -136,7 +138,10 @@ class Further(Statistics):
         plain = x.eq(0.0) | ~x.isfinite()
         exponent = ((bits >> 23) & 255) - 126 - small._choose(64, 0)
         mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(x.dtype)
-        return plain._choose(x, mantissa), plain._choose(0, exponent)
+        exponent = plain._choose(0, exponent)
+        value = plain._choose(x, mantissa)
+        scale = exponent.neg().cast(x.dtype).exp2()  # of the mantissa the exponent is a constant
+        return x._new(UOp(Op.COMPOSITE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
 
     def equal(self, other: Any) -> bool:
         """Whether two tensors have the same shape and the same elements.
@@ -182,19 +187,19 @@ class Further(Statistics):
 
     def addmv(self, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """beta * self + alpha * (mat @ vec)."""
-        return self * beta + self._lift("addmv", mat).matmul(vec) * alpha
+        return self._added("addmv", self._lift("addmv", mat).matmul(vec), beta, alpha)
 
     def addr(self, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """beta * self + alpha * outer(vec1, vec2)."""
-        return self * beta + self._lift("addr", vec1).outer(vec2) * alpha
+        return self._added("addr", self._lift("addr", vec1).outer(vec2), beta, alpha)
 
     def baddbmm(self, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """beta * self + alpha * (batch1 @ batch2)."""
-        return self * beta + self._lift("baddbmm", batch1).matmul(batch2) * alpha
+        return self._added("baddbmm", self._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
 
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Self:
         """beta * self + alpha * the sum of batch1 @ batch2 over the batch."""
-        return self * beta + self._lift("addbmm", batch1).matmul(batch2).sum(0) * alpha
+        return self._added("addbmm", self._lift("addbmm", batch1).matmul(batch2).sum(0), beta, alpha)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 

@@ -190,13 +190,13 @@ def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float =
 def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last axis."""
     count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
-    return (avg_pool1d(x.abs() ** norm_type, kernel_size, stride) * float(count)) ** (1 / norm_type)
+    return (avg_pool1d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
 
 
 def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last two axes."""
     count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
-    return (avg_pool2d(x.abs() ** norm_type, kernel_size, stride) * float(count)) ** (1 / norm_type)
+    return (avg_pool2d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
 
 
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._elementwise import beside
 from anneal.tensor._placing import Placing
 from anneal.tensor._reduce import reduce_node
 from anneal.uop import Op, UOp, dtypes
@@ -149,10 +150,18 @@ class Linalg(Placing):
         return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
 
     def addmm(self, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Self:
-        """beta * self + alpha * (a @ b)."""
-        product = self._lift("addmm", a).matmul(b)
-        product = product if alpha == 1 else product * alpha
-        return product if beta == 0 else (self if beta == 1 else self * beta) + product
+        """beta * self + alpha * (a @ b); with beta = 0 self counts for nothing, nan or not."""
+        return self._added("addmm", self._lift("addmm", a).matmul(b), beta, alpha)
+
+    def _added(self, name: str, product: Self, beta: Number, alpha: Number) -> Self:
+        """beta * self + alpha * product. Of self only the shape and the dtype count if beta is 0."""
+        if alpha != 1:
+            product = product * alpha
+        if beta:
+            return (self if beta == 1 else self * beta) + product
+        a, b = common_dtype(self.uop, product.uop)
+        u = broadcast(b, broadcast_shapes(name, a.shape, b.shape))
+        return self._new(beside(u, self), product)
 
     def matrix_norm(self, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Self:
         """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf (-inf).

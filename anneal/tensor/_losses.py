@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.tensor._adjoints import share
 from anneal.tensor._base import broadcast, in_single
 from anneal.tensor._movement import expand, reduce_axis, reshape
 from anneal.tensor._windows import need_float, result, same_device
@@ -46,6 +47,16 @@ def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
     if reduction == "none":
         return x
     raise ShapeError(f'{name}: reduction is "mean", "sum" or "none", not {reduction!r}')
+
+
+def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+    """`value`, whose slope in `x` is known."""
+    return value._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+
+
+def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
+    """`value`, whose derivatives are those of `equal`."""
+    return value._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, equal.uop), ("equal", ())), equal)
 
 
 def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
@@ -248,10 +259,21 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch."""
+    """`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch.
+
+    Of its slope, `(x - t) / (x*(1-x))`, the divisor is at least 1e-12, as in torch: it is finite at 0 and 1.
+    """
     _same_shape("binary_cross_entropy", input, target)
     yes, no = input.log().maximum(-100.0), (1.0 - input).log().maximum(-100.0)
     losses = -(target * yes + (1.0 - target) * no)
+    if losses.requires_grad:
+        slope = (input - target) / ((1.0 - input) * input).maximum(1e-12)
+        equal = _sloped(losses, input, slope)
+        if target.requires_grad:
+            up = _sloped(yes, input, 1.0 / input.maximum(1e-12))
+            down = _sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
+            equal = equal + (target - target.detach()) * (down - up)
+        losses = _standing_for(losses, equal)
     return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
 
@@ -275,6 +297,13 @@ def binary_cross_entropy_with_logits(
     away = (-(input.abs())).exp().log1p() + (-input).maximum(0.0)
     factor = 1.0 if pos_weight is None else target * (pos_weight - 1.0) + 1.0
     losses = (1.0 - target) * input + away * factor
+    if losses.requires_grad:
+        # max and |x| have no slope of their own at 0: those of log(1 + exp(x)) and log(1 + exp(-x)) are sigmoids
+        rising = input.sigmoid()
+        _, x, e = rising.uop.src
+        falling = rising._new(share(rising.uop, x, e, 1.0))
+        yes, no = _sloped(away, input, -falling), _sloped(away + input, input, rising)
+        losses = _standing_for(losses, (1.0 - target) * no + target * yes * (1.0 if pos_weight is None else pos_weight))
     return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
 
 
@@ -361,7 +390,7 @@ def triplet_margin_loss(
     _same_shape("triplet_margin_loss", anchor, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
-        return ((a - b + eps).abs() ** p).sum(-1) ** (1 / p)
+        return (a - b + eps).norm(p, -1)
 
     far = distance(anchor, negative)
     if swap:
@@ -420,12 +449,21 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2. var broadcasts to the input.
+    """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2.
 
-    The gradient does not pass through that lower limit, as in torch.
+    var has the input's shape, perhaps with sizes of 1, or lacks its last axis: one variance for all along it. The
+    gradient does not pass through the lower limit, as in torch.
     """
     name = "gaussian_nll_loss"
     _same_shape(name, input, target)
+    same_device(name, input, var)
+    if var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):
+        raise ShapeError(
+            f"{name}: for an input of shape {input.shape} var has that shape, perhaps with sizes of 1, or shape "
+            f"{input.shape[:-1]}, not {var.shape}"
+        )
     var = var + (var.maximum(eps) - var).detach()
     d = input - target
     losses = (var.log() + d * d / var) * 0.5

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, in_single, one_of
+from anneal.tensor._elementwise import beside
 from anneal.tensor._sizes import reciprocal
 from anneal.tensor._views import Views, iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -199,8 +200,8 @@ class Reduce(Views):
         dim: Axes = None,
         unbiased: bool | None = None,
     ) -> Self:
-        """The square root of `var`."""
-        return self.var(axis, correction, keepdim, dim=dim, unbiased=unbiased).sqrt()
+        """The square root of `var`. The gradient is 0 where it is 0."""
+        return self.var(axis, correction, keepdim, dim=dim, unbiased=unbiased)._root(2)
 
     def var_mean(
         self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
@@ -216,11 +217,27 @@ class Reduce(Views):
         axis = one_of("std_mean", axis, dim)
         return self.std(axis, correction, keepdim), self.mean(axis, keepdim)
 
+    def _root(self, p: float) -> Self:
+        """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in one point."""
+        length = self.sqrt() if p == 2 else self ** (1.0 / p)
+        zero = length.eq(0.0)
+        safe = zero._choose(1.0, self)
+        slope = zero._choose(0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
+        return self._new(UOp(Op.COMPOSITE, length.uop.dtype, (length.uop, self.uop, slope.uop), ("slope", ())))
+
+    def _size_power(self, p: float) -> Self:
+        """|self| ** p, with slope 0 at 0."""
+        size = self.abs()
+        zero = size.eq(0.0)
+        slope = zero._choose(0.0, self.sign() * zero._choose(1.0, size) ** (p - 1.0) * p)
+        value = size**p
+        return self._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, self.uop, slope.uop), ("slope", ())))
+
     @in_single()
     def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
 
-        The gradient of the 2-norm of zeros is 0.
+        The gradient of the norm of zeros is 0.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
@@ -229,12 +246,7 @@ class Reduce(Views):
         axis = one_of("norm", axis, dim)
         x = self._new(self._real())
         if p in ("fro", 2):
-            total = (x * x).sum(axis, keepdim)
-            length = total.sqrt()
-            zero = length.eq(0.0)
-            slope = zero._choose(0.0, 0.5 / zero._choose(1.0, total).sqrt())
-            parts = (length.uop, total.uop, slope.uop)
-            return self._new(UOp(Op.COMPOSITE, length.uop.dtype, parts, ("slope", ())))
+            return (x * x).sum(axis, keepdim)._root(2)
         if isinstance(p, str):
             raise ShapeError(f'norm: p is a number or "fro", not {p!r}; matrix_norm has those of matrices')
         if p == 1:
@@ -242,8 +254,8 @@ class Reduce(Views):
         if math.isinf(p):
             return x.abs().max(axis, keepdim) if p > 0 else x.abs().min(axis, keepdim)
         if p == 0:
-            return x.ne(0.0).cast(x.uop.dtype).sum(axis, keepdim)
-        return ((x.abs() ** float(p)).sum(axis, keepdim)) ** (1.0 / p)
+            return self._new(beside(x.ne(0.0).cast(x.uop.dtype).sum(axis, keepdim).uop, x))
+        return x._size_power(float(p)).sum(axis, keepdim)._root(float(p))
 
     # -- without nan ----------------------------------------------------------------------------------------------
 
@@ -286,7 +298,7 @@ class Reduce(Views):
         self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
     ) -> Self:
         """The square root of `nanvar`."""
-        return self.nanvar(axis, correction, keepdim, dim=dim).sqrt()
+        return self.nanvar(axis, correction, keepdim, dim=dim)._root(2)
 
     def nanmax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest of what is not nan; nan where everything is."""

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import Number, axis_of
+from anneal.tensor._elementwise import beside
 from anneal.tensor._linalg import Linalg
 from anneal.tensor._reduce import Axes
 from anneal.tensor._views import iota
@@ -241,4 +242,4 @@ class Statistics(Linalg):
         if result is not None:
             return result
         i = self._new_plain(iota(side, 0, 2))
-        return i.eq(i.mT).cast(self.dtype).expand(self.shape)
+        return self._new(beside(i.eq(i.mT).cast(self.dtype).expand(self.shape).uop, self))

@@ -18,6 +18,7 @@ from anneal.tensor._base import (
     one_of,
     weak_const,
 )
+from anneal.tensor._elementwise import beside
 from anneal.tensor._gamma import Gamma
 from anneal.tensor._sizes import check_inside
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
@@ -473,6 +474,7 @@ class Views(Gamma):
         total = sum(p.shape[axis] for p in parts)
         out: UOp | None = None
         begin = 0
+        empty = []
         for p in parts:
             u = p.uop.cast(dtype)
             n = u.shape[axis]
@@ -481,8 +483,12 @@ class Views(Gamma):
                     u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
                 )
                 out = padded if out is None else alu(op, (out, padded))
+            else:
+                empty.append(p)
             begin += n
-        return self._new(parts[0].uop.cast(dtype) if out is None else out, *parts)
+        if out is None:
+            out = parts[0].uop.cast(dtype)
+        return self._new(beside(out, *empty) if empty else out, *parts)
 
     def cat(self: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
         """Tensors one after the other along an axis (0 if none is named); other sizes must agree.

@@ -10,8 +10,8 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import alu, const
 from anneal.uop.ops import Op
-from anneal.tensor._adjoints import around, expanded, flipped, gathered, max_left, max_right, padded, part, permuted, power_base
-from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, shrunk, standardized, widest
+from anneal.tensor._adjoints import around, expanded, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base
+from anneal.tensor._adjoints import power_exponent, reduced, refused, reshaped, scattered, share, shrunk, standardized, widest
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -37,8 +37,8 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', '-x -> -g', 'NEG', 'Sums and products. A constant factor needs no slope of its own.', 17),
     ('gradient', 'a:float % c -> g, _', 'MOD', 'Sums and products. A constant factor needs no slope of its own.', 18),
     ('gradient', 'a:float % b -> g, -(g * (a // b))', 'MOD', 'Sums and products. A constant factor needs no slope of its own.', 19),
-    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 22),
-    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0.', 23),
+    ('gradient', 'x ** c -> power_base(g, x, c), _', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0 and it is not below 0.', 22),
+    ('gradient', 'x ** n -> power_base(g, x, n), power_exponent(g, x, n, y)', 'POW', 'Powers: 0**0 is 1 with slope 0, and the exponent has no slope where the base is 0 and it is not below 0.', 23),
     ('gradient', 'where(p, x, c) -> _, where(p, g, 0), _', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 26),
     ('gradient', 'where(p, c, x) -> _, _, where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 27),
     ('gradient', 'where(p, a, b) -> _, where(p, g, 0), where(p, 0, g)', 'WHERE', "Choices. At a tie max and min give each side half; against a constant (relu, clip) a tie gives nothing, as torch's relu.", 28),
@@ -59,23 +59,27 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('gradient', 'sqrt(x) -> g / (y * 2)', 'SQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 45),
     ('gradient', 'rsqrt(x) -> g * (y * y * y * -0.5)', 'RSQRT', 'Functions of one number, in terms of the result y where that is cheaper.', 46),
     ('gradient', 'recip(x) -> -(g * y * y)', 'RECIP', 'Functions of one number, in terms of the result y where that is cheaper.', 47),
-    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 53),
-    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 54),
-    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 55),
-    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 56),
-    ('gradient', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, and "exp" is an exponential that is 0 where a condition on indices holds.', 57),
-    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 60),
-    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 63),
-    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 64),
-    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 65),
-    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 66),
-    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 67),
-    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 68),
-    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 69),
-    ('gradient', 'update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and to the part what replaces it.', 72),
-    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 75),
-    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 78),
-    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 79),
+    ('gradient', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 55),
+    ('gradient', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 56),
+    ('gradient', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 57),
+    ('gradient', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 58),
+    ('gradient', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 59),
+    ('gradient', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 60),
+    ('gradient', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 61),
+    ('gradient', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 62),
+    ('gradient', 'composite["none", name](v, a, b) -> _, refused(name), refused(name)', 'COMPOSITE', 'Composites: a function whose derivative is known in fewer steps than its graph would take. The value itself passes nothing on; "slope" is an elementwise function with its derivative beside it, "standardize" is (x - mean) * r over some axes, "equal" is computed in fewer steps than what it equals, which has the right derivatives, "chosen" is one of two operands, beside the one that a constant condition left out, "beside" stands beside what it does not depend on but was asked for, and "exp" is an exponential that is 0 where a condition on indices holds. "inverse" is 1 / (e + c) with e = exp(x): its slope by the quotient would be 0 times infinity, and "share", e / (e + c), is the other half of it: both stay in their bounds. "none" is refused, by name.', 63),
+    ('gradient', 'cast(x:float) -> widest(g, x, y)', 'CAST', "A cast's cotangent keeps the wider of the two types: it is rounded once, where it is used.", 66),
+    ('gradient', 'reshape(x) -> reshaped(g, x)', 'RESHAPE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 69),
+    ('gradient', 'permute[axes](x) -> permuted(g, axes)', 'PERMUTE', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 70),
+    ('gradient', 'expand(x) -> expanded(g, x, y)', 'EXPAND', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 71),
+    ('gradient', 'pad[pairs](x) -> padded(g, x, pairs)', 'PAD', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 72),
+    ('gradient', 'shrink[pairs](x) -> shrunk(g, x, y, pairs)', 'SHRINK', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 73),
+    ('gradient', 'flip[axes](x) -> flipped(g, axes)', 'FLIP', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 74),
+    ('gradient', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement: the opposite movement. What was repeated is summed, what was cut off was zero.', 75),
+    ('gradient', 'update[begins](x, v) -> around(g, y, v, begins), part(g, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and to the part what replaces it.', 78),
+    ('gradient', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', 'Reductions: a sum repeats g, max and min share it evenly among ties, a product takes the product of the others.', 81),
+    ('gradient', 'gather[axis](x, i) -> gathered(g, x, i, axis), _', 'GATHER', "Indexed reads and writes are each other's adjoints.", 84),
+    ('gradient', 'scatter_add(i, x) -> _, scattered(g, i, x, y)', 'SCATTER_ADD', "Indexed reads and writes are each other's adjoints.", 85),
 )
 
 def _gradient_add(y: Any, g: Any) -> Any:
@@ -138,8 +142,8 @@ def _gradient_pow(y: Any, g: Any) -> Any:
     if s1.op is _CONST:
         # x ** c -> power_base(g, x, c), _
         return (power_base(g, s0, s1), None)
-    # x ** n -> power_base(g, x, n), power_exponent(g, x, y)
-    return (power_base(g, s0, s1), power_exponent(g, s0, y))
+    # x ** n -> power_base(g, x, n), power_exponent(g, x, n, y)
+    return (power_base(g, s0, s1), power_exponent(g, s0, s1, y))
     return None
 
 
@@ -284,10 +288,26 @@ def _gradient_composite(y: Any, g: Any) -> Any:
         s0, s1 = y.src
         # composite["chosen", _](v, x) -> g, where(False, g, 0)
         return (g, alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))))
+    if y.arg[0] == 'beside' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["beside", _](v, x) -> g, nothing(x)
+        return (g, nothing(s1))
     if y.arg[0] == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # composite["exp", _](v, x, p) -> _, g * y, _
         return (None, alu(_MUL, (g, y)), None)
+    if y.arg[0] == 'inverse' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
+        return (None, alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[1]))),)), None)
+    if y.arg[0] == 'share' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["share", c](v, x, i) -> _, g * (i * y * {c}), _
+        return (None, alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))), None)
+    if y.arg[0] == 'none' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["none", name](v, a, b) -> _, refused(name), refused(name)
+        return (None, refused(y.arg[1]), refused(y.arg[1]))
     return None
 
 

@@ -8,6 +8,7 @@ A batched node is the node of one example with the examples along a new first ax
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from anneal.errors import TransformError
 from anneal.tensor import _movement as move
@@ -160,11 +161,15 @@ def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 # -- composites -------------------------------------------------------------------------------------------------------
 
 # How the parameters of a composite change when its nodes get an axis in front: its gradient rule then fits as it did.
-COMPOSITES: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+COMPOSITES: dict[str, Callable[[Any], Any]] = {
     "slope": lambda _: (),
     "equal": lambda _: (),
     "chosen": lambda _: (),
+    "beside": lambda _: (),
     "exp": lambda _: (),
+    "inverse": lambda c: c,
+    "share": lambda c: c,
+    "none": lambda name: name,
     "standardize": lambda axes: tuple([a + 1 for a in axes]),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import UOp, alu, const
 from anneal.uop.ops import Op
-from anneal.tensor._adjoints import around, placed, standardized
+from anneal.tensor._adjoints import around, nothing, placed, refused, share, standardized
 from anneal.tensor.transforms._tangents import reduced
 
 _RESHAPE = Op.RESHAPE
@@ -21,6 +21,7 @@ _FLIP = Op.FLIP
 _REDUCE_AXIS = Op.REDUCE_AXIS
 _GATHER = Op.GATHER
 _SCATTER_ADD = Op.SCATTER_ADD
+_NEG = Op.NEG
 _ADD = Op.ADD
 _MUL = Op.MUL
 _WHERE = Op.WHERE
@@ -42,7 +43,11 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 34),
     ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
     ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
-    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
+    ('forward', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
+    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
+    ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
+    ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
+    ('forward', 'composite["none", name](v, a, b) -> _, refused(name), refused(name)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -162,10 +167,26 @@ def _forward_composite(y: Any, g: Any, place: int) -> Any:
         s0, s1 = y.src
         # composite["chosen", _](v, x) -> g, where(False, g, 0)
         return (g if place == 0 else alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))),)
+    if y.arg[0] == 'beside' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["beside", _](v, x) -> g, nothing(x)
+        return (g if place == 0 else nothing(s1),)
     if y.arg[0] == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
         # composite["exp", _](v, x, p) -> _, g * y, _
         return (None if place == 0 else alu(_MUL, (g, y)) if place == 1 else None,)
+    if y.arg[0] == 'inverse' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
+        return (None if place == 0 else alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[1]))),)) if place == 1 else None,)
+    if y.arg[0] == 'share' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["share", c](v, x, i) -> _, g * (i * y * {c}), _
+        return (None if place == 0 else alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))) if place == 1 else None,)
+    if y.arg[0] == 'none' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["none", name](v, a, b) -> _, refused(name), refused(name)
+        return (None if place == 0 else refused(y.arg[1]) if place == 1 else refused(y.arg[1]),)
     return None
 
 
