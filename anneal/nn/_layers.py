@@ -59,9 +59,16 @@ class Embedding(Module):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, weight: Tensor | None = None
     ) -> None:
-        """`weight` is shared if given; it starts normal with deviation 1 otherwise."""
+        """`weight` is shared if given; it starts normal with deviation 1 otherwise, the row `padding_idx` zero.
+
+        That row has no gradient. Raises ShapeError if there is none of that number.
+        """
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ShapeError(f"Embedding: padding_idx {padding_idx} is no row of {num_embeddings}")
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = init.normal((num_embeddings, embedding_dim)) if weight is None else weight
+        if weight is None:
+            weight = init.normal((num_embeddings, embedding_dim), zero_row=padding_idx)
+        self.weight = weight
 
     def forward(self, index: Tensor) -> Tensor:
         return F.embedding(index, self.weight, self.padding_idx)

@@ -79,7 +79,10 @@ class GroupNorm(Module):
 
 
 class _BatchNorm(Module):
-    """Batch normalisation per channel (axis 1), with running statistics for evaluation."""
+    """Batch normalisation per channel (axis 1), with running statistics for evaluation.
+
+    momentum: how far they move towards each batch; None for the mean of all batches.
+    """
 
     axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
 
@@ -87,7 +90,7 @@ class _BatchNorm(Module):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
@@ -106,7 +109,10 @@ class _BatchNorm(Module):
         batch = self.training or mean is None
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.assign(self.num_batches_tracked + 1)
-        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, self.momentum, self.eps)
+        momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        if self.momentum is None and batch and self.num_batches_tracked is not None:
+            momentum = 1.0 / self.num_batches_tracked.float()  # the mean of all batches so far
+        return F.batch_norm(x, mean, var, self.weight, self.bias, batch, momentum, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"

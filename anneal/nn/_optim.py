@@ -24,11 +24,13 @@ from anneal.tensor._movement import pad, reshape, shrink
 from anneal.tensor.execution import realize
 from anneal.tensor.functional import take_running_updates
 from anneal.tensor.gradient import take_results
+from anneal.tensor.jit import forbid_in_capture
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
 
 _F32 = dtypes.float32
+_CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
 
 
 @contextmanager
@@ -274,13 +276,45 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
+    # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one count,
+    # the group's; the state of others has corrections of their own, which they share as well.
+
+    def _corrections(self, group: ParameterGroup, t: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The corrections that stand in a parameter's own state."""
+        mine = self.state.get(id(t), {})
+        return (mine[_CORRECTIONS[0]], mine[_CORRECTIONS[1]]) if _CORRECTIONS[0] in mine else None
+
+    def _stay_behind(self, group: ParameterGroup, shared: tuple[Tensor, Tensor] | None, left: list[Tensor]) -> None:
+        """Give parameters without a gradient a count of their own, which stays what it was."""
+        forbid_in_capture(
+            "an optimiser's step in which other parameters have a gradient than before", "call it outside of jit once"
+        )
+        counts = shared or tuple([self._group_state(group, name) for name in _CORRECTIONS])
+        copies = [q._new_plain(UOp(Op.CONTIGUOUS, _F32, (q.uop,))) for q in counts]
+        realize(copies)
+        for t in left:
+            self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, copies, strict=True))
+        outdate_captures()
+
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
-        b1, b2 = group["betas"]
+        together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
+        left: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
+        for t in group["params"]:
+            (left if t.grad is None else together).setdefault(self._corrections(group, t), []).append(t)
+        for shared, some in together.items():
+            if shared in left:
+                self._stay_behind(group, shared, left[shared])
+            counts = shared or (self._group_state(group, _CORRECTIONS[0]), self._group_state(group, _CORRECTIONS[1]))
+            self._update_together(group, some, counts, done)
+
+    def _update_together(
+        self, group: ParameterGroup, params: list[Tensor], counts: tuple[Tensor, Tensor], done: dict[Tensor, UOp]
+    ) -> None:
         eps, decay = group["eps"], group["weight_decay"]
+        b1, b2 = group["betas"]
         # 1 - beta**step follows q' = q*beta + (1 - beta) from 0, which loses no digits when beta is close to 1.
         corrections = []
-        for name, beta in (("correction1", b1), ("correction2", b2)):
-            q = self._group_state(group, name)
+        for q, beta in zip(counts, (b1, b2), strict=True):
             done[q] = q.uop * beta + (1 - beta)
             corrections.append(done[q])
         # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
@@ -300,6 +334,39 @@ class Adam(Optimizer):
                 p = p * rest[0]
             change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
             self._put(t, p - change, done)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` of an optimiser over the same parameters gave.
+
+        Raises DataError for a name or shape that does not fit.
+        """
+        own: dict[str, dict[str, Any]] = {}
+        rest: dict[str, Any] = {}
+        for key, value in state.items():
+            head, _, name = key.partition(".")
+            if name in _CORRECTIONS and head.isdigit() and int(head) < len(self.params):
+                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+                if array.shape != (1,):
+                    raise DataError(f"load_state_dict: {key} has shape {array.shape}, a count's is (1,)")
+                own.setdefault(head, {})[name] = array
+            else:
+                rest[key] = value
+        super().load_state_dict(rest)
+        shared: dict[Any, list[Tensor]] = {}
+        of = {id(t): i for i, g in enumerate(self.param_groups) for t in g["params"]}
+        for n, t in enumerate(self.params):
+            mine, given = self.state.get(id(t), {}), own.get(str(n))
+            if given is None and _CORRECTIONS[0] not in mine:
+                continue
+            outdate_captures()
+            for name in _CORRECTIONS:
+                mine.pop(name, None)
+            if given is not None:
+                arrays = [np.asarray(given.get(name, [0.0]), np.float32) for name in _CORRECTIONS]
+                same = (of[id(t)], *[float(a[0]) for a in arrays])
+                if same not in shared:
+                    shared[same] = [Tensor(a, device=t.device) for a in arrays]
+                self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, shared[same], strict=True))
 
 
 class AdamW(Adam):

@@ -59,9 +59,16 @@ def constant(shape: Shape, value: float) -> Tensor:
     return _parameter(shape, lambda: np.full(shape, value, np.float32))
 
 
-def normal(shape: Shape, std: float = 1.0) -> Tensor:
-    """Normal numbers of mean 0."""
-    return _parameter(shape, lambda: host_normal(shape, std))
+def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tensor:
+    """Normal numbers of mean 0; the row `zero_row`, if there is one, is zeros."""
+
+    def values() -> Array:
+        array = host_normal(shape, std)
+        if zero_row is not None:
+            array[zero_row] = 0
+        return array
+
+    return _parameter(shape, values)
 
 
 def uniform(shape: Shape, bound: float = 1.0) -> Tensor:

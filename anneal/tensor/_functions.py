@@ -415,14 +415,15 @@ class Functions(Elementwise):
 
         def both(x: Self) -> tuple[Self, Self]:
             # from the distance to the nearest integer, which is exact, where pi * x would be rounded
-            whole = x.round()
+            size = x.abs()
+            whole = size.round()
             odd = (whole - (whole * 0.5).floor() * 2.0).ne(0.0)
-            angle, t = (x - whole) * math.pi, x * math.pi
-            near, zero = t.abs() < 0.5, t.eq(0.0)
+            angle, t = (size - whole) * math.pi, size * math.pi
+            near, zero = t < 0.5, t.eq(0.0)
             sine, cosine = angle.sin(), angle.cos()
-            value = zero._choose(1.0, odd._choose(-sine, sine) / zero._choose(1.0, t))
+            value = zero._choose(1.0, odd._choose(0.0 - sine, sine) / zero._choose(1.0, t))
             # next to 0 the difference cancels
-            inner = near._choose(t, 0.0)
+            inner = near._choose(x, 0.0) * math.pi
             series = inner * polynomial(inner * inner, _SINC) * math.pi
             return value, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
 

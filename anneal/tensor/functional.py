@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast, broadcast_shapes, common_dtype, in_single, no_grad
+from anneal.tensor._base import TensorBase, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
 from anneal.tensor._images import (
     affine_grid,
     bilinear,
@@ -327,13 +327,13 @@ def batch_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 per channel (axis 1), then times weight plus bias, each of shape (channels,).
 
     Training uses the batch's own statistics and moves the running ones towards them by `momentum` (with the unbiased
-    variance), by assignment. Otherwise the running statistics are used.
+    variance; a number, or a tensor of shape ()), by assignment. Otherwise the running statistics are used.
 
     Raises ShapeError for shapes that do not fit, or a single value per channel in training.
     """
@@ -361,7 +361,8 @@ def batch_norm(
         for running, value in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
             if running is not None:
                 old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
-                moved = UOp(Op.DETACH, new.dtype, (old * (1 - momentum) + new * momentum,))
+                m = _node(momentum.cast(new.dtype)) if isinstance(momentum, TensorBase) else momentum
+                moved = UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))
                 running.assign(running._new_plain(moved))
                 _RUNNING.updated[id(running)] = weakref.ref(running)
     return result(_affine(u, w, b), x, weight, bias)
