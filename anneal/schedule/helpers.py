@@ -18,11 +18,18 @@ __all__ = [
     "reduced_wide",
     "scatter_by_sorting",
     "summed_apart",
+    "zeros",
 ]
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
 _MANY = 1 << 30
+
+
+def zeros(u: UOp) -> UOp:
+    """Zeros of the shape of `u`."""
+    one = UOp(Op.RESHAPE, u.dtype, (const(u.dtype, 0),), (1,) * len(u.shape))
+    return UOp(Op.EXPAND, u.dtype, (one,), u.shape)
 
 
 def composed(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, ...]:

@@ -425,7 +425,7 @@ class Functions(Elementwise):
             # next to 0 the difference cancels
             inner = near._choose(x, 0.0) * math.pi
             series = inner * polynomial(inner * inner, _SINC) * math.pi
-            return value, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
+            return value + 0.0, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
 
         return self._by_slope(both)
 

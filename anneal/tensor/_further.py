@@ -26,7 +26,7 @@ class Further(Statistics):
     # -- numbers ---------------------------------------------------------------------------------------------------
 
     def fmax(self, other: Any) -> Self:
-        """The larger of two elements; of a number and nan, the number.
+        """The larger of two elements; of a number and nan, the number. At a tie the first has the gradient.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0, float("nan")]).fmax(Tensor([0.5, 2.0]))
@@ -40,8 +40,8 @@ class Further(Statistics):
 
     def _not_nan(self, name: str, other: Any) -> Self:
         o = self._lift(name, other)
-        met = self.maximum(o) if name == "fmax" else self.minimum(o)
-        out: Self = self.isnan()._choose(o, o.isnan()._choose(self, met))
+        mine = self >= o if name == "fmax" else self <= o
+        out: Self = (mine | o.isnan())._choose(self, o)
         return out
 
     def float_power(self, exponent: Any) -> Self:

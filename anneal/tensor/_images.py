@@ -171,7 +171,7 @@ def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None =
         raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
     from anneal.tensor.functional import group_norm
 
-    return group_norm(x, x.shape[1], weight, bias, eps)
+    return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
 
 
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:

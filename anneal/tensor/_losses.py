@@ -335,7 +335,8 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """The input itself where the target is 1, `max(0, margin - input)` where it is -1."""
     _same_shape("hinge_embedding_loss", input, target)
-    losses = (target == 1).where(input, (margin - input).relu())
+    # a target that is neither has both terms, as in torch
+    losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
     return _reduce_loss("hinge_embedding_loss", losses, reduction)
 
 
@@ -351,7 +352,7 @@ def margin_ranking_loss(
     """
     _same_shape("margin_ranking_loss", input1, input2)
     _same_shape("margin_ranking_loss", input1, target)
-    return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).relu(), reduction)
+    return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
 @in_single()
@@ -368,7 +369,7 @@ def cosine_embedding_loss(
     tiny = 1e-12
     dot = (input1 * input2).sum(-1)
     cos = dot / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
-    return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).relu()), reduction)
+    return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
 @in_single()
@@ -395,7 +396,7 @@ def triplet_margin_loss(
     far = distance(anchor, negative)
     if swap:
         far = far.minimum(distance(positive, negative))
-    return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).relu(), reduction)
+    return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
 
 
 @in_single()

@@ -361,7 +361,8 @@ class Reduce(Views):
     def _top(self, x: Self, axis: Axes) -> Self:
         """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
         nothing, so that x need not be kept for it."""
-        return x.detach()._extreme("max", Op.MAX, axis, True, None, kept=False)
+        x = x.detach()
+        return x._reduce("max", Op.MAX, x.uop, axis, True)
 
     @in_single()
     def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:

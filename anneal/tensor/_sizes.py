@@ -77,6 +77,6 @@ def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:
-    """One over the number of elements of `sizes`, in `dtype`."""
+    """One over the number of elements of `sizes`, in `dtype`; nan for none, as a mean over nothing is."""
     n = product(sizes)
-    return alu(Op.RECIP, (n.cast(dtype),)) if isinstance(n, UOp) else const(dtype, 1.0 / n)
+    return alu(Op.RECIP, (n.cast(dtype),)) if isinstance(n, UOp) else const(dtype, 1.0 / n if n else math.nan)

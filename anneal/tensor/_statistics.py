@@ -177,10 +177,8 @@ class Statistics(Linalg):
     def _trapezoids(self, name: str, x: Any, dx: Number, dim: int) -> Self:
         at = axis_of(name, dim, self.ndim)
         n = self.shape[at]
-        if n < 1:
-            raise ShapeError(f"{name}: axis {at} of shape {self.shape} has no samples")
         y = self._new(self._real())
-        both: Self = (y.narrow(at, 0, n - 1) + y.narrow(at, 1, n - 1)) * 0.5
+        both: Self = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
         out: Self = both * self._steps(name, x, dx, at)
         return out
 

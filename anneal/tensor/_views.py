@@ -562,7 +562,7 @@ class Views(Gamma):
         return tuple(out)
 
     def chunk(self, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Self, ...]:
-        """At most `chunks` pieces of equal size along an axis (the last may be smaller).
+        """At most `chunks` pieces of equal size along an axis (the last may be smaller); of nothing so many empty ones.
 
         >>> from anneal.tensor import Tensor
         >>> [t.tolist() for t in Tensor.arange(5).chunk(2)]
@@ -572,7 +572,7 @@ class Views(Gamma):
             raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
         a = axis_of("chunk", one_of("chunk", axis, dim, 0), self.ndim)
         n = self.shape[a] if self.ndim else 1
-        return self.split(max(1, -(-n // chunks)), a)
+        return self.split(max(1, -(-n // chunks)), a) if n else (self,) * chunks
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """One tensor for each position of an axis, without that axis."""
@@ -652,7 +652,7 @@ class Views(Gamma):
         d = max(0, min(rows - top, columns - left))
         whole = tuple([(0, m) for m in rest])
         if not d:
-            return self._new(broadcast(const(u.dtype, 0), (*rest, 0)))
+            return self._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), self))
         u = move.shrink(u, (*whole, (top, top + d), (left, left + d)))
         # rows one longer put the diagonal under itself
         u = move.pad(move.reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))

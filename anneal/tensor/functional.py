@@ -75,6 +75,7 @@ from anneal.tensor._windows import (
     unfold,
 )
 from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import product as count_of
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -296,7 +297,7 @@ def group_norm(
     s = x.shape
     if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
-    grouped = (s[0], num_groups, x.numel() // (s[0] * num_groups))
+    grouped = (s[0], num_groups, count_of(s[1:]) // num_groups)
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
     view = (1, s[1]) + (1,) * (len(s) - 2)
     w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
@@ -353,13 +354,13 @@ def batch_norm(
         mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
         u = (x.uop - broadcast(mean, s)) * broadcast(alu(Op.RSQRT, (var + eps,)), s)
         return result(_affine(u, w, b), x, weight, bias)
-    count = x.numel() // s[1]
-    if count < 2:
+    count = count_of([n for i, n in enumerate(s) if i != 1])
+    if count == 1:
         raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
     u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
     with no_grad():
         for running, value in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
-            if running is not None:
+            if running is not None and count:  # an empty batch tells nothing
                 old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
                 m = _node(momentum.cast(new.dtype)) if isinstance(momentum, TensorBase) else momentum
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))
@@ -493,7 +494,7 @@ def scaled_dot_product_attention(
     full = (*lead, rows, columns, e)
     product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
     scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
-    scores = scores * (1 / math.sqrt(e) if scale is None else scale)
+    scores = scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
     low = const(scores.dtype, -1e30)
     later: UOp | None = None
     if is_causal:
@@ -529,5 +530,6 @@ def scaled_dot_product_attention(
     left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
     right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
     out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
-    out = out / expand(total, out.shape)
+    if columns.__class__ is not int or columns:  # nothing to attend to gives zeros
+        out = out / expand(total, out.shape)
     return result(out, query, key, value, attn_mask)
