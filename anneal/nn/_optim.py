@@ -279,7 +279,7 @@ class Adam(Optimizer):
     # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one count,
     # the group's; the state of others has corrections of their own, which they share as well.
 
-    def _corrections(self, group: ParameterGroup, t: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _corrections(self, t: Tensor) -> tuple[Tensor, Tensor] | None:
         """The corrections that stand in a parameter's own state."""
         mine = self.state.get(id(t), {})
         return (mine[_CORRECTIONS[0]], mine[_CORRECTIONS[1]]) if _CORRECTIONS[0] in mine else None
@@ -300,7 +300,7 @@ class Adam(Optimizer):
         together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
         left: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
         for t in group["params"]:
-            (left if t.grad is None else together).setdefault(self._corrections(group, t), []).append(t)
+            (left if t.grad is None else together).setdefault(self._corrections(t), []).append(t)
         for shared, some in together.items():
             if shared in left:
                 self._stay_behind(group, shared, left[shared])

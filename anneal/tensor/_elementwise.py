@@ -32,6 +32,7 @@ _SCALARS = (bool, int, float)
 _FLOAT32 = dtypes.float32
 _BOOL = dtypes.bool_
 _DETACH = Op.DETACH
+_EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 
 Operand = Any  # a tensor, an array or a Python number
 
@@ -138,7 +139,7 @@ class Elementwise(TensorBase):
             a, b = b, a
         u = elementwise(Op.DIV, (a, b), shape)
         below = (self if swap else o).uop
-        if (below.op is Op.ADD or below.op is Op.EXP) and (self.requires_grad or o.requires_grad):
+        if below.op in _EXPONENTIAL and (self.requires_grad or o.requires_grad):
             u = _over_exp(u, a, below)
         return self._new(u, o)
 
@@ -240,7 +241,7 @@ class Elementwise(TensorBase):
         """1 / self."""
         below = self._real()
         u = alu(Op.RECIP, (below,))
-        if (below.op is Op.ADD or below.op is Op.EXP) and self.requires_grad:
+        if below.op in _EXPONENTIAL and self.requires_grad:
             u = _over_exp(u, const(u.dtype, 1), below)
         return self._new(u)
 
@@ -715,17 +716,17 @@ def beside(u: UOp, *left: TensorBase) -> UOp:
 
 
 def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
-    """`u`, which is a / b, with a gradient that stays finite if `b` is an exponential, or one plus a constant.
+    """`u`, which is a / b, with a gradient that stays finite if `b` is an exponential, or one plus or less a constant.
 
     By the rules of division and exp, the slope of 1 / (1 + exp(-x)) is the inverse, squared, times exp(-x): for x below
     -88 that is 0 times infinity, and digits are lost from -44 on.
     """
     e, c = b, 0.0
-    if b.op is Op.ADD:
+    if b.op is not Op.EXP:
         e, last = b.src
         if e.op is not Op.EXP or not last.is_const:
             return u
-        c = float(last.arg)
+        c = float(last.arg) if b.op is Op.ADD else -float(last.arg)
     if b.dtype is not u.dtype:
         return u
     if a.is_const and a.arg == 1 and b.shape == u.shape:

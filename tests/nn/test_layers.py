@@ -173,3 +173,38 @@ def test_vision_transformer_is_torchs(device: str) -> None:
     x = torch.nn.functional.layer_norm(x, (8,), w["norm.weight"], w["norm.bias"], 1e-6)
     want = torch.nn.functional.linear(x[:, 0], w["head.weight"], w["head.bias"])
     np.testing.assert_allclose(ours(Tensor(image)).numpy(), want.detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_batch_norm_with_the_mean_of_all_batches() -> None:
+    ours, theirs = nn.BatchNorm1d(3, momentum=None), torch.nn.BatchNorm1d(3, momentum=None)
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=(5, 3)).astype(np.float32)
+        ours(Tensor(x))
+        theirs(torch.tensor(x))
+    assert ours.running_mean is not None
+    assert ours.running_var is not None
+    np.testing.assert_allclose(ours.running_mean.numpy(), theirs.running_mean.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(ours.running_var.numpy(), theirs.running_var.numpy(), rtol=1e-5)
+
+
+def test_batch_norm_of_an_empty_batch_tells_nothing() -> None:
+    layer = nn.BatchNorm1d(3)
+    y = layer(Tensor(np.zeros((0, 3), np.float32)))
+    y.sum().backward()
+    assert y.shape == (0, 3)
+    assert layer.bias is not None
+    assert layer.bias.grad is not None
+    assert layer.bias.grad.tolist() == [0.0] * 3
+    assert layer.running_var is not None
+    assert layer.running_var.tolist() == [1.0] * 3
+
+
+def test_the_padding_row_of_an_embedding_is_zero_and_stays_so() -> None:
+    layer = nn.Embedding(5, 3, padding_idx=-1)
+    assert layer.weight.numpy()[4].tolist() == [0.0] * 3
+    assert layer.weight.numpy()[:4].all()
+    layer(Tensor([4, 1])).sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.numpy().sum(1).tolist() == [0.0, 3.0, 0.0, 0.0, 0.0]
+    with pytest.raises(ShapeError, match="padding_idx 5"):
+        nn.Embedding(5, 3, padding_idx=5)

@@ -92,3 +92,13 @@ def test_errors_name_the_shapes() -> None:
         F.multi_margin_loss(x, Tensor([0, 1, 2, 0]), p=3)
     with pytest.raises(ShapeError, match="margin_ranking_loss: input and target must have one shape"):
         F.margin_ranking_loss(x, x, Tensor.zeros(4))
+
+
+def test_a_variance_that_lacks_the_last_axis_is_one_for_all_along_it() -> None:
+    rng = np.random.default_rng(0)
+    x, t = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
+    var = rng.uniform(0.5, 2, 4).astype(np.float32)
+    want = torch.nn.functional.gaussian_nll_loss(*map(torch.tensor, (x, t, var)))
+    assert F.gaussian_nll_loss(Tensor(x), Tensor(t), Tensor(var)).item() == pytest.approx(want.item(), rel=1e-5)
+    with pytest.raises(ShapeError, match="var has that shape"):
+        F.gaussian_nll_loss(Tensor(x[:3]), Tensor(t[:3]), Tensor(var))

@@ -264,3 +264,61 @@ def test_a_manual_step() -> None:
             w.assign(w - 0.25 * w.grad).realize()
         w.grad = None
     assert w.item() == 0.5
+
+
+# which of the four parameters have a gradient in a step
+PATTERN = ((1, 1, 0, 1), (1, 0, 0, 1), (1, 1, 1, 1), (0, 1, 1, 1), (1, 1, 1, 0), (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_each_parameter_counts_its_own_steps(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=s).astype(np.float32) for s in ((3,), (2, 2), (4,), (2,))]
+    mine = [Tensor(a, requires_grad=True) for a in start]
+    theirs = [torch.tensor(a, requires_grad=True) for a in start]
+    ours = getattr(nn, name)(mine, lr=0.1, weight_decay=0.01)
+    other = getattr(torch.optim, name)(theirs, lr=0.1, weight_decay=0.01)
+    for k, row in enumerate(PATTERN):
+        if k in (1, 4):  # the counts go along with the state
+            state = {n: t.numpy() for n, t in ours.state_dict().items()}
+            mine = [Tensor(t.numpy(), requires_grad=True) for t in mine]
+            ours = getattr(nn, name)(mine, lr=0.5, weight_decay=0.01)
+            ours.load_state_dict(state)
+            assert {n: t.tolist() for n, t in ours.state_dict().items()} == {n: a.tolist() for n, a in state.items()}
+        for t, u, has in zip(mine, theirs, row, strict=True):
+            g = rng.normal(size=t.shape).astype(np.float32)
+            t.grad, u.grad = (Tensor(g), torch.tensor(g)) if has else (None, None)
+        ours.step()
+        other.step()
+        for t, u in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(t.numpy(), u.detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_counts_of_their_own_inside_jit() -> None:
+    def run(replayed: bool) -> list[Any]:
+        used, idle = Tensor(START, requires_grad=True), Tensor(START, requires_grad=True)
+        optimizer = nn.Adam([used, idle], 0.1)
+
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(used)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        f = jit(step) if replayed else step
+        for _ in range(5):
+            f()
+        optimizer.zero_grad()
+        (loss_of(used) + loss_of(idle)).backward()
+        optimizer.step()
+        return [used.tolist(), idle.tolist()]
+
+    assert run(True) == run(False)
+
+
+def test_a_count_of_another_shape_is_refused() -> None:
+    optimizer = nn.Adam([Tensor(START, requires_grad=True)], 0.1)
+    with pytest.raises(DataError, match=r"0\.correction1 has shape"):
+        optimizer.load_state_dict({"0.correction1": np.zeros(3)})

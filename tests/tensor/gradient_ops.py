@@ -63,7 +63,9 @@ def loss(*names: str, **kw: Any) -> list[Case]:
 
 def _method_of(name: str, torch_name: str | None = None, **kw: Any) -> list[Case]:
     """A method that torch has as a function of torch.nn.functional."""
-    return [Case(name, lambda M, F, x: getattr(x, name)(), torch=lambda M, F, x: getattr(F, torch_name or name)(x), **kw)]
+    return [
+        Case(name, lambda M, F, x: getattr(x, name)(), torch=lambda M, F, x: getattr(F, torch_name or name)(x), **kw)
+    ]
 
 
 CASES: list[Case] = [
@@ -326,5 +328,7 @@ def arrays(case: Case, values: str = "ordinary", empty: str = "") -> list[np.nda
         shape = [0 if x == empty else SIZES[x] for x in word]
         a = rng.permutation(int(np.prod(shape))).reshape(shape) * 0.37 % 1.9 + rng.uniform(0.01, 0.05, shape)
         a = a + 0.05 if case.positive else a - 0.9
-        out.append((a if values == "ordinary" else np.full(shape, 0.0 if values == "zero" else 0.75)).astype(np.float32))
+        out.append(
+            (a if values == "ordinary" else np.full(shape, 0.0 if values == "zero" else 0.75)).astype(np.float32)
+        )
     return out

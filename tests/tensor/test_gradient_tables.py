@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
-from anneal.errors import AnnealError, GradientError
+from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.tensor import Tensor, grad
 from anneal.tensor import functional as F
 from tests.tensor.gradient_ops import CASES, WITHOUT, Case, arrays, missing, names
@@ -72,7 +73,9 @@ def _ours(case: Case, data: list[Array]) -> tuple[Array, list[Array | None]]:
     again = grad(f, tuple(range(len(data))))(*[Tensor(a) for a in data])
     for a, g, x in zip(data, again, found, strict=True):
         assert g.shape == a.shape
-        np.testing.assert_allclose(np.zeros_like(a) if x is None else x, g.numpy(), rtol=1e-6, err_msg="backward and grad")
+        np.testing.assert_allclose(
+            np.zeros_like(a) if x is None else x, g.numpy(), rtol=1e-6, err_msg="backward and grad"
+        )
     return y.numpy(), found
 
 
@@ -121,8 +124,7 @@ def test_over_nothing(case: Case, axis: str) -> None:
     data = arrays(case, empty=axis)
     try:
         _compare(case, data, "empty")
-    except AnnealError as refused:
-        assert not isinstance(refused, GradientError), refused
+    except (ShapeError, DTypeError):
         with pytest.raises(REFUSED):
             _torch(case, data)
 
@@ -135,10 +137,8 @@ def test_nothing_on_a_gpu(device: str) -> None:
     ]  # fmt: skip
     for case in some:
         for axis in ("", *sorted(set(case.shapes) - {",", "i"})):
-            try:
+            with suppress(ShapeError):
                 _ours(case, arrays(case, empty=axis))
-            except AnnealError as refused:
-                assert not isinstance(refused, GradientError), refused
 
 
 def test_the_bias_of_a_layer_on_an_empty_batch() -> None:
