@@ -418,14 +418,13 @@ class Functions(Elementwise):
             size = x.abs()
             whole = size.round()
             odd = (whole - (whole * 0.5).floor() * 2.0).ne(0.0)
-            angle, t = (size - whole) * math.pi, size * math.pi
+            angle, t = odd._choose(whole - size, size - whole) * math.pi, size * math.pi
             near, zero = t < 0.5, t.eq(0.0)
-            sine, cosine = angle.sin(), angle.cos()
-            value = zero._choose(1.0, odd._choose(0.0 - sine, sine) / zero._choose(1.0, t))
+            value, cosine = zero._choose(1.0, angle.sin() / zero._choose(1.0, t)), angle.cos()
             # next to 0 the difference cancels
             inner = near._choose(x, 0.0) * math.pi
             series = inner * polynomial(inner * inner, _SINC) * math.pi
-            return value + 0.0, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
+            return value, near._choose(series, (odd._choose(-cosine, cosine) - value) / near._choose(1.0, x))
 
         return self._by_slope(both)
 

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._adjoints import share
 from anneal.tensor._base import broadcast, in_single
 from anneal.tensor._movement import expand, reduce_axis, reshape
 from anneal.tensor._windows import need_float, result, same_device
@@ -52,6 +51,18 @@ def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
 def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
     """`value`, whose slope in `x` is known."""
     return value._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+
+
+def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x| has none."""
+    e = (-(x.abs())).exp()
+    if x.requires_grad:
+        e = e.contiguous()  # both the value and its slope are made of it: one kernel
+    tail, below, minus = e.log1p(), x < 0.0, (-x).uop
+    up, down = below.where(e, 1.0) / (1.0 + e), below.where(1.0, e) / (1.0 + e)
+    rising = x._new(UOp(Op.COMPOSITE, minus.dtype, (up.uop, minus, alu(Op.EXP, (minus,))), ("inverse", 1.0)))
+    falling = x._new(UOp(Op.COMPOSITE, minus.dtype, (down.uop, minus, rising.uop), ("share", 1.0)))
+    return _sloped(tail + x.maximum(0.0), x, rising), _sloped(tail + (-x).maximum(0.0), x, -falling)
 
 
 def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
@@ -293,17 +304,14 @@ def binary_cross_entropy_with_logits(
     """
     name = "binary_cross_entropy_with_logits"
     _same_shape(name, input, target)
-    # log(1 + exp(-x)) = max(-x, 0) + log(1 + exp(-|x|))
-    away = (-(input.abs())).exp().log1p() + (-input).maximum(0.0)
+    ramp, away = _ramps(input)
     factor = 1.0 if pos_weight is None else target * (pos_weight - 1.0) + 1.0
     losses = (1.0 - target) * input + away * factor
     if losses.requires_grad:
-        # max and |x| have no slope of their own at 0: those of log(1 + exp(x)) and log(1 + exp(-x)) are sigmoids
-        rising = input.sigmoid()
-        _, x, e = rising.uop.src
-        falling = rising._new(share(rising.uop, x, e, 1.0))
-        yes, no = _sloped(away, input, -falling), _sloped(away + input, input, rising)
-        losses = _standing_for(losses, (1.0 - target) * no + target * yes * (1.0 if pos_weight is None else pos_weight))
+        # (1 - t) * x and the ramp of -x have slopes that cancel far from 0
+        losses = _standing_for(
+            losses, (1.0 - target) * ramp + target * away * (1.0 if pos_weight is None else pos_weight)
+        )
     return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
 
 
@@ -328,7 +336,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow."""
     _same_shape("soft_margin_loss", input, target)
-    return _reduce_loss("soft_margin_loss", (input * -target).softplus(), reduction)
+    return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
 
 
 @in_single()

@@ -10,7 +10,7 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import TensorBase, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
@@ -362,7 +362,7 @@ def batch_norm(
         for running, value in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
             if running is not None and count:  # an empty batch tells nothing
                 old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
-                m = _node(momentum.cast(new.dtype)) if isinstance(momentum, TensorBase) else momentum
+                m: Any = momentum.uop.cast(new.dtype) if isinstance(momentum, TensorBase) else momentum
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))
                 running.assign(running._new_plain(moved))
                 _RUNNING.updated[id(running)] = weakref.ref(running)
