@@ -19,6 +19,7 @@ import pytest
 from anneal.tensor import Tensor, grad
 from anneal.tensor import functional as F
 from tests.tensor.gradient_ops import CASES, arrays
+from tests.tiers import thinned
 
 Array = np.ndarray[Any, Any]
 INF = math.inf
@@ -281,33 +282,26 @@ def _odd(row: Row) -> bool:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["cpu", "webgpu"])
-def slopes(request: pytest.FixtureRequest) -> dict[str, Array]:
-    """The slopes of all functions, computed together."""
-    from tests.conftest import opened
-
-    name = request.param
-    with opened(name):
-        leaves = {n: Tensor(points(row), device=name, requires_grad=True) for n, row in ROWS.items()}
-        for n, row in ROWS.items():
-            row.f(leaves[n]).backward(Tensor(np.ones(leaves[n].shape, np.float32), device=name))
-        found = {n: x.grad for n, x in leaves.items()}
-        return {n: g.numpy() for n, g in found.items() if g is not None}
+SLOPES = [pytest.param(d, n, id=f"{d} {n}") for d in ("cpu", "webgpu") for n in ROWS]
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_slope(name: str, slopes: dict[str, Array]) -> None:
+@pytest.mark.parametrize(("device", "name"), thinned(SLOPES, test=7, ci=2), indirect=["device"])
+def test_slope(device: str, name: str) -> None:
     row = ROWS[name]
+    x = Tensor(points(row), device=device, requires_grad=True)
+    row.f(x).backward(Tensor(np.ones(x.shape, np.float32), device=device))
+    assert x.grad is not None
     with np.errstate(all="ignore"):
         wrong = []
-        for x, g in zip(points(row).tolist(), slopes[name].tolist(), strict=True):
-            want = exact(row, x)
-            fits = g == want or (math.isnan(g) and (math.isnan(want) or (row.endless and math.isinf(x))))
+        for at, g in zip(points(row).tolist(), x.grad.tolist(), strict=True):
+            want = exact(row, at)
+            fits = g == want or (math.isnan(g) and (math.isnan(want) or (row.endless and math.isinf(at))))
             if not (fits or abs(g - want) <= 1e-4 * abs(want) + row.atol[0]):
-                wrong.append((x, g, want))
+                wrong.append((at, g, want))
     assert not wrong, "argument, slope, exact slope"
 
 
+@pytest.mark.ci
 def test_every_function_has_a_row() -> None:
     """A case of one argument whose elements do not meet each other is a function of one number."""
     missing = set()
@@ -418,9 +412,12 @@ ROUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", TWO)
-@pytest.mark.parametrize("device", ["cpu", "webgpu"], indirect=True)
-def test_slopes_of_two(name: str, device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "name"),
+    thinned([pytest.param(d, n) for d in ("cpu", "webgpu") for n in TWO], test=5, ci=2),
+    indirect=["device"],
+)
+def test_slopes_of_two(device: str, name: str) -> None:
     torch = pytest.importorskip("torch")
     row = TWO[name]
     signed = (*PAIR, *[-p for p in PAIR])
