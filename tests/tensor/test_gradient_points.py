@@ -16,7 +16,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from anneal.tensor import Tensor, grad
+from anneal.tensor import Tensor, grad, jvp, vmap
 from anneal.tensor import functional as F
 from tests.tensor.gradient_ops import CASES, arrays
 from tests.tiers import thinned
@@ -436,3 +436,14 @@ def test_slopes_of_two(device: str, name: str) -> None:
             fits |= np.abs(got - want) <= 1e-4 * np.abs(want) + ROUNDED.get(name, 1e-37)
             wrong = [(u, v, g, w) for u, v, g, w in zip(x, y, got, want, strict=True)]
             assert not [r for r, f in zip(wrong, fits, strict=True) if not f], f"argument {k}: x, y, slope, torch's"
+
+
+def test_forward_mode_and_many_examples_at_extremes() -> None:
+    x = Tensor(np.array([[-300.0, -89.0], [-50.0, 60.0]], np.float32))
+    one = Tensor(np.ones((2, 2), np.float32))
+    p = 1 / (1 + np.exp(-x.numpy().astype(np.float64)))
+    want = np.array([[0.0, 0.0], [p[1, 0], np.exp(-60.0)]])  # p * (1 - p)
+    for f in (Tensor.sigmoid, lambda t: 1 / (1 + (-t).exp())):
+        np.testing.assert_allclose(jvp(f, (x,), (one,))[1].numpy(), want, rtol=1e-4, atol=1e-37)
+        rows = vmap(grad(lambda t, f=f: f(t).sum()))(x)  # type: ignore[misc]
+        np.testing.assert_allclose(rows.numpy(), want, rtol=1e-4, atol=1e-37)
