@@ -11,6 +11,7 @@ from anneal.nn import init
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -45,6 +46,7 @@ def _check_groups(name: str, groups: int, channels: int, out: int) -> None:
 class _Conv(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         in_channels: int,
@@ -64,6 +66,7 @@ class _Conv(Module):
         self.weight = init.kaiming_uniform(shape)
         self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.axes - 1]
         return convolve(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
@@ -101,6 +104,7 @@ class Conv3d(_Conv):
 class _ConvTranspose(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         in_channels: int,
@@ -123,6 +127,7 @@ class _ConvTranspose(Module):
         self.weight = init.kaiming_uniform(shape)
         self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.axes - 1]
         return convolve(
@@ -158,6 +163,7 @@ class ConvTranspose3d(_ConvTranspose):
 class _MaxPool(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         kernel_size: Sizes,
@@ -169,6 +175,7 @@ class _MaxPool(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.dilation, self.ceil_mode = dilation, ceil_mode
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[self.axes - 1]
         return pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
@@ -198,6 +205,7 @@ class MaxPool3d(_MaxPool):
 class _AvgPool(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         kernel_size: Sizes,
@@ -209,6 +217,7 @@ class _AvgPool(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[self.axes - 1]
         return pool(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -242,9 +251,11 @@ class AvgPool3d(_AvgPool):
 class AdaptiveAvgPool1d(Module):
     """Means of as many windows as `output_size` says, over the last axis."""
 
+    @checked
     def __init__(self, output_size: int) -> None:
         self.output_size = output_size
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(x, self.output_size)
 
@@ -256,9 +267,11 @@ class AdaptiveAvgPool2d(Module):
     (2, 3, 1, 1)
     """
 
+    @checked
     def __init__(self, output_size: Sizes) -> None:
         self.output_size = output_size
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, self.output_size)
 
@@ -270,6 +283,7 @@ class Upsample(Module):
     (1, 3, 8, 8)
     """
 
+    @checked
     def __init__(
         self,
         size: Sizes | None = None,
@@ -279,5 +293,6 @@ class Upsample(Module):
     ) -> None:
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)

@@ -14,6 +14,7 @@ import numpy as np
 
 from anneal.tensor import Tensor, default_device
 from anneal.tensor._base import wrap_array
+from anneal.tensor._checked import checked
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
@@ -50,6 +51,7 @@ def _parameter(shape: Shape, values: Callable[[], Array]) -> Tensor:
     return t
 
 
+@checked
 def constant(shape: Shape, value: float) -> Tensor:
     """Every element `value`.
 
@@ -59,16 +61,19 @@ def constant(shape: Shape, value: float) -> Tensor:
     return _parameter(shape, lambda: np.full(shape, value, np.float32))
 
 
+@checked
 def normal(shape: Shape, std: float = 1.0) -> Tensor:
     """Normal numbers of mean 0."""
     return _parameter(shape, lambda: host_normal(shape, std))
 
 
+@checked
 def uniform(shape: Shape, bound: float = 1.0) -> Tensor:
     """Uniform numbers in [-bound, bound)."""
     return _parameter(shape, lambda: host_uniform(shape, bound))
 
 
+@checked
 def fan(shape: Shape) -> tuple[int, int]:
     """How many inputs and outputs one element of a weight (out, in, ...) connects.
 
@@ -79,16 +84,19 @@ def fan(shape: Shape) -> tuple[int, int]:
     return (shape[1] if len(shape) > 1 else 1) * field, shape[0] * field
 
 
+@checked
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
     """He's uniform initialisation for leaky relu of slope `a`; the default is what torch's layers start from."""
     return uniform(shape, math.sqrt(6 / ((1 + a * a) * fan(shape)[0])))
 
 
+@checked
 def xavier_uniform(shape: Shape, gain: float = 1.0) -> Tensor:
     """Glorot's uniform initialisation."""
     return uniform(shape, gain * math.sqrt(6 / sum(fan(shape))))
 
 
+@checked
 def xavier_normal(shape: Shape, gain: float = 1.0) -> Tensor:
     """Glorot's normal initialisation."""
     return normal(shape, gain * math.sqrt(2 / sum(fan(shape))))

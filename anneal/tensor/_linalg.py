@@ -84,7 +84,9 @@ class Linalg(Placing):
         >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
         Tensor([21, 43], dtype=int32)
         """
-        return (self * self._lift("vecdot", other)).sum(dim)
+        o = self._lift("vecdot", other)
+        # small integers are multiplied in the dtype of the sum
+        return (self._new(self._wide()) * o._new(o._wide())).sum(dim)
 
     def tensordot(self, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Self:
         """Products summed over axes: the last `dims` of self with the first of other, or two lists of axes in pairs.

@@ -124,8 +124,8 @@ class Placing(Sorting):
         >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
         Tensor([8, 2, 7], dtype=int32)
         """
-        i = self._index_node("index_copy", index)
         at = axis_of("index_copy", dim, self.ndim)
+        i = self._index_node("index_copy", index, at)
         given = self._lift("index_copy", source)
         s = self.shape
         wanted = (*s[:at], *i.shape, *s[at + 1 :])
@@ -146,8 +146,8 @@ class Placing(Sorting):
         >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
         Tensor([9, 2, 9], dtype=int32)
         """
-        i = self._index_node("index_fill", index)
         at = axis_of("index_fill", dim, self.ndim)
+        i = self._index_node("index_fill", index, at)
         n, m = self.shape[at] if self.ndim else 1, math.prod(i.shape)
         count = _sum_into(move.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
         shape = [n if a == at else 1 for a in range(self.ndim)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.tensor._base import broadcast
+from anneal.tensor._checked import checked
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._views import iota
 from anneal.tensor._windows import need_float, pooled
@@ -27,6 +28,7 @@ _INT32 = dtypes.int32
 _MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
+@checked
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -143,6 +145,7 @@ def _cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
+@checked
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
 
@@ -160,6 +163,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return out.reshape(*lead, c // (r * r), h * r, w * r)
 
 
+@checked
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`."""
     r, s = downscale_factor, x.shape

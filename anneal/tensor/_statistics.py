@@ -78,7 +78,7 @@ class Statistics(Linalg):
         if not 1 <= k <= self.shape[at]:
             raise ShapeError(f"kthvalue: k must be 1 to {self.shape[at]} for axis {at} of shape {self.shape}, not {k}")
         place = self.argsort(at).narrow(at, k - 1, 1)
-        value = self.gather(at, place)
+        value = self._gathered(at, place.uop)
         return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
 
     def msort(self) -> Self:
@@ -97,7 +97,7 @@ class Statistics(Linalg):
         rows, where = values.movedim(at, -1), places.movedim(at, -1)
         times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
         best = times.argmax(-1, keepdim=True)  # the first: the smallest value
-        value, place = (x.gather(-1, best).movedim(-1, at) for x in (rows, where))
+        value, place = (x._taken(best).movedim(-1, at) for x in (rows, where))
         return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
 
     def nanquantile(
@@ -119,7 +119,7 @@ class Statistics(Linalg):
         for share in shares:
             place = last.maximum(0).cast(rows.dtype) * float(share)
             low = place.floor()
-            ends = [rows.gather(-1, order.gather(-1, e.cast("int32"))) for e in (low, place.ceil())]
+            ends = [rows._taken(order._taken(e.cast("int32"))) for e in (low, place.ceil())]
             between = ends[0] + (ends[1] - ends[0]) * (place - low)
             out.append(self._back(between.squeeze(-1), along, keepdim))
         several: Self = out[0] if isinstance(q, (int, float)) else out[0].stack(*out[1:])

@@ -18,6 +18,7 @@ from anneal.tensor._base import (
     one_of,
     weak_const,
 )
+from anneal.tensor._checked import checked
 from anneal.tensor._gamma import Gamma
 from anneal.tensor._sizes import check_inside
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
@@ -769,6 +770,7 @@ def parts_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -
     return parts, 0 if axis is None else axis
 
 
+@checked
 def broadcast_tensors(*tensors: Views) -> tuple[Views, ...]:
     """All tensors expanded to the shape they broadcast to.
 

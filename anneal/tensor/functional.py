@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.tensor._base import broadcast, common_dtype, in_single, no_grad
+from anneal.tensor._checked import checked
 from anneal.tensor._images import (
     affine_grid,
     bilinear,
@@ -27,6 +28,7 @@ from anneal.tensor._images import (
     lp_pool2d,
     pairwise_distance,
 )
+from anneal.tensor._indexing import check_places, out_of_range
 from anneal.tensor._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -157,6 +159,7 @@ def _node(x: Tensor | None) -> UOp | None:
 # -- linear maps ------------------------------------------------------------------------------------------------------
 
 
+@checked
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
 
@@ -189,10 +192,12 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
 
 
+@checked
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
 
-    The row `padding_idx` gets no gradient. An index outside 0..count-1 reads zeros.
+    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in 0..count-1; one
+    that is computed on a device reads zeros there.
 
     >>> from anneal.tensor import Tensor
     >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -206,6 +211,9 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
     if len(w.shape) != 2:
         raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    check_places("embedding", i, 0, w.shape, 0)
+    if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
+        raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
     n, d = i.size, w.shape[1]
     column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
@@ -246,6 +254,7 @@ def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
+@checked
 @in_single(keeps=True)
 def layer_norm(
     x: Tensor,
@@ -267,6 +276,7 @@ def layer_norm(
     return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
 
 
+@checked
 @in_single(keeps=True)
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
@@ -286,6 +296,7 @@ def rms_norm(
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
+@checked
 @in_single(keeps=True)
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -319,6 +330,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
+@checked
 @in_single(keeps=True)
 def batch_norm(
     x: Tensor,
@@ -367,6 +379,7 @@ def batch_norm(
     return result(_affine(u, w, b), x, weight, bias)
 
 
+@checked
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
@@ -390,6 +403,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
 
 
+@checked
 @in_single()
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
@@ -401,6 +415,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
+@checked
 @in_single()
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; norms below eps count as eps.
@@ -413,6 +428,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
+@checked
 @in_single()
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
@@ -426,6 +442,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1)
 
 
+@checked
 @in_single()
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
@@ -445,6 +462,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 # -- attention --------------------------------------------------------------------------------------------------------
 
 
+@checked
 @in_single()
 def scaled_dot_product_attention(
     query: Tensor,
