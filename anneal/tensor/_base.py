@@ -329,7 +329,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
     if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, (tuple, list, range)):
-        at = axis_of(name, axis, ndim)
+        at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
         return (at,) if ndim else ()
     out = sorted([axis_of(name, a, ndim) for a in axis])
     for a, b in zip(out, out[1:], strict=False):

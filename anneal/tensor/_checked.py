@@ -271,9 +271,9 @@ def checked(function: F, name: str = "") -> F:
                     if seen is not args[i]:
                         args = (*args[:i], seen, *args[i + 1 :])
             for what, x in options.items():
-                kind = kinds.get(what)
-                if kind is not None and x.__class__ not in kind.plain:
-                    options[what] = kind.look(type(args[0]).__name__ if of_class else title, what, x)
+                named = kinds.get(what)
+                if named is not None and x.__class__ not in named.plain:
+                    options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
             return function(*args, **options)
         except (ShapeError, DTypeError, DeviceError) as error:
             if title != "forward":  # there, the layer inside that found the fault tells more

@@ -348,8 +348,8 @@ class Indexing(Reduce):
 
     # -- along an axis --------------------------------------------------------------------------------------------
 
-    def _index_node(self, name: str, index: Any, axis: int | None = None) -> UOp:
-        """An index argument as an int32 node on this device, counted from 0 along an axis of this tensor (or its flat row)."""
+    def _index_node(self, name: str, index: Any) -> UOp:
+        """An index argument as a node of integers on this device."""
         if isinstance(index, (list, tuple, range)):
             array = _as_array(name, index)
             index = array.astype(np.int32) if not array.size else array
@@ -360,11 +360,13 @@ class Indexing(Reduce):
         i = self._lift(name, index)
         if not i.dtype.is_int:
             raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
-        shape = self.uop.shape
-        if axis is None:
-            shape, axis = (self.numel(),), 0
-        check_places(name, i.uop, axis, shape or (1,))
-        return wrapped(i.uop.cast(_INT32), shape[axis] if shape else 1)
+        return i.uop
+
+    def _places(self, name: str, index: UOp, axis: int) -> UOp:
+        """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
+        shape = self.uop.shape or (1,)
+        check_places(name, index, axis, shape)
+        return wrapped(index.cast(_INT32), shape[axis])
 
     def gather(self, dim: int, index: Any) -> Self:
         """out[i, j, k] = self[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
@@ -377,9 +379,9 @@ class Indexing(Reduce):
         Tensor([[1, 1],
                 [4, 3]], dtype=int32)
         """
-        i = self._index_node("gather", index, axis_of("gather", dim, self.ndim))
+        i = self._index_node("gather", index)
         at = self._fits("gather", dim, i.shape, self.uop.shape, "this tensor's")
-        return self._gathered(at, i)
+        return self._gathered(at, self._places("gather", i, at))
 
     def _gathered(self, at: int, i: UOp) -> Self:
         """`gather` of positions that count from 0; what is out of range reads 0."""
@@ -400,13 +402,14 @@ class Indexing(Reduce):
         """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
         if dim is None:
             return self.ravel().take_along_dim(self._lift("take_along_dim", index).ravel(), 0)
+        i = self._index_node("take_along_dim", index)
         at = axis_of("take_along_dim", dim, self.ndim)
-        i = self._index_node("take_along_dim", index, at)
         s = self.shape
-        if not s and not i.shape:
-            return self._gathered(at, i)
         if len(i.shape) != len(s):
             raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
+        i = self._places("take_along_dim", i, at)
+        if not s:
+            return self._gathered(at, i)
         sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
         wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
         u = broadcast(self.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
@@ -422,9 +425,10 @@ class Indexing(Reduce):
                 [1, 2]], dtype=int32)
         """
         at = axis_of("index_select", dim, self.ndim)
-        i = self._index_node("index_select", index, at)
+        i = self._index_node("index_select", index)
         if len(i.shape) > 1:
             raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
+        i = self._places("index_select", i, at)
         if not self.ndim:
             return self._new(move.reshape(elementwise_where(i, broadcast(self.uop, i.shape)), ()))
         order = [at, *[a for a in range(self.ndim) if a != at]]
@@ -432,7 +436,7 @@ class Indexing(Reduce):
         return self._new(move.permute(got, inverse(order)))
 
     def rows(self, index: Any) -> Self:
-        """self[index] along the first axis: an embedding's look-up.
+        """self[index] along the first axis, for an index counted from 0: an embedding's look-up.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).rows(Tensor([[1, 0]])).shape
@@ -440,7 +444,9 @@ class Indexing(Reduce):
         """
         if not self.uop.shape:
             raise ShapeError("rows: a tensor of shape () has no rows")
-        return self._new(take_rows(self.uop, self._index_node("rows", index, 0)))
+        i = self._index_node("rows", index)
+        check_places("rows", i, 0, self.uop.shape, 0)
+        return self._new(take_rows(self.uop, i.cast(_INT32)))
 
     def take(self, index: Any) -> Self:
         """The elements of the flat row at `index`, in the index's shape; negative ones count from the end.
@@ -449,8 +455,8 @@ class Indexing(Reduce):
         >>> Tensor([[1, 2], [3, 4]]).take(Tensor([0, -1]))
         Tensor([1, 4], dtype=int32)
         """
-        i = self._index_node("take", index)
-        return self._new(take_rows(move.reshape(self.uop, (self.numel(),)), i))
+        row = self.ravel()
+        return self._new(take_rows(row.uop, row._places("take", self._index_node("take", index), 0)))
 
     # -- writing by position --------------------------------------------------------------------------------------
 
@@ -492,9 +498,10 @@ class Indexing(Reduce):
 
     def _scattered(self, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Self]:
         """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
-        i = self._index_node(name, index, axis_of(name, dim, self.ndim))
+        i = self._index_node(name, index)
         s = self.uop.shape
         at = self._fits(name, dim, i.shape, s, "this tensor's")
+        i = self._places(name, i, at)
         given = self._lift(name, src)
         value = given.uop.cast(self.uop.dtype)
         if not value.shape:
@@ -533,7 +540,7 @@ class Indexing(Reduce):
                 [2., 2.]], dtype=float32)
         """
         at = axis_of("index_add", dim, self.ndim)
-        i = self._index_node("index_add", index, at)
+        i = self._index_node("index_add", index)
         given = self._lift("index_add", source)
         order = [at, *[a for a in range(self.ndim) if a != at]]
         s = self.shape
@@ -542,6 +549,7 @@ class Indexing(Reduce):
             raise ShapeError(
                 f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
             )
+        i = self._places("index_add", i, at)
         value = move.permute((given * alpha if alpha != 1 else given).uop.cast(self.uop.dtype), order)
         rest = value.shape[1:]
         value = move.reshape(value, (i.shape[0], math.prod(rest)))
@@ -703,6 +711,8 @@ def wrapped(index: UOp, n: int) -> UOp:
     """An index that may count from the end, counted from 0."""
     if index.vmin is not None and index.vmin >= 0:
         return index
+    if index.op is Op.EXPAND:  # a row's place for all of the row stays one
+        return broadcast(wrapped(index.src[0], n), index.shape)
     return alu(Op.WHERE, (index < 0, index + n, index))
 
 

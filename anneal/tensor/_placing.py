@@ -125,7 +125,7 @@ class Placing(Sorting):
         Tensor([8, 2, 7], dtype=int32)
         """
         at = axis_of("index_copy", dim, self.ndim)
-        i = self._index_node("index_copy", index, at)
+        i = self._index_node("index_copy", index)
         given = self._lift("index_copy", source)
         s = self.shape
         wanted = (*s[:at], *i.shape, *s[at + 1 :])
@@ -133,6 +133,7 @@ class Placing(Sorting):
             raise ShapeError(
                 f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
             )
+        i = self._places("index_copy", i, at)
         order = [at, *[a for a in range(self.ndim) if a != at]]
         rows = move.permute(self.uop, order)
         value = move.permute(given.uop.cast(self.uop.dtype), order)
@@ -147,7 +148,7 @@ class Placing(Sorting):
         Tensor([9, 2, 9], dtype=int32)
         """
         at = axis_of("index_fill", dim, self.ndim)
-        i = self._index_node("index_fill", index, at)
+        i = self._places("index_fill", self._index_node("index_fill", index), at)
         n, m = self.shape[at] if self.ndim else 1, math.prod(i.shape)
         count = _sum_into(move.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
         shape = [n if a == at else 1 for a in range(self.ndim)]
