@@ -105,6 +105,8 @@ class GELU(Module):
 
     @checked
     def __init__(self, approximate: str = "none") -> None:
+        if approximate not in ("none", "tanh"):
+            raise ShapeError(f'GELU: approximate is "none" or "tanh", not {approximate!r}')
         self.approximate = approximate
 
     @checked

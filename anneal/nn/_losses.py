@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from anneal.errors import ShapeError
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -30,8 +33,13 @@ __all__ = [
 
 
 class _Loss(Module):
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
     @checked
     def __init__(self, reduction: str = "mean") -> None:
+        if reduction not in self.reductions:
+            names = ", ".join([f'"{r}"' for r in self.reductions])
+            raise ShapeError(f"{type(self).__name__}: reduction is one of {names}, not {reduction!r}")
         self.reduction = reduction
 
 
@@ -143,6 +151,8 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 class KLDivLoss(_Loss):
     """`functional.kl_div` of log-probabilities; reduction "batchmean" is the divergence."""
+
+    reductions = ("mean", "sum", "none", "batchmean")
 
     @checked
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:

@@ -34,6 +34,8 @@ class _Recurrent(Module):
     ) -> None:
         if num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: num_layers is at least 1, not {num_layers}")
+        if hidden_size < 1:
+            raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {hidden_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size

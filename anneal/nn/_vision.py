@@ -14,6 +14,7 @@ from anneal.nn._windows import Conv2d
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from anneal.tensor._checked import checked
+from anneal.tensor._windows import per_axis
 
 __all__ = ["PatchEmbed", "ViT", "ViTBlock"]
 
@@ -38,7 +39,10 @@ class PatchEmbed(Module):
         embed_dim: int = 768,
         bias: bool = True,
     ) -> None:
-        image, patch = [(s, s) if isinstance(s, int) else tuple(s) for s in (img_size, patch_size)]
+        image, patch = (
+            per_axis("PatchEmbed", "img_size", img_size, 2),
+            per_axis("PatchEmbed", "patch_size", patch_size, 2),
+        )
         if image[0] % patch[0] or image[1] % patch[1]:
             raise ShapeError(f"PatchEmbed: patches of {patch} do not divide an image of {image}")
         self.img_size, self.patch_size = image, patch

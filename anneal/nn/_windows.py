@@ -12,6 +12,7 @@ from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from anneal.tensor._checked import checked
+from anneal.tensor._resize import MODES
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -291,6 +292,8 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool = False,
     ) -> None:
+        if mode not in MODES:
+            raise ShapeError(f"Upsample: mode is one of {', '.join(MODES)}, not {mode!r}")
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
     @checked

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from anneal.errors import ShapeError
 from anneal.tensor import Tensor, default_device
 from anneal.tensor._base import wrap_array
 from anneal.tensor._checked import checked
@@ -80,6 +81,8 @@ def fan(shape: Shape) -> tuple[int, int]:
     >>> fan((8, 3, 5, 5))
     (75, 200)
     """
+    if not shape:
+        raise ShapeError("fan: a shape has one axis or more, not ()")
     field = math.prod(shape[2:])
     return (shape[1] if len(shape) > 1 else 1) * field, shape[0] * field
 

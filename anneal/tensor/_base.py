@@ -39,7 +39,7 @@ import numpy.typing as npt
 from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
-from anneal.tensor._checked import check_methods, said, whole
+from anneal.tensor._checked import check_methods, checked, said, whole
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._sizes import bound_shape, needed, seen
 from anneal.tensor.execution import storage_of, watching
@@ -203,12 +203,12 @@ def as_dtype(dtype: DTypeLike) -> DType:
     if dtype is float:
         return _FLOAT32
     try:
-        return by_name(np.dtype(dtype).name)
-    except TypeError as e:
-        if isinstance(e, DTypeError):
-            raise
-        by_name(repr(dtype))
-        raise AssertionError("unreachable: by_name takes no repr") from e
+        if isinstance(dtype, (type, np.dtype)):
+            return by_name(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        pass
+    by_name(said(dtype))
+    raise AssertionError("unreachable: by_name takes no such name")
 
 
 def check_device_dtype(device: str, dtype: DType) -> None:
@@ -428,7 +428,7 @@ class TensorBase:
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("anneal."):
-            check_methods(cls)
+            check_methods(cls, TensorBase)
 
     def __init__(
         self,
@@ -578,6 +578,7 @@ class TensorBase:
         count: int = product(self.uop.shape)
         return count
 
+    @checked
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or the size of one axis.
 
@@ -675,6 +676,7 @@ class TensorBase:
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
+    @checked
     def cast(self, dtype: DTypeLike) -> Self:
         """Every element converted to `dtype`. Floats truncate to ints and stop at the ends of the range.
 
@@ -688,6 +690,7 @@ class TensorBase:
         check_device_dtype(self.device, kind)
         return self._new(self.uop.cast(kind))
 
+    @checked
     def bitcast(self, dtype: DTypeLike) -> Self:
         """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
 
@@ -762,6 +765,7 @@ class TensorBase:
                 assert storage is not None
                 storage.origin = old
 
+    @checked
     def contiguous(self) -> Self:
         """The same values, materialised before anything that follows is computed."""
         return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
@@ -780,10 +784,12 @@ class TensorBase:
         self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         return self.uop
 
+    @checked
     def clone(self) -> Self:
         """A tensor of the same values with a life of its own; gradients flow through."""
         return self._new(self.uop)
 
+    @checked
     def assign(self, x: Any) -> Self:
         """Take the values of `x` (same shape, cast to this dtype); keeps identity, device and requires_grad.
 
@@ -861,6 +867,7 @@ class TensorBase:
             array = device.download(storage.buffer, needed(u.shape), storage.dtype)
         return seen(array, u.shape)
 
+    @checked
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.
 

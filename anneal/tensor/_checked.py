@@ -24,7 +24,7 @@ from anneal.errors import DeviceError, DTypeError, ShapeError, UserError
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
 
-__all__ = ["Integer", "bound_int", "check_methods", "checked", "is_bool", "said", "whole"]
+__all__ = ["Integer", "bound_int", "check_methods", "checked", "is_bool", "need_tensor", "said", "several", "whole"]
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,13 +113,14 @@ def _text(name: str, what: str, x: Any) -> Any:
     raise DTypeError(f"{name}: {what} is a text, not {said(x)}")
 
 
-def _tensor(name: str, what: str, x: Any) -> Any:
+def need_tensor(name: str, what: str, x: Any) -> Any:
+    """A tensor; raises DTypeError for all else."""
     if is_tensor(x):
         return x
     raise DTypeError(f"{name}: {what} is a tensor, not {said(x)}; make one with Tensor(...)")
 
 
-def _several(name: str, what: str, x: Any) -> list[Any]:
+def several(name: str, what: str, x: Any) -> list[Any]:
     """The items of a list, a tuple, a range or an array of one axis."""
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
         return list(x)
@@ -127,15 +128,16 @@ def _several(name: str, what: str, x: Any) -> list[Any]:
 
 
 def _wholes(name: str, what: str, x: Any) -> Any:
-    return tuple([whole(name, f"each of {what}", n) for n in _several(name, what, x)])
+    return tuple([whole(name, f"each of {what}", n) for n in several(name, what, x)])
 
 
 def _sizes(name: str, what: str, x: Any) -> Any:
-    """Sizes of a new shape: a tuple of ints that are not negative, or one."""
-    given = _wholes(name, what, x) if isinstance(x, (list, tuple, range, np.ndarray)) else (whole(name, what, x),)
+    """Sizes of a new shape: a tuple of ints that are not negative."""
+    many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
+    given: tuple[Any, ...] = _wholes(name, what, x) if many else (whole(name, what, x),)
     if any(isinstance(n, int) and n < 0 for n in given):
         raise ShapeError(f"{name}: {what} must not be negative, not {said(x)}")
-    return given if isinstance(x, (list, tuple, range, np.ndarray)) else given[0]
+    return given
 
 
 def _whole_or_wholes(name: str, what: str, x: Any) -> Any:
@@ -208,9 +210,9 @@ _KINDS: dict[str, _Kind] = {
     "float | str": _Kind(_number_or_text, float, str),
     "str": _Kind(_text, str),
     "str | None": _Kind(_text, str, _NONE),
-    "Tensor": _Kind(_tensor),
-    "TensorBase": _Kind(_tensor),
-    "Tensor | None": _Kind(_tensor, _NONE),
+    "Tensor": _Kind(need_tensor),
+    "TensorBase": _Kind(need_tensor),
+    "Tensor | None": _Kind(need_tensor, _NONE),
     "Axes": _Kind(_whole_or_wholes, _NONE),
     "Axes | bool": _Kind(_whole_or_wholes, _NONE, bool),
     "int | Sequence[int] | None": _Kind(_whole_or_wholes, _NONE),
@@ -247,8 +249,11 @@ def _renamed(error: UserError, name: str) -> None:
         error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
 
 
-def checked(function: F, name: str = "") -> F:
-    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
+def checked(function: F, name: str = "", tensors: type | None = None) -> F:
+    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises.
+
+    `tensors` is the class that `self` has to be of.
+    """
     signature = inspect.signature(function)
     order: Sequence[inspect.Parameter] = list(signature.parameters.values())
     kinds = {p.name: k for p in order if (k := kind_of(p)) is not None}
@@ -258,10 +263,13 @@ def checked(function: F, name: str = "") -> F:
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
     method = bool(order) and order[0].name == "self" and order[0].annotation is inspect.Parameter.empty
+    of_tensors = tensors if method else None
 
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         try:
+            if of_tensors is not None and args and not isinstance(args[0], of_tensors):
+                raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}")
             n = len(args)
             for i, what, kind in placed:
                 if i >= n:
@@ -289,13 +297,13 @@ def checked(function: F, name: str = "") -> F:
     return called  # type: ignore[return-value]
 
 
-def check_methods(cls: type) -> None:
-    """Put `checked` around every public op that a class defines."""
+def check_methods(cls: type, tensors: type) -> None:
+    """Put `checked` around every public op that a class of `tensors` defines."""
     for name, found in list(vars(cls).items()):
         if name.startswith("_"):
             continue
         inner = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
         if not isinstance(inner, FunctionType) or inner.__globals__ is globals():
             continue
-        wrapped = checked(inner, name)
+        wrapped = checked(inner, name, tensors)
         setattr(cls, name, type(found)(wrapped) if inner is not found else wrapped)

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, check_fits, int_args, weak_dtype
-from anneal.tensor._checked import Integer, bound_int, checked
+from anneal.tensor._checked import Integer, bound_int, checked, need_tensor
 from anneal.tensor._further import Further
 from anneal.tensor._views import iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -261,6 +261,8 @@ class Creation(Further):
         >>> Tensor.logspace(0, 2, 3).round(3)
         Tensor([  1.,  10., 100.], dtype=float32)
         """
+        if not base > 0:
+            raise ShapeError(f"logspace: the base must be above 0, not {base}")
         return (cls.linspace(start, end, steps, device=device) * math.log2(base)).exp2()
 
     @classmethod
@@ -430,6 +432,7 @@ def meshgrid(*tensors: Creation, indexing: str = "ij") -> tuple[Any, ...]:
     if indexing not in ("ij", "xy"):
         raise ShapeError(f'meshgrid: indexing is "ij" or "xy", not {indexing!r}')
     for t in tensors:
+        need_tensor("meshgrid", "each argument", t)
         if t.ndim > 1:
             raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
     order = list(range(len(tensors)))

@@ -28,7 +28,7 @@ from anneal.tensor._base import (
     grad_enabled,
     wrap_array,
 )
-from anneal.tensor._checked import bound_int
+from anneal.tensor._checked import bound_int, several
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota
@@ -180,6 +180,7 @@ class Indexing(Reduce):
         [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
         """
         given = self._lift("update_slice", value)
+        starts = several("update_slice", "starts", starts)
         shape, part = self.uop.shape, given.uop.shape
         if len(part) != len(shape) or len(starts) != len(shape):
             raise ShapeError(
@@ -193,6 +194,7 @@ class Indexing(Reduce):
         looked_up = []
         for axis, start in enumerate(starts):
             if not isinstance(start, Indexing):
+                start = whole_number("update_slice", "a start", start)
                 end = start + part[axis]
                 if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
                     raise ShapeError(

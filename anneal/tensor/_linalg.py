@@ -9,6 +9,7 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._checked import said
 from anneal.tensor._placing import Placing
 from anneal.tensor._reduce import reduce_node
 from anneal.uop import Op, UOp, dtypes
@@ -97,13 +98,14 @@ class Linalg(Placing):
         """
         o = self._lift("tensordot", other)
         n, m = self.ndim, o.ndim
-        if isinstance(dims, int):
+        if isinstance(dims, int) and not isinstance(dims, bool):
             if not 0 <= dims <= min(n, m):
                 raise ShapeError(f"tensordot: {dims} axes of shapes {self.shape} and {o.shape}")
             mine, theirs = list(range(n - dims, n)), list(range(dims))
         else:
-            if len(dims) != 2 or len(dims[0]) != len(dims[1]):
-                raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {dims}")
+            pair = dims if isinstance(dims, (list, tuple)) else ()
+            if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
+                raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
             mine = [axis_of("tensordot", a, n) for a in dims[0]]
             theirs = [axis_of("tensordot", a, m) for a in dims[1]]
             if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):

@@ -21,11 +21,11 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
+__all__ = ["MODES", "interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
-_MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
 @checked
@@ -49,10 +49,10 @@ def interpolate(
     Tensor([[[1. , 1.5, 2.5, 3. ]]], dtype=float32)
     """
     axes = x.ndim - 2
-    if mode not in _MODES:
-        raise ShapeError(f"interpolate: mode is one of {', '.join(_MODES)}, not {mode!r}")
-    if axes < 1 or axes > 3 or _MODES[mode] not in (0, axes):
-        wanted = _MODES[mode] or "one to three"
+    if mode not in MODES:
+        raise ShapeError(f"interpolate: mode is one of {', '.join(MODES)}, not {mode!r}")
+    if axes < 1 or axes > 3 or MODES[mode] not in (0, axes):
+        wanted = MODES[mode] or "one to three"
         raise ShapeError(f"interpolate: mode {mode!r} resizes {wanted} axes after (batch, channels), not {x.shape}")
     if (size is None) == (scale_factor is None):
         raise ShapeError("interpolate: give size or scale_factor, and not both")
@@ -60,7 +60,7 @@ def interpolate(
     values = [given] * axes if isinstance(given, (int, float)) else list(given or ())
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
-    if not _MODES[mode]:
+    if not MODES[mode]:
         if align_corners:
             raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
     if not mode.startswith("nearest"):

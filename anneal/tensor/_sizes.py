@@ -79,4 +79,4 @@ def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:
     """One over the number of elements of `sizes`, in `dtype`."""
     n = product(sizes)
-    return alu(Op.RECIP, (n.cast(dtype),)) if isinstance(n, UOp) else const(dtype, 1.0 / n)
+    return alu(Op.RECIP, (n.cast(dtype),)) if isinstance(n, UOp) else const(dtype, 1.0 / n if n else math.inf)

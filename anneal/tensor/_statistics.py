@@ -9,7 +9,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import Number, axis_of
 from anneal.tensor._linalg import Linalg
 from anneal.tensor._reduce import Axes
-from anneal.tensor._views import iota
+from anneal.tensor._views import iota, need_axes
 
 __all__ = ["Statistics"]
 
@@ -75,6 +75,9 @@ class Statistics(Linalg):
         (Tensor(2, dtype=int32), Tensor(2, dtype=int32))
         """
         at = axis_of("kthvalue", dim, self.ndim)
+        if not self.ndim:
+            one, where = self.reshape(1).kthvalue(k, 0)
+            return one.reshape(()), where.reshape(())
         if not 1 <= k <= self.shape[at]:
             raise ShapeError(f"kthvalue: k must be 1 to {self.shape[at]} for axis {at} of shape {self.shape}, not {k}")
         place = self.argsort(at).narrow(at, k - 1, 1)
@@ -175,6 +178,7 @@ class Statistics(Linalg):
 
     def _trapezoids(self, name: str, x: Any, dx: Number, dim: int) -> Self:
         at = axis_of(name, dim, self.ndim)
+        need_axes(name, self.shape)
         n = self.shape[at]
         if n < 1:
             raise ShapeError(f"{name}: axis {at} of shape {self.shape} has no samples")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.tensor._base import broadcast, common_dtype, in_single, no_grad
+from anneal.tensor._base import axis_of, broadcast, common_dtype, in_single, no_grad
 from anneal.tensor._checked import checked
 from anneal.tensor._images import (
     affine_grid,
@@ -77,6 +77,7 @@ from anneal.tensor._windows import (
     unfold,
 )
 from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import product
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -307,9 +308,12 @@ def group_norm(
     s = x.shape
     if len(s) < 2 or num_groups < 1 or s[1] % num_groups:
         raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels (axis 1) of shape {s}")
-    grouped = (s[0], num_groups, x.numel() // (s[0] * num_groups))
+    grouped = (s[0], num_groups, s[1] // num_groups * product(s[2:]))
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
     view = (1, s[1]) + (1,) * (len(s) - 2)
+    for p in (weight, bias):
+        if p is not None and p.shape != (s[1],):
+            raise ShapeError(f"group_norm: weight and bias have shape ({s[1]},) for x of shape {s}, not {p.shape}")
     w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
     return result(_affine(reshape(u, s), w, b), x, weight, bias)
 
@@ -452,10 +456,11 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     Tensor([1.], dtype=float32)
     """
     need_float("glu", "x", x)
-    n = x.shape[dim] if -x.ndim <= dim < x.ndim else 1
+    at = axis_of("glu", dim, x.ndim)
+    n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
-    a, b = x.chunk(2, dim)
+    a, b = x._slice(at, 0, n // 2), x._slice(at, n // 2, n)
     return a * b.sigmoid()
 
 
@@ -497,7 +502,12 @@ def scaled_dot_product_attention(
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
     q, k, v = query.uop, key.uop, value.uop
-    if len(q.shape) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+    if (
+        min(len(q.shape), len(k.shape), len(v.shape)) < 2
+        or q.shape[-1] != k.shape[-1]
+        or k.shape[:-1] != v.shape[:-1]
+        or q.shape[:-2] != k.shape[:-2]
+    ):
         raise ShapeError(
             f"{name}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
             f"{query.shape}, {key.shape}, {value.shape}"

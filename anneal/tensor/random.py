@@ -20,7 +20,7 @@ import numpy as np
 from anneal.backend.device import numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, as_dtype, default_device, int_args, wrap_array
-from anneal.tensor._checked import Integer, checked
+from anneal.tensor._checked import Integer, checked, need_tensor
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
@@ -309,8 +309,9 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     >>> bernoulli(1.0, 2)
     Tensor([1., 1.], dtype=float32)
     """
-    if isinstance(p, (int, float)):
+    if isinstance(p, (int, float)) and not isinstance(p, bool):
         return (rand(*shape, device=device, generator=generator) < p).float()
+    need_tensor("bernoulli", "p, unless it is a number,", p)
     return (rand(*p.shape, device=p.device, generator=generator) < p).cast(p.dtype)
 
 
@@ -336,6 +337,8 @@ def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Ge
 
     The argmax of logits plus Gumbel noise, so no probabilities are summed.
     """
+    if not logits.ndim:
+        raise ShapeError("categorical: logits have one axis or more, not shape ()")
     batch, classes = logits.shape[:-1], logits.shape[-1]
     count = 1 if num_samples is None else num_samples
     noise = _gumbel((*batch, count, classes), logits.device, generator)
