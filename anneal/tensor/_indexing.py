@@ -29,6 +29,7 @@ from anneal.tensor._base import (
     wrap_array,
 )
 from anneal.tensor._checked import bound_int, several
+from anneal.tensor._checked import whole as whole_number
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota

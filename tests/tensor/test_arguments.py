@@ -133,11 +133,10 @@ def attempt(case: Case, what: str, args: list[Any], options: dict[str, Any]) -> 
     try:
         return False, tensors_of(case.call(*args, **options))
     except UserError as e:
-        assert str(e).startswith(f"{case.title}: "), (
-            f"{what} is refused as {e!s:.200}, which does not name {case.title}"
-        )
-        assert str(e).rstrip() != f"{case.title}:", what
-        return True, []
+        words = str(e)
+    assert words.startswith(f"{case.title}: "), f"{what} is refused as {words:.200}, which does not name {case.title}"
+    assert words.rstrip() != f"{case.title}:", what
+    return True, []
 
 
 def tensors_of(out: Any) -> list[Tensor]:
@@ -159,10 +158,6 @@ def computes(results: list[tuple[str, Tensor]]) -> None:
             except Exception as e:
                 raise AssertionError(f"{what} is accepted and does not compute: {type(e).__name__}: {e}") from e
         raise
-
-
-def named(case: Case) -> str:
-    return case.title
 
 
 @contextlib.contextmanager
