@@ -171,6 +171,7 @@ class _MaxPool(Module):
         stride: Sizes | None = None,
         padding: Sizes = 0,
         dilation: Sizes = 1,
+        *,
         ceil_mode: bool = False,
     ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding

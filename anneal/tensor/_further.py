@@ -14,7 +14,7 @@ from anneal.tensor._base import DTypeLike, Number, axis_of, broadcast_shapes, in
 from anneal.tensor._checked import need_tensor
 from anneal.tensor._statistics import Statistics
 from anneal.tensor._views import need_axes, parts_of
-from anneal.uop import dtypes
+from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Further"]
 
@@ -114,7 +114,8 @@ class Further(Statistics):
         grown = bits + up.cast(kind) * 2 - 1
         tiny = ((y < 0)._choose(-1.0, 1.0) * 0.0 + self._least()).copysign(y)
         moved = x.eq(0.0)._choose(tiny, grown.bitcast(self.dtype))
-        return (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, moved))
+        beside = x._new(UOp(Op.COMPOSITE, x.dtype, (moved.uop, x.uop, moved.ones_like().uop), ("slope", ())))
+        return (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, beside))
 
     def _least(self) -> Self:
         """The smallest denormal number, from its bits."""
@@ -137,6 +138,9 @@ class Further(Statistics):
         plain = x.eq(0.0) | ~x.isfinite()
         exponent = ((bits >> 23) & 255) - 126 - small._choose(64, 0)
         mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(x.dtype)
+        # between powers of two the mantissa is x over one of them
+        slope = (-exponent).cast(x.dtype).exp2()
+        mantissa = x._new(UOp(Op.COMPOSITE, x.dtype, (mantissa.uop, x.uop, slope.uop), ("slope", ())))
         return plain._choose(x, mantissa), plain._choose(0, exponent)
 
     def equal(self, other: Any) -> bool:

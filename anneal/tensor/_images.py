@@ -166,13 +166,26 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 
 @checked
-def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+def instance_norm(
+    x: Tensor,
+    running_mean: None = None,
+    running_var: None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel of each sample with mean 0 and variance 1 over its places, then scaled and shifted by channel.
+
+    The arguments stand in torch's order; running statistics are refused by ShapeError, so `use_input_stats` is True.
 
     >>> from anneal.tensor import Tensor
     >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
     Tensor([[[-1.,  1.]]], dtype=float32)
     """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise ShapeError("instance_norm: keeps no running statistics; leave them out, or use batch_norm")
     if x.ndim < 3:
         raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
     from anneal.tensor.functional import group_norm

@@ -318,9 +318,9 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 @checked
 @in_single()
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """The input itself where the target is 1, `max(0, margin - input)` where it is -1."""
+    """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is neither."""
     _same_shape("hinge_embedding_loss", input, target)
-    losses = (target == 1).where(input, (margin - input).relu())
+    losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).relu())
     return _reduce_loss("hinge_embedding_loss", losses, reduction)
 
 
@@ -441,12 +441,21 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2. var broadcasts to the input.
+    """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2.
+
+    var has the input's shape, or one for each row: that shape without the last axis, or with size 1 there.
 
     The gradient does not pass through that lower limit, as in torch.
     """
     name = "gaussian_nll_loss"
     _same_shape(name, input, target)
+    lead = input.shape[:-1]
+    if input.ndim and var.shape == lead and var.shape != input.shape:
+        var = var.unsqueeze(-1)
+    elif var.shape not in (input.shape, (*lead, 1)):
+        raise ShapeError(
+            f"{name}: for an input of shape {input.shape} var has that shape or {(*lead, 1)}, not {var.shape}"
+        )
     var = var + (var.maximum(eps) - var).detach()
     d = input - target
     losses = (var.log() + d * d / var) * 0.5

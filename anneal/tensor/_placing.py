@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes
+from anneal.tensor._base import axis_of, broadcast, broadcast_shapes
 from anneal.tensor._indexing import inverse, lay_back, lay_out, put_rows, take_rows
 from anneal.tensor._reduce import reduce_node
 from anneal.tensor._sorting import Sorting, keys
@@ -140,7 +140,7 @@ class Placing(Sorting):
         value = move.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
         return self._new(move.permute(put_rows(rows, i, value), inverse(order)), given)
 
-    def index_fill(self, dim: int, index: Any, value: Number) -> Self:
+    def index_fill(self, dim: int, index: Any, value: Any) -> Self:
         """This tensor with `value` at the positions `index` of an axis.
 
         >>> from anneal.tensor import Tensor

@@ -220,7 +220,7 @@ class Reduce(Views):
     def var(
         self,
         axis: Axes | bool = None,
-        correction: int | float = 1,
+        correction: Number | None = 1,
         keepdim: bool = False,
         *,
         dim: Axes = None,
@@ -236,8 +236,8 @@ class Reduce(Views):
         """
         axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("var", axis, dim)
-        if unbiased is not None:
-            correction = int(unbiased)
+        if unbiased is not None or correction is None:
+            correction = int(unbiased is not False)
         x = self._new(self._real())
         centred = x - x.mean(axis, True)
         left = self._count("var", axis) - correction
@@ -251,7 +251,7 @@ class Reduce(Views):
     def std(
         self,
         axis: Axes | bool = None,
-        correction: int | float = 1,
+        correction: Number | None = 1,
         keepdim: bool = False,
         *,
         dim: Axes = None,
@@ -261,18 +261,30 @@ class Reduce(Views):
         return self.var(axis, correction, keepdim, dim=dim, unbiased=unbiased).sqrt()
 
     def var_mean(
-        self, axis: Axes | bool = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+        self,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
         """`var` and `mean`."""
-        axis, unbiased = _unbiased(axis, None)
+        axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("var_mean", axis, dim)
         return self.var(axis, correction, keepdim, unbiased=unbiased), self.mean(axis, keepdim)
 
     def std_mean(
-        self, axis: Axes | bool = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+        self,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
         """`std` and `mean`."""
-        axis, unbiased = _unbiased(axis, None)
+        axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("std_mean", axis, dim)
         return self.std(axis, correction, keepdim, unbiased=unbiased), self.mean(axis, keepdim)
 
@@ -303,7 +315,12 @@ class Reduce(Views):
             return x.abs().max(axis, keepdim) if p > 0 else x.abs().min(axis, keepdim)
         if p == 0:
             return x.ne(0.0).cast(x.uop.dtype).sum(axis, keepdim)
-        return ((x.abs() ** float(p)).sum(axis, keepdim)) ** (1.0 / p)
+        # what is 0 is left out of the powers, whose slopes there are infinite
+        nothing = x.eq(0.0)
+        powers = nothing._choose(0.0 if p > 0 else math.inf, nothing._choose(1.0, x.abs()) ** float(p))
+        total = powers.sum(axis, keepdim)
+        none = total.eq(0.0) | total.eq(math.inf)
+        return none._choose(total.detach() ** (1.0 / p), none._choose(1.0, total) ** (1.0 / p))
 
     # -- without nan ----------------------------------------------------------------------------------------------
 
@@ -443,6 +460,8 @@ class Reduce(Views):
         if not x.ndim:
             axis_of("softmax", at, 0)
             return x * 0.0 + 1.0
+        if 0 in x.shape and axes_of("softmax", at, x.ndim):
+            return x
         e = (x - self._top(x, at)).exp()
         return e / e.sum(at, True)
 
@@ -464,6 +483,8 @@ class Reduce(Views):
         if not x.ndim:
             axis_of("log_softmax", at, 0)
             return x * 0.0
+        if 0 in x.shape and axes_of("softmax", at, x.ndim):
+            return x
         shifted = x - self._top(x, at)
         return shifted - shifted.exp().sum(at, True).log()
 

@@ -34,7 +34,7 @@ def interpolate(
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool = False,
+    align_corners: bool | None = False,
 ) -> Tensor:
     """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
 
@@ -76,7 +76,7 @@ def interpolate(
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
         elif n != m or step != 1:
-            x = _resized(x, 2 + i, m, step, mode, align_corners)
+            x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x
 
 

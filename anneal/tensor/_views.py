@@ -595,6 +595,8 @@ class Views(Gamma):
                 [2, 3, 4]], dtype=int32)
         """
         a = axis_of("unfold", dim, self.ndim)
+        if not self.ndim:
+            return self.reshape(1).unfold(0, size, step).reshape(size)
         n = self.shape[a]
         if not 1 <= size <= n or step < 1:
             raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {self.shape}")

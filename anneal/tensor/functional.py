@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, PositionError, ShapeError
-from anneal.tensor._base import axis_of, broadcast, common_dtype, in_single, no_grad
+from anneal.tensor._base import axis_of, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
 from anneal.tensor._checked import checked
 from anneal.tensor._images import (
     affine_grid,
@@ -428,6 +428,9 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
     Tensor([0.7071], dtype=float32)
     """
+    if a.shape != b.shape:
+        shape = broadcast_shapes("cosine_similarity", a.shape, b.shape)
+        a, b = a.expand(shape), b.expand(shape)
     x, y = a / a.norm(2.0, dim, True).clamp(min=eps), b / b.norm(2.0, dim, True).clamp(min=eps)
     return (x * y).sum(dim)
 

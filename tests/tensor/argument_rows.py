@@ -363,6 +363,9 @@ JOINED = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "row_stac
 # What has no static shape says so, and nothing else.
 REFUSED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive")
 
+# Of the other tensor they take its shape or its dtype alone, or give each back on its own device.
+OWN_DEVICE = ("expand_as", "reshape_as", "view_as", "type_as", "meshgrid", "broadcast_tensors")
+
 # Not ops: what they are is said beside them.
 NOT_OPS = {
     "no_grad": "a context",

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.errors import UserError
+from anneal.errors import DeviceError, UserError
 from anneal.tensor import Tensor, realize
-from tests.tensor.argument_rows import JOINED, REFUSED, Case, T, cases, made
+from tests.tensor.argument_rows import JOINED, OWN_DEVICE, REFUSED, Case, T, cases, made
 from tests.tiers import thinned
 
 CASES = cases()
@@ -173,7 +173,7 @@ def as_it_was() -> Iterator[None]:
         g.calls = before[1]
 
 
-@pytest.mark.parametrize("name", thinned(CASES, test=6, ci=2))
+@pytest.mark.parametrize("name", thinned(CASES, test=20, ci=4))
 def test_a_wrong_argument_is_refused_in_the_words_of_the_op(name: str) -> None:
     case = CASES[name]
     kept: list[tuple[str, Tensor]] = []
@@ -202,7 +202,7 @@ def is_same(case: Case, at: int | None, value: Any) -> bool:
     return at is not None and at < len(case.row.args) and case.row.args[at] is value
 
 
-@pytest.mark.parametrize("name", thinned([n for n in CASES if n.startswith("Tensor.")], test=6, ci=2))
+@pytest.mark.parametrize("name", thinned([n for n in CASES if n.startswith("Tensor.")], test=20, ci=4))
 def test_every_op_takes_or_refuses_tensors_of_every_shape_and_kind(name: str) -> None:
     case = CASES[name]
     if not case.row.args or not isinstance(case.row.args[0], T):
@@ -224,3 +224,17 @@ def test_every_op_takes_or_refuses_tensors_of_every_shape_and_kind(name: str) ->
             with pytest.raises(UserError, match=rf"^{case.title}: "):
                 case.call(WRONG[kind], *made(case.row.args, "cpu")[1:], **made(dict(case.row.options), "cpu"))
         computes(kept)
+
+
+def test_a_tensor_on_another_device_is_refused_by_every_op_that_takes_two(webgpu: str) -> None:
+    met = 0
+    for name, case in CASES.items():
+        places = [i for i, a in enumerate(case.row.args) if isinstance(a, T)]
+        if len(places) < 2 or name.partition(".")[2] in (*REFUSED, *OWN_DEVICE):
+            continue
+        for at in places:
+            args = [made(a, webgpu if i == at else "cpu") for i, a in enumerate(case.row.args)]
+            with pytest.raises(DeviceError, match=rf"^{case.title}: "):
+                case.call(*args, **made(dict(case.row.options), "cpu"))
+            met += 1
+    assert met > 200, met
