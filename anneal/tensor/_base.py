@@ -706,6 +706,7 @@ class TensorBase:
             raise DTypeError(f"bitcast: {here.name} and {kind.name} differ in width; use .cast for a conversion")
         return self._new(UOp(Op.BITCAST, kind, (self.uop,)))
 
+    @checked
     def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes.
 

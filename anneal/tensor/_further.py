@@ -114,7 +114,7 @@ class Further(Statistics):
         grown = bits + up.cast(kind) * 2 - 1
         tiny = ((y < 0)._choose(-1.0, 1.0) * 0.0 + self._least()).copysign(y)
         moved = x.eq(0.0)._choose(tiny, grown.bitcast(self.dtype))
-        beside = x._new(UOp(Op.COMPOSITE, x.dtype, (moved.uop, x.uop, moved.ones_like().uop), ("slope", ())))
+        beside = x._new(UOp(Op.COMPOSITE, x.dtype, (moved.uop, x.uop, (moved * 0.0 + 1.0).uop), ("slope", ())))
         return (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, beside))
 
     def _least(self) -> Self:

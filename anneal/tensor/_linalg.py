@@ -106,8 +106,8 @@ class Linalg(Placing):
             pair = dims if isinstance(dims, (list, tuple)) else ()
             if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
                 raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
-            mine = [axis_of("tensordot", a, n) for a in dims[0]]
-            theirs = [axis_of("tensordot", a, m) for a in dims[1]]
+            mine = [axis_of("tensordot", a, n) for a in pair[0]]
+            theirs = [axis_of("tensordot", a, m) for a in pair[1]]
             if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
                 raise ShapeError(f"tensordot: an axis is named twice in {dims}")
         summed = [self.shape[a] for a in mine]

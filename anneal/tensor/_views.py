@@ -388,8 +388,8 @@ class Views(Gamma):
     def _pad_pairs(self, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         n = self.ndim
         if isinstance(padding, (int, np.integer)):
-            padding = whole("pad", "padding", padding)
-            return ((padding, padding),) * n
+            border = whole("pad", "padding", padding)
+            return ((border, border),) * n
         padding = several("pad", "padding", padding)
         if any(isinstance(p, (tuple, list)) for p in padding):
             given: list[tuple[int, ...]] = [

@@ -311,8 +311,8 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     """
     if isinstance(p, (int, float)) and not isinstance(p, bool):
         return (rand(*shape, device=device, generator=generator) < p).float()
-    need_tensor("bernoulli", "p, unless it is a number,", p)
-    return (rand(*p.shape, device=p.device, generator=generator) < p).cast(p.dtype)
+    chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
+    return (rand(*chances.shape, device=chances.device, generator=generator) < chances).cast(chances.dtype)
 
 
 @checked

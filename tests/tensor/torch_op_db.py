@@ -107,16 +107,17 @@ def _array(x: Any, torch: Any) -> Any:
     return np.asarray(x)
 
 
-def _close(mine: Any, theirs: Any, relative: float = 2e-4) -> bool:
+def _close(mine: Any, theirs: Any, relative: float = 2e-4, size: float = 0.0, floor: float = 2e-6) -> bool:
     if theirs.dtype.kind in "fc":
         # against the size of the whole, too: what cancels there cancels in another order here
-        size = float(np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0))
-        return bool(
-            np.allclose(
-                mine.astype(np.float64), theirs.astype(np.float64), relative, 2e-6 + 2e-6 * size, equal_nan=True
-            )
-        )
+        size = max(size, _size(theirs))
+        a, b = mine.astype(np.float64), theirs.astype(np.float64)
+        return bool(np.allclose(a, b, relative, floor + 2e-6 * size, equal_nan=True))
     return bool(np.array_equal(mine, theirs))
+
+
+def _size(x: Any) -> float:
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def outcomes(op: Any, torch: Any) -> Iterator[Outcome]:
@@ -206,11 +207,15 @@ def _slopes(got: Any, expected: Any, leaves: list[tuple[Tensor, Any]], torch: An
     if not isinstance(mine, Tensor) or not mine.requires_grad:
         return ("agrees", "") if all(s is None or not s.any() for s in slopes) else ("gradient", "none flows")
     mine.backward()
-    for (leaf, _), slope in zip(leaves, slopes, strict=True):
+    given = [
+        np.zeros(leaf.shape) if slope is None else _array(slope, torch)
+        for (leaf, _), slope in zip(leaves, slopes, strict=True)
+    ]
+    size = max(_size(g) for g in given)
+    narrow = any(a.dtype.bits < 32 for a, _ in pairs)
+    for (leaf, _), there in zip(leaves, given, strict=True):
         here = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
-        there = np.zeros(leaf.shape) if slope is None else _array(slope, torch)
-        narrow = any(a.dtype.bits < 32 for a, _ in pairs)
-        if not _close(here, np.asarray(there), 1e-2 if narrow else 2e-4):
+        if not _close(here, there, 1e-2 if narrow else 2e-4, size, 1e-5):
             return "gradient", f"{here.reshape(-1)[:6]}, not {there.reshape(-1)[:6]}"
     return "agrees", ""
 
