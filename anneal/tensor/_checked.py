@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from anneal.errors import DeviceError, DTypeError, ShapeError, UserError
+from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
 
@@ -284,7 +284,9 @@ def checked(function: F, name: str = "", tensors: type | None = None) -> F:
                     options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
             return function(*args, **options)
         except (ShapeError, DTypeError, DeviceError) as error:
-            if title != "forward":  # there, the layer inside that found the fault tells more
+            if title != "forward" and not isinstance(
+                error, OutOfMemoryError
+            ):  # there, the layer inside that found the fault tells more
                 _renamed(error, type(args[0]).__name__ if of_class else title)
             raise
         except (AttributeError, TypeError):

@@ -33,7 +33,7 @@ from anneal.tensor._checked import whole as whole_number
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota
-from anneal.tensor.execution import assigned_watch, is_realized
+from anneal.tensor.execution import is_realized, watching
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Count, most, product, range_of, size
 
@@ -670,14 +670,13 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
         u = u.src[0]
     if u.op is Op.CONST:
         return np.array([u.arg])
-    if u.op is not Op.BUFFER or assigned_watch:
+    if u.op is not Op.BUFFER or watching.assigned:
         return None
     storage = u.arg
-    if storage.host is not None:
-        return storage.host  # type: ignore[no-any-return]
-    if storage.device != "cpu" or storage.buffer is None:
-        return None
-    return storage.buffer[: storage.size]  # type: ignore[no-any-return]
+    values, buffer = storage.host, storage.buffer
+    if values is None and buffer is not None and storage.device == "cpu":
+        values = buffer[: storage.size]
+    return values  # type: ignore[no-any-return]
 
 
 def check_places(
