@@ -57,13 +57,13 @@ def found(name: str) -> Callable[..., Any] | None:
     if name.startswith(OTHERS):
         return None
     short = name.rpartition(".")[2]
-    if name.startswith("nn.functional.") and hasattr(functional, short):
+    if name.startswith("nn.functional.") and short in functional.__all__:
         return getattr(functional, short)  # type: ignore[no-any-return]
     if short == "meshgrid":
         return meshgrid
     if hasattr(Tensor, short) and callable(getattr(Tensor, short)):
         return getattr(Tensor, short)  # type: ignore[no-any-return]
-    if hasattr(functional, short):
+    if short in functional.__all__:
         return getattr(functional, short)  # type: ignore[no-any-return]
     return getattr(random, short) if short in random.__all__ else None
 
