@@ -3,6 +3,7 @@
     AnnealError
     ├── UserError            a mistake in the caller's program or command; message names the fix
     │   ├── ShapeError       (also ValueError) sizes or axes that do not fit
+    │   │   └── PositionError (also IndexError) an index outside the axis that it counts along
     │   ├── DTypeError       (also TypeError) a dtype an op or device does not take
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
@@ -26,6 +27,7 @@ __all__ = [
     "DeviceError",
     "GradientError",
     "OutOfMemoryError",
+    "PositionError",
     "SettingError",
     "ShapeError",
     "TransformError",
@@ -47,6 +49,10 @@ class UserError(AnnealError):
 
 class ShapeError(UserError, ValueError):
     """Sizes or axes that do not fit together."""
+
+
+class PositionError(ShapeError, IndexError):
+    """An index outside the axis that it counts along."""
 
 
 class DTypeError(UserError, TypeError):

@@ -11,6 +11,7 @@ from anneal.nn._layers import Linear
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = ["GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"]
 
@@ -25,6 +26,7 @@ class SelfAttention(Module):
     (1, 5, 8)
     """
 
+    @checked
     def __init__(
         self, dim: int, num_heads: int, bias: bool = True, dropout: float = 0.0, is_causal: bool = False
     ) -> None:
@@ -34,6 +36,7 @@ class SelfAttention(Module):
         self.qkv = Linear(dim, 3 * dim, bias)
         self.proj = Linear(dim, dim)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         b, t, c = x.shape
         heads = self.qkv(x).reshape(b, t, 3, self.num_heads, c // self.num_heads).permute(2, 0, 3, 1, 4)
@@ -59,6 +62,7 @@ class RotaryEmbedding(Module):
     [[1.0, 0.0], [0.5400000214576721, 0.8410000205039978]]
     """
 
+    @checked
     def __init__(self, dim: int, max_positions: int, theta: float = 10000.0) -> None:
         if dim % 2:
             raise ShapeError(f"RotaryEmbedding: features turn in pairs, and {dim} is odd")
@@ -69,6 +73,7 @@ class RotaryEmbedding(Module):
         self._cos = Tensor(np.stack([cos, cos], -1).astype(np.float32))
         self._sin = Tensor(np.stack([-sin, sin], -1).astype(np.float32))
 
+    @checked
     def forward(self, x: Tensor, start: Any = 0) -> Tensor:
         """x (..., time, dim), whose first row stands at position `start`; or the positions of all rows, int (time,)."""
         *_, time, dim = x.shape
@@ -98,6 +103,7 @@ class GroupedQueryAttention(Module):
     ((1, 5, 8), (4, 8))
     """
 
+    @checked
     def __init__(
         self,
         dim: int,
@@ -130,6 +136,7 @@ class GroupedQueryAttention(Module):
             q, k = self.rotary(q, start), self.rotary(k, start)
         return q, k, v
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.project(x)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal, enable_gqa=True)
@@ -147,11 +154,13 @@ class SwiGLU(Module):
     (2, 8)
     """
 
+    @checked
     def __init__(self, dim: int, hidden_dim: int, bias: bool = False) -> None:
         self.w1 = Linear(dim, hidden_dim, bias)
         self.w2 = Linear(hidden_dim, dim, bias)
         self.w3 = Linear(dim, hidden_dim, bias)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.w2(self.w1(x).silu() * self.w3(x))
         return out

@@ -11,6 +11,7 @@ from anneal.nn import init
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = [
     "GELU",
@@ -35,6 +36,7 @@ class Linear(Module):
     (4, 2)
     """
 
+    @checked
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, weight: Tensor | None = None) -> None:
         """`weight` (out_features, in_features) is shared if given, and the bias zero then; torch's start otherwise."""
         self.in_features, self.out_features = in_features, out_features
@@ -42,6 +44,7 @@ class Linear(Module):
         bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
         self.bias = init.uniform((out_features,), bound) if bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
@@ -56,6 +59,7 @@ class Embedding(Module):
     (1, 3, 4)
     """
 
+    @checked
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, weight: Tensor | None = None
     ) -> None:
@@ -70,6 +74,7 @@ class Embedding(Module):
             weight = init.normal((num_embeddings, embedding_dim), zero_row=padding_idx)
         self.weight = weight
 
+    @checked
     def forward(self, index: Tensor) -> Tensor:
         return F.embedding(index, self.weight, self.padding_idx)
 
@@ -80,11 +85,13 @@ class Embedding(Module):
 class Dropout(Module):
     """Zeros each element with probability `p` in training, and scales the others to keep the mean."""
 
+    @checked
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
             raise ShapeError(f"Dropout: p is a probability between 0 and 1, not {p}")
         self.p = p
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
 
@@ -95,6 +102,7 @@ class Dropout(Module):
 class ReLU(Module):
     """max(x, 0)."""
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.relu()
 
@@ -102,9 +110,13 @@ class ReLU(Module):
 class GELU(Module):
     """x times the normal distribution function of x; approximate is "none" or "tanh"."""
 
+    @checked
     def __init__(self, approximate: str = "none") -> None:
+        if approximate not in ("none", "tanh"):
+            raise ShapeError(f'GELU: approximate is "none" or "tanh", not {approximate!r}')
         self.approximate = approximate
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.gelu(self.approximate)
 
@@ -112,6 +124,7 @@ class GELU(Module):
 class SiLU(Module):
     """x * sigmoid(x)."""
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.silu()
 
@@ -119,6 +132,7 @@ class SiLU(Module):
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.sigmoid()
 
@@ -126,6 +140,7 @@ class Sigmoid(Module):
 class Tanh(Module):
     """The hyperbolic tangent."""
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.tanh()
 
@@ -133,6 +148,7 @@ class Tanh(Module):
 class Identity(Module):
     """x itself: what stands where a layer may be left out."""
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x
 
@@ -140,9 +156,11 @@ class Identity(Module):
 class Flatten(Module):
     """All axes from `start_dim` on become one."""
 
+    @checked
     def __init__(self, start_dim: int = 1) -> None:
         self.start_dim = start_dim
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(self.start_dim)
 
@@ -150,6 +168,7 @@ class Flatten(Module):
 class ModuleList(Module):
     """Modules in a row, named "0", "1", ..."""
 
+    @checked
     def __init__(self, modules: Sequence[Module] = ()) -> None:
         self._count = 0
         for m in modules:
@@ -181,6 +200,7 @@ class Sequential(ModuleList):
     def __init__(self, *modules: Any) -> None:
         super().__init__(modules)
 
+    @checked
     def forward(self, x: Any) -> Any:
         for m in self:
             x = m(x)

@@ -13,6 +13,7 @@ from anneal.nn._module import Module
 from anneal.nn._norms import RMSNorm
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = ["Llama", "LlamaBlock", "LlamaConfig"]
 
@@ -43,12 +44,14 @@ class LlamaConfig:
 class LlamaBlock(Module):
     """`x + attention(attention_norm(x))`, then `x + feed_forward(ffn_norm(x))`."""
 
+    @checked
     def __init__(self, config: LlamaConfig, rotary: RotaryEmbedding) -> None:
         self.attention_norm = RMSNorm(config.dim, config.norm_eps)
         self.attention = GroupedQueryAttention(config.dim, config.n_heads, config.n_kv_heads, rotary=rotary)
         self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
         self.feed_forward = SwiGLU(config.dim, config.hidden)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
         out: Tensor = x + self.feed_forward(self.ffn_norm(x))
@@ -65,6 +68,7 @@ class Llama(Module):
     (1, 3, 65)
     """
 
+    @checked
     def __init__(self, config: LlamaConfig) -> None:
         self.config = config
         table = init.normal((config.vocab_size, config.dim), STD)
@@ -81,6 +85,7 @@ class Llama(Module):
                 if isinstance(m, Linear):
                     m.weight = init.normal(m.weight.shape, residual if m in ends else STD)
 
+    @checked
     def forward(self, index: Tensor) -> Tensor:
         """Logits (batch, time, vocab_size) of the token after each position; index is int, (batch, time).
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from anneal.errors import ShapeError
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = [
     "BCELoss",
@@ -29,11 +33,18 @@ __all__ = [
 
 
 class _Loss(Module):
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
+    @checked
     def __init__(self, reduction: str = "mean") -> None:
+        if reduction not in self.reductions:
+            names = ", ".join([f'"{r}"' for r in self.reductions])
+            raise ShapeError(f"{type(self).__name__}: reduction is one of {names}, not {reduction!r}")
         self.reduction = reduction
 
 
 class _WeightedLoss(_Loss):
+    @checked
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.weight = weight
@@ -46,6 +57,7 @@ class CrossEntropyLoss(_WeightedLoss):
     0.417
     """
 
+    @checked
     def __init__(
         self,
         weight: Tensor | None = None,
@@ -56,6 +68,7 @@ class CrossEntropyLoss(_WeightedLoss):
         super().__init__(weight, reduction)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
 
@@ -63,10 +76,12 @@ class CrossEntropyLoss(_WeightedLoss):
 class NLLLoss(_WeightedLoss):
     """`functional.nll_loss` of log-probabilities and classes."""
 
+    @checked
     def __init__(self, weight: Tensor | None = None, ignore_index: int | None = -100, reduction: str = "mean") -> None:
         super().__init__(weight, reduction)
         self.ignore_index = ignore_index
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
@@ -74,6 +89,7 @@ class NLLLoss(_WeightedLoss):
 class MSELoss(_Loss):
     """The squared difference."""
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, self.reduction)
 
@@ -81,6 +97,7 @@ class MSELoss(_Loss):
 class L1Loss(_Loss):
     """The absolute difference."""
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, self.reduction)
 
@@ -88,10 +105,12 @@ class L1Loss(_Loss):
 class HuberLoss(_Loss):
     """Squared below `delta`, linear above: `functional.huber_loss`."""
 
+    @checked
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = delta
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.huber_loss(input, target, self.reduction, self.delta)
 
@@ -99,10 +118,12 @@ class HuberLoss(_Loss):
 class SmoothL1Loss(_Loss):
     """Squared below `beta`, linear above, with slope 1: `functional.smooth_l1_loss`."""
 
+    @checked
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
         self.beta = beta
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.smooth_l1_loss(input, target, self.reduction, self.beta)
 
@@ -110,6 +131,7 @@ class SmoothL1Loss(_Loss):
 class BCELoss(_WeightedLoss):
     """`functional.binary_cross_entropy` of probabilities."""
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, self.reduction)
 
@@ -117,10 +139,12 @@ class BCELoss(_WeightedLoss):
 class BCEWithLogitsLoss(_WeightedLoss):
     """`functional.binary_cross_entropy_with_logits`, without overflow."""
 
+    @checked
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> None:
         super().__init__(weight, reduction)
         self.pos_weight = pos_weight
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
 
@@ -128,10 +152,14 @@ class BCEWithLogitsLoss(_WeightedLoss):
 class KLDivLoss(_Loss):
     """`functional.kl_div` of log-probabilities; reduction "batchmean" is the divergence."""
 
+    reductions = ("mean", "sum", "none", "batchmean")
+
+    @checked
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction)
         self.log_target = log_target
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.kl_div(input, target, self.reduction, self.log_target)
 
@@ -139,6 +167,7 @@ class KLDivLoss(_Loss):
 class SoftMarginLoss(_Loss):
     """`log(1 + exp(-t*x))` for targets of 1 and -1."""
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
@@ -146,10 +175,12 @@ class SoftMarginLoss(_Loss):
 class HingeEmbeddingLoss(_Loss):
     """`functional.hinge_embedding_loss` of distances and targets of 1 and -1."""
 
+    @checked
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
 
@@ -157,10 +188,12 @@ class HingeEmbeddingLoss(_Loss):
 class MarginRankingLoss(_Loss):
     """`functional.margin_ranking_loss`: which of two inputs should be the larger one."""
 
+    @checked
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
+    @checked
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
@@ -168,10 +201,12 @@ class MarginRankingLoss(_Loss):
 class CosineEmbeddingLoss(_Loss):
     """`functional.cosine_embedding_loss` of pairs of rows and targets of 1 and -1."""
 
+    @checked
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.margin = margin
 
+    @checked
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
@@ -179,12 +214,14 @@ class CosineEmbeddingLoss(_Loss):
 class TripletMarginLoss(_Loss):
     """`functional.triplet_margin_loss`: rows nearer to their positive than to their negative."""
 
+    @checked
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__(reduction)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
+    @checked
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return F.triplet_margin_loss(
             anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
@@ -194,10 +231,12 @@ class TripletMarginLoss(_Loss):
 class MultiMarginLoss(_Loss):
     """`functional.multi_margin_loss` of scores and classes."""
 
+    @checked
     def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.p, self.margin = p, margin
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multi_margin_loss(input, target, self.p, self.margin, self.reduction)
 
@@ -205,6 +244,7 @@ class MultiMarginLoss(_Loss):
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """`functional.multilabel_soft_margin_loss`: one yes or no for each class."""
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
 
@@ -212,10 +252,12 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 class PoissonNLLLoss(_Loss):
     """`functional.poisson_nll_loss` of rates or their logs and counts."""
 
+    @checked
     def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.log_input, self.full, self.eps = log_input, full, eps
 
+    @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.poisson_nll_loss(input, target, self.log_input, self.full, self.eps, self.reduction)
 
@@ -223,9 +265,11 @@ class PoissonNLLLoss(_Loss):
 class GaussianNLLLoss(_Loss):
     """`functional.gaussian_nll_loss` of means, values and variances."""
 
+    @checked
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction)
         self.full, self.eps = full, eps
 
+    @checked
     def forward(self, input: Tensor, target: Tensor, var: Tensor) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)

@@ -12,6 +12,7 @@ from anneal.nn import init
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
 
@@ -19,6 +20,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm"
 class LayerNorm(Module):
     """Layer normalisation over the last axes, with weight and (by default) bias."""
 
+    @checked
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -31,6 +33,7 @@ class LayerNorm(Module):
         self.weight = init.constant(shape, 1.0) if elementwise_affine else None
         self.bias = init.constant(shape, 0.0) if elementwise_affine and bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -41,6 +44,7 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Root-mean-square normalisation over the last axes, with a weight."""
 
+    @checked
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
     ) -> None:
@@ -48,6 +52,7 @@ class RMSNorm(Module):
         self.normalized_shape, self.eps = shape, eps
         self.weight = init.constant(shape, 1.0) if elementwise_affine else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
@@ -62,6 +67,7 @@ class GroupNorm(Module):
     (1, 4, 3, 3)
     """
 
+    @checked
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
@@ -69,6 +75,7 @@ class GroupNorm(Module):
         self.weight = init.constant((num_channels,), 1.0) if affine else None
         self.bias = init.constant((num_channels,), 0.0) if affine else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
@@ -86,6 +93,7 @@ class _BatchNorm(Module):
 
     axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
 
+    @checked
     def __init__(
         self,
         num_features: int,
@@ -101,6 +109,7 @@ class _BatchNorm(Module):
         self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim - 2 not in [a.count(",") for a in self.axes] or x.shape[1] != self.num_features:
             shapes = " or ".join([f"(batch, {self.num_features}{a})" for a in self.axes])

@@ -234,6 +234,7 @@ class SGD(Optimizer):
         params: Iterable[Any],
         lr: float = 1e-3,
         momentum: float = 0.0,
+        *,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:

@@ -13,6 +13,7 @@ from anneal.nn import init
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -20,6 +21,7 @@ __all__ = ["GRU", "LSTM", "RNN"]
 class _Recurrent(Module):
     gates: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         input_size: int,
@@ -32,6 +34,8 @@ class _Recurrent(Module):
     ) -> None:
         if num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: num_layers is at least 1, not {num_layers}")
+        if hidden_size < 1:
+            raise ShapeError(f"{type(self).__name__}: hidden_size is at least 1, not {hidden_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound, rows = 1 / math.sqrt(hidden_size), self.gates * hidden_size
@@ -113,6 +117,7 @@ class RNN(_Recurrent):
 
     gates = 1
 
+    @checked
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", **options: Any
     ) -> None:
@@ -125,6 +130,7 @@ class RNN(_Recurrent):
         h = given + F.linear(state[0], w, b)
         return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
 
+    @checked
     def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         output, last = self._run(x, None if hx is None else [hx], 1)
         return output, last[0]
@@ -150,6 +156,7 @@ class GRU(_Recurrent):
         new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
         return [new + z * (h - new)]
 
+    @checked
     def forward(self, x: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         output, last = self._run(x, None if hx is None else [hx], 1)
         return output, last[0]
@@ -175,6 +182,7 @@ class LSTM(_Recurrent):
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return [o.sigmoid() * c.tanh(), c]
 
+    @checked
     def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         output, (h, c) = self._run(x, None if hx is None else list(hx), 2)
         return output, (h, c)

@@ -12,6 +12,7 @@ from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
 
 __all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
 
@@ -46,6 +47,7 @@ class CausalSelfAttention(Module):
     (1, 5, 8)
     """
 
+    @checked
     def __init__(
         self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
     ) -> None:
@@ -55,6 +57,7 @@ class CausalSelfAttention(Module):
         self.c_attn = _linear(n_embd, 3 * n_embd, bias)
         self.c_proj = _linear(n_embd, n_embd, bias, residual_std)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         b, t, c = x.shape
         heads = self.c_attn(x).reshape(b, t, 3, self.n_head, c // self.n_head).permute(2, 0, 3, 1, 4)
@@ -67,11 +70,13 @@ class CausalSelfAttention(Module):
 class MLP(Module):
     """Two linear layers with gelu (tanh form) between: n_embd to 4*n_embd and back."""
 
+    @checked
     def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD) -> None:
         self.dropout = dropout
         self.c_fc = _linear(n_embd, 4 * n_embd, bias)
         self.c_proj = _linear(4 * n_embd, n_embd, bias, residual_std)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         out = self.c_proj(self.c_fc(x).gelu("tanh"))
         return F.dropout(out, self.dropout, self.training)
@@ -80,6 +85,7 @@ class MLP(Module):
 class Block(Module):
     """`x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`."""
 
+    @checked
     def __init__(
         self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
     ) -> None:
@@ -88,6 +94,7 @@ class Block(Module):
         self.ln_2 = LayerNorm(n_embd, bias=bias)
         self.mlp = MLP(n_embd, bias, dropout, residual_std)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
         out: Tensor = x + self.mlp(self.ln_2(x))
@@ -107,6 +114,7 @@ class GPT(Module):
     (1, 3, 65)
     """
 
+    @checked
     def __init__(
         self,
         vocab_size: int = 50257,
@@ -133,6 +141,7 @@ class GPT(Module):
         """The model of a configuration."""
         return cls(**vars(config))
 
+    @checked
     def forward(self, index: Tensor) -> Tensor:
         """Logits (batch, time, vocab_size) of the token after each position; index is int, (batch, time).
 

@@ -13,6 +13,8 @@ from anneal.nn._norms import LayerNorm
 from anneal.nn._windows import Conv2d
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
+from anneal.tensor._windows import per_axis
 
 __all__ = ["PatchEmbed", "ViT", "ViTBlock"]
 
@@ -28,6 +30,7 @@ class PatchEmbed(Module):
     (1, 4, 16)
     """
 
+    @checked
     def __init__(
         self,
         img_size: int | Sequence[int] = 224,
@@ -36,13 +39,17 @@ class PatchEmbed(Module):
         embed_dim: int = 768,
         bias: bool = True,
     ) -> None:
-        image, patch = [(s, s) if isinstance(s, int) else tuple(s) for s in (img_size, patch_size)]
+        image, patch = (
+            per_axis("PatchEmbed", "img_size", img_size, 2),
+            per_axis("PatchEmbed", "patch_size", patch_size, 2),
+        )
         if image[0] % patch[0] or image[1] % patch[1]:
             raise ShapeError(f"PatchEmbed: patches of {patch} do not divide an image of {image}")
         self.img_size, self.patch_size = image, patch
         self.num_patches = (image[0] // patch[0]) * (image[1] // patch[1])
         self.proj = Conv2d(in_chans, embed_dim, patch, stride=patch, bias=bias)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 4 or x.shape[2:] != self.img_size:
             raise ShapeError(
@@ -55,10 +62,12 @@ class PatchEmbed(Module):
 class _MLP(Module):
     """Two linear layers with gelu between."""
 
+    @checked
     def __init__(self, dim: int, hidden: int, dropout: float) -> None:
         self.dropout = dropout
         self.fc1, self.fc2 = Linear(dim, hidden), Linear(hidden, dim)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(self.fc2(self.fc1(x).gelu()), self.dropout, self.training)
 
@@ -70,12 +79,14 @@ class ViTBlock(Module):
     (1, 5, 8)
     """
 
+    @checked
     def __init__(self, dim: int, num_heads: int, mlp_ratio: float = 4.0, dropout: float = 0.0) -> None:
         self.norm1 = LayerNorm(dim, eps=1e-6)
         self.attn = SelfAttention(dim, num_heads, dropout=dropout)
         self.norm2 = LayerNorm(dim, eps=1e-6)
         self.mlp = _MLP(dim, int(dim * mlp_ratio), dropout)
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
         out: Tensor = x + self.mlp(self.norm2(x))
@@ -95,6 +106,7 @@ class ViT(Module):
     (2, 10)
     """
 
+    @checked
     def __init__(
         self,
         img_size: int | Sequence[int] = 224,
@@ -128,6 +140,7 @@ class ViT(Module):
         out: Tensor = self.norm(x)
         return out
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         """Logits (batch, num_classes) of images (batch, in_chans, h, w)."""
         logits: Tensor = self.head(self.features(x)[:, 0])

@@ -11,6 +11,8 @@ from anneal.nn import init
 from anneal.nn._module import Module
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.tensor._checked import checked
+from anneal.tensor._resize import MODES
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -45,6 +47,7 @@ def _check_groups(name: str, groups: int, channels: int, out: int) -> None:
 class _Conv(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         in_channels: int,
@@ -64,6 +67,7 @@ class _Conv(Module):
         self.weight = init.kaiming_uniform(shape)
         self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.axes - 1]
         return convolve(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
@@ -101,6 +105,7 @@ class Conv3d(_Conv):
 class _ConvTranspose(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         in_channels: int,
@@ -123,6 +128,7 @@ class _ConvTranspose(Module):
         self.weight = init.kaiming_uniform(shape)
         self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.axes - 1]
         return convolve(
@@ -158,17 +164,20 @@ class ConvTranspose3d(_ConvTranspose):
 class _MaxPool(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         kernel_size: Sizes,
         stride: Sizes | None = None,
         padding: Sizes = 0,
         dilation: Sizes = 1,
+        *,
         ceil_mode: bool = False,
     ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.dilation, self.ceil_mode = dilation, ceil_mode
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[self.axes - 1]
         return pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
@@ -198,6 +207,7 @@ class MaxPool3d(_MaxPool):
 class _AvgPool(Module):
     axes: ClassVar[int]
 
+    @checked
     def __init__(
         self,
         kernel_size: Sizes,
@@ -209,6 +219,7 @@ class _AvgPool(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[self.axes - 1]
         return pool(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -242,9 +253,11 @@ class AvgPool3d(_AvgPool):
 class AdaptiveAvgPool1d(Module):
     """Means of as many windows as `output_size` says, over the last axis."""
 
+    @checked
     def __init__(self, output_size: int) -> None:
         self.output_size = output_size
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool1d(x, self.output_size)
 
@@ -256,9 +269,11 @@ class AdaptiveAvgPool2d(Module):
     (2, 3, 1, 1)
     """
 
+    @checked
     def __init__(self, output_size: Sizes) -> None:
         self.output_size = output_size
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(x, self.output_size)
 
@@ -270,6 +285,7 @@ class Upsample(Module):
     (1, 3, 8, 8)
     """
 
+    @checked
     def __init__(
         self,
         size: Sizes | None = None,
@@ -277,7 +293,10 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool = False,
     ) -> None:
+        if mode not in MODES:
+            raise ShapeError(f"Upsample: mode is one of {', '.join(MODES)}, not {mode!r}")
         self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
 
+    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)

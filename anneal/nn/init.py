@@ -12,8 +12,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from anneal.errors import ShapeError
 from anneal.tensor import Tensor, default_device
 from anneal.tensor._base import wrap_array
+from anneal.tensor._checked import checked
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
@@ -50,6 +52,7 @@ def _parameter(shape: Shape, values: Callable[[], Array]) -> Tensor:
     return t
 
 
+@checked
 def constant(shape: Shape, value: float) -> Tensor:
     """Every element `value`.
 
@@ -59,6 +62,7 @@ def constant(shape: Shape, value: float) -> Tensor:
     return _parameter(shape, lambda: np.full(shape, value, np.float32))
 
 
+@checked
 def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tensor:
     """Normal numbers of mean 0; the row `zero_row`, if there is one, is zeros."""
 
@@ -71,31 +75,38 @@ def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tenso
     return _parameter(shape, values)
 
 
+@checked
 def uniform(shape: Shape, bound: float = 1.0) -> Tensor:
     """Uniform numbers in [-bound, bound)."""
     return _parameter(shape, lambda: host_uniform(shape, bound))
 
 
+@checked
 def fan(shape: Shape) -> tuple[int, int]:
     """How many inputs and outputs one element of a weight (out, in, ...) connects.
 
     >>> fan((8, 3, 5, 5))
     (75, 200)
     """
+    if not shape:
+        raise ShapeError("fan: a shape has one axis or more, not ()")
     field = math.prod(shape[2:])
     return (shape[1] if len(shape) > 1 else 1) * field, shape[0] * field
 
 
+@checked
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
     """He's uniform initialisation for leaky relu of slope `a`; the default is what torch's layers start from."""
     return uniform(shape, math.sqrt(6 / ((1 + a * a) * fan(shape)[0])))
 
 
+@checked
 def xavier_uniform(shape: Shape, gain: float = 1.0) -> Tensor:
     """Glorot's uniform initialisation."""
     return uniform(shape, gain * math.sqrt(6 / sum(fan(shape))))
 
 
+@checked
 def xavier_normal(shape: Shape, gain: float = 1.0) -> Tensor:
     """Glorot's normal initialisation."""
     return normal(shape, gain * math.sqrt(2 / sum(fan(shape))))

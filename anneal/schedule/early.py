@@ -30,7 +30,9 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
         src = tuple([new[s] for s in u.src])
         op = u.op
         out: UOp
-        if op in ALU:
+        if 0 in u.shape and src and op is not Op.UPDATE:
+            out = _repeated(const(u.dtype, 0), u.shape)  # no elements: nothing that they come from is needed
+        elif op in ALU:
             shape = u.shape
             if shape:
                 trimmed = tuple([_scalar(s) if s.shape == shape else s for s in src])
@@ -50,6 +52,8 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
             out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)
+        elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
+            out = _repeated(const(u.dtype, 0), u.shape)
         else:
             out = UOp(op, u.dtype, src, u.arg, u.tag) if src != u.src else u
         while (rule := EARLY.get(out.op)) is not None and (found := rule(out, None)) is not None:
@@ -58,6 +62,9 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = found[0]
         new[u] = out
     return new[sink]
+
+
+_FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements
 
 
 def _in_place(order: list[UOp]) -> set[UOp]:

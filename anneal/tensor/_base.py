@@ -39,11 +39,12 @@ import numpy.typing as npt
 from anneal import settings
 from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
+from anneal.tensor._checked import check_methods, checked, said, whole
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._sizes import bound_shape, needed, seen
 from anneal.tensor.execution import storage_of, watching
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
-from anneal.uop.sizes import is_symbolic, product, size
+from anneal.uop.sizes import Count, is_symbolic, product, size
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -202,12 +203,12 @@ def as_dtype(dtype: DTypeLike) -> DType:
     if dtype is float:
         return _FLOAT32
     try:
-        return by_name(np.dtype(dtype).name)
-    except TypeError as e:
-        if isinstance(e, DTypeError):
-            raise
-        by_name(repr(dtype))
-        raise AssertionError("unreachable: by_name takes no repr") from e
+        if isinstance(dtype, (type, np.dtype)):
+            return by_name(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        pass
+    by_name(said(dtype))
+    raise AssertionError("unreachable: by_name takes no such name")
 
 
 def check_device_dtype(device: str, dtype: DType) -> None:
@@ -327,12 +328,10 @@ def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int
     """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
     if axis is None:
         return tuple(range(ndim))
-    if isinstance(axis, int):
-        at = axis_of(name, axis, ndim)
+    if not isinstance(axis, (tuple, list, range)):
+        at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
         return (at,) if ndim else ()
-    if not hasattr(axis, "__iter__"):
-        raise ShapeError(f"{name}: an axis is an int, not {axis!r}")
-    out = sorted(axis_of(name, a, ndim) for a in axis)
+    out = sorted([axis_of(name, a, ndim) for a in axis])
     for a, b in zip(out, out[1:], strict=False):
         if a == b:
             raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
@@ -343,11 +342,10 @@ def axis_of(name: str, axis: int, ndim: int) -> int:
     """One axis as a non-negative number. Raises ShapeError, listing the valid range, for a wrong one."""
     # A scalar accepts axis 0 and -1, as torch's does.
     n = ndim or 1
-    try:
-        if -n <= axis < n:
-            return axis + n if axis < 0 else axis
-    except TypeError:
-        raise ShapeError(f"{name}: an axis is an int, not {axis!r}") from None
+    if axis.__class__ is not int:
+        axis = whole(name, "an axis", axis)
+    if -n <= axis < n:
+        return axis + n if axis < 0 else axis
     if not ndim:
         raise ShapeError(f"{name}: axis {axis} does not exist: the tensor has no axes (shape ())")
     raise ShapeError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
@@ -368,10 +366,16 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
         args = args[0]
     out: list[Any] = []
     for a in args:
+        if a.__class__ is int:
+            out.append(a)
+            continue
         try:
-            out.append(size(a) if isinstance(a, UOp) else a.__index__())
-        except (AttributeError, TypeError):
-            raise ShapeError(f"{name}: sizes and axes are ints, not {a!r}; given {tuple(args)}") from None
+            out.append(size(a) if isinstance(a, (UOp, Count)) else whole(name, "an axis", a))
+        except (AttributeError, TypeError, ShapeError):
+            raise ShapeError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
+    for n in out:
+        if n.__class__ is int and not -(2**31) <= n < 2**31:
+            raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
     return tuple(out)
 
 
@@ -422,6 +426,10 @@ class TensorBase:
     _alias: UOp | None
     _spent: bool
 
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("anneal."):
+            check_methods(cls, TensorBase)
+
     def __init__(
         self,
         data: Any,
@@ -445,7 +453,7 @@ class TensorBase:
                     kind = weak_dtype(data)
                     if kind.is_int and not kind.min <= data <= kind.max:
                         kind = dtypes.int64
-                _check_fits("Tensor", kind, data)
+                check_fits("Tensor", kind, data)
                 check_device_dtype(self.device, kind)
                 u = const(kind, data)
             else:
@@ -570,6 +578,7 @@ class TensorBase:
         count: int = product(self.uop.shape)
         return count
 
+    @checked
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or the size of one axis.
 
@@ -667,6 +676,7 @@ class TensorBase:
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
+    @checked
     def cast(self, dtype: DTypeLike) -> Self:
         """Every element converted to `dtype`. Floats truncate to ints and stop at the ends of the range.
 
@@ -680,6 +690,7 @@ class TensorBase:
         check_device_dtype(self.device, kind)
         return self._new(self.uop.cast(kind))
 
+    @checked
     def bitcast(self, dtype: DTypeLike) -> Self:
         """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
 
@@ -695,6 +706,7 @@ class TensorBase:
             raise DTypeError(f"bitcast: {here.name} and {kind.name} differ in width; use .cast for a conversion")
         return self._new(UOp(Op.BITCAST, kind, (self.uop,)))
 
+    @checked
     def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
         """A copy on another device, of another dtype, or both; the tensor itself if nothing changes.
 
@@ -754,6 +766,7 @@ class TensorBase:
                 assert storage is not None
                 storage.origin = old
 
+    @checked
     def contiguous(self) -> Self:
         """The same values, materialised before anything that follows is computed."""
         return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
@@ -772,10 +785,12 @@ class TensorBase:
         self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         return self.uop
 
+    @checked
     def clone(self) -> Self:
         """A tensor of the same values with a life of its own; gradients flow through."""
         return self._new(self.uop)
 
+    @checked
     def assign(self, x: Any) -> Self:
         """Take the values of `x` (same shape, cast to this dtype); keeps identity, device and requires_grad.
 
@@ -853,6 +868,7 @@ class TensorBase:
             array = device.download(storage.buffer, needed(u.shape), storage.dtype)
         return seen(array, u.shape)
 
+    @checked
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.
 
@@ -909,7 +925,7 @@ def weak_dtype(value: Number) -> DType:
     return _INT32 if isinstance(value, int) else _FLOAT32
 
 
-def _check_fits(name: str, dtype: DType, value: Number) -> None:
+def check_fits(name: str, dtype: DType, value: Number) -> None:
     if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
         raise DTypeError(
             f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); cast to a wider dtype"
@@ -924,7 +940,7 @@ def weak_const(name: str, dtype: DType, value: Number) -> UOp:
         return const(dtype, value)
     if dtype is dtypes.bool_:
         dtype = _INT32
-    _check_fits(name, dtype, value)
+    check_fits(name, dtype, value)
     return const(dtype, value)
 
 

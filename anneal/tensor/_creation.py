@@ -10,7 +10,8 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, int_args, weak_dtype
+from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, check_fits, int_args, weak_dtype
+from anneal.tensor._checked import Integer, bound_int, checked, need_tensor
 from anneal.tensor._further import Further
 from anneal.tensor._views import iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
@@ -31,8 +32,44 @@ def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
     return sizes
 
 
+def fitting(name: str, dtype: DType, value: Number) -> UOp:
+    """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
+    if dtype.is_int:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise DTypeError(f"{name}: {value} does not fit {dtype.name}; use a float dtype")
+        check_fits(name, dtype, int(value))
+    return const(dtype, value)
+
+
 def _or_float(dtype: DTypeLike | None) -> DType:
     return _FLOAT32 if dtype is None else as_dtype(dtype)
+
+
+def _length(steps: range) -> int:
+    """`len`, of a range of any length."""
+    return max(0, -(-(steps.stop - steps.start) // steps.step))
+
+
+def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
+    """`n` whole numbers from start to end: start + i * (end - start) / (n - 1), truncated, in integer arithmetic."""
+    for x in (start, end):
+        if not math.isfinite(x):
+            raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
+        check_fits("linspace", dtype if dtype.is_int else dtypes.int32, int(x))
+    first, apart = int(start), int(end) - int(start)
+    whole, rest = divmod(abs(apart), max(1, n - 1))
+    wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
+    if rest and n * rest > wide.max:
+        raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
+    i = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(wide)
+    below, sign = const(wide, max(1, n - 1)), 1 if apart >= 0 else -1
+    place = i * whole + alu(Op.IDIV, (i * rest, below))  # how far from the start, rounded down
+    line = place + first if sign > 0 else place * -1 + first
+    over = alu(Op.NE, (alu(Op.MOD, (i * rest, below)), const(wide, 0)))
+    # rounded away from 0 where the line rises below 0, or falls above it
+    beyond = line < 0 if sign > 0 else alu(Op.LT, (const(wide, 0), line))
+    fixed = alu(Op.WHERE, (alu(Op.AND, (over, beyond)), line + sign, line))
+    return broadcast(fixed, (n,)).cast(dtype)
 
 
 class Creation(Further):
@@ -64,7 +101,7 @@ class Creation(Further):
         Tensor([7, 7], dtype=int32)
         """
         kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-        u = broadcast(const(kind, fill_value), _sizes("full", (shape,)))
+        u = broadcast(fitting("full", kind, fill_value), _sizes("full", (shape,)))
         return cls._fresh(u, device, requires_grad)
 
     @classmethod
@@ -147,6 +184,8 @@ class Creation(Further):
     ) -> Self:
         """start, start + step, ... up to but without end; int32 if all are ints, else float32.
 
+        Raises DTypeError for an integer dtype that does not hold every number, ShapeError for a step of 0 or ends that are not finite.
+
         >>> from anneal.tensor import Tensor
         >>> Tensor.arange(3), Tensor.arange(1, 2, 0.5)
         (Tensor([0, 1, 2], dtype=int32), Tensor([1. , 1.5], dtype=float32))
@@ -164,15 +203,26 @@ class Creation(Further):
             kind = dtypes.int32 if dtype is None else as_dtype(dtype)
             u = broadcast(UOp(Op.IOTA, dtypes.int32, (), (n,)) + start, (n,)).cast(kind)
             return cls._fresh(u, device, requires_grad)
+        if not all(math.isfinite(x) for x in (start, end, step)):
+            raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
         whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
         kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else as_dtype(dtype)
-        n = max(0, len(range(int(start), int(end), int(step))) if whole else math.ceil((end - start) / step))
-        if kind is dtypes.int32 and n and not (start >= -(2**31) and end - step >= -(2**31) and end <= 2**31):
-            raise DTypeError(f"arange: {start} to {end} does not fit int32; give dtype='int64' or a float")
-        u = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(kind)
+        steps = range(int(start), int(end), int(step)) if whole else None
+        n = bound_int(
+            "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
+        )
+        n = max(0, n)
+        if kind.is_int and n:
+            for x in (start, start + (n - 1) * step):
+                if not kind.min <= int(x) <= kind.max:
+                    raise DTypeError(
+                        f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype"
+                    )
+        u = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(kind if whole or kind.is_float else _FLOAT32)
         if step != 1:
             u = u * step
-        return cls._fresh(broadcast(u + start if start else u, (n,)), device, requires_grad)
+        u = u + start if start else u
+        return cls._fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
     @classmethod
     def linspace(
@@ -185,7 +235,7 @@ class Creation(Further):
         device: str | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """`steps` numbers at equal distances from start to end, both included.
+        """`steps` numbers at equal distances from start to end, both included; in an integer dtype truncated towards 0, exactly.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor.linspace(0, 1, 5)
@@ -193,14 +243,15 @@ class Creation(Further):
         """
         kind = _or_float(dtype)
         (n,) = _sizes("linspace", (steps,))
-        work = kind if kind.is_float else _FLOAT32
+        if not kind.is_float:
+            return cls._fresh(_whole_line(kind, start, end, n), device, requires_grad)
         gap = (end - start) / max(1, n - 1)
         i = UOp(Op.IOTA, dtypes.int32, (), (n,))
         # counted from both ends, so that both come out exactly
-        rising = i.cast(work) * gap + float(start)
-        falling = ((i * -1) + (n - 1)).cast(work) * -gap + float(end)
+        rising = i.cast(kind) * gap + float(start)
+        falling = ((i * -1) + (n - 1)).cast(kind) * -gap + float(end)
         u = (i < (n + 1) // 2).where(broadcast(rising, (n,)), falling)
-        return cls._fresh(broadcast(u, (n,)).cast(kind), device, requires_grad)
+        return cls._fresh(broadcast(u, (n,)), device, requires_grad)
 
     @classmethod
     def logspace(cls, start: Number, end: Number, steps: int, base: float = 10.0, *, device: str | None = None) -> Self:
@@ -210,6 +261,8 @@ class Creation(Further):
         >>> Tensor.logspace(0, 2, 3).round(3)
         Tensor([  1.,  10., 100.], dtype=float32)
         """
+        if not base > 0:
+            raise ShapeError(f"logspace: the base must be above 0, not {base}")
         return (cls.linspace(start, end, steps, device=device) * math.log2(base)).exp2()
 
     @classmethod
@@ -220,11 +273,13 @@ class Creation(Further):
         >>> Tensor.tril_indices(2, 2).tolist()
         [[0, 1, 1], [0, 0, 1]]
         """
+        _sizes("tril_indices", (row, col))
         return cls(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
 
     @classmethod
     def triu_indices(cls, row: int, col: int, offset: int = 0, *, device: str | None = None) -> Self:
         """The rows and columns, as two rows, of the upper triangle of a matrix."""
+        _sizes("triu_indices", (row, col))
         return cls(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
     @classmethod
@@ -266,7 +321,7 @@ class Creation(Further):
 
     def _alike(self, value: Number, dtype: DTypeLike | None, requires_grad: bool | None) -> Self:
         kind = self.uop.dtype if dtype is None else as_dtype(dtype)
-        return type(self)._fresh(broadcast(const(kind, value), self.shape), self.device, requires_grad)
+        return type(self)._fresh(broadcast(fitting("full_like", kind, value), self.shape), self.device, requires_grad)
 
     def zeros_like(self, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
         """Zeros of this tensor's shape, dtype and device.
@@ -345,7 +400,7 @@ class Creation(Further):
         return random.normal(*shape, mean=mean, std=std, **options)  # type: ignore[return-value]
 
     @classmethod
-    def randint(cls, low: int, high: int | None = None, shape: Sequence[int] = (), **options: Any) -> Self:
+    def randint(cls, low: Integer, high: Integer | None = None, shape: Sequence[int] = (), **options: Any) -> Self:
         """Integers from low up to but without high; see `anneal.tensor.random.randint`."""
         from anneal.tensor import random
 
@@ -359,13 +414,14 @@ class Creation(Further):
         return random.randperm(n, device=device, generator=generator)  # type: ignore[return-value]
 
     @staticmethod
-    def manual_seed(seed: int) -> None:
+    def manual_seed(seed: Integer) -> None:
         """Start the stream of random numbers anew; see `anneal.tensor.random.manual_seed`."""
         from anneal.tensor import random
 
         random.manual_seed(seed)
 
 
+@checked
 def meshgrid(*tensors: Creation, indexing: str = "ij") -> tuple[Any, ...]:
     """Vectors as grids over their product; indexing "ij" keeps their order, "xy" exchanges the first two.
 
@@ -376,6 +432,7 @@ def meshgrid(*tensors: Creation, indexing: str = "ij") -> tuple[Any, ...]:
     if indexing not in ("ij", "xy"):
         raise ShapeError(f'meshgrid: indexing is "ij" or "xy", not {indexing!r}')
     for t in tensors:
+        need_tensor("meshgrid", "each argument", t)
         if t.ndim > 1:
             raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
     order = list(range(len(tensors)))

@@ -596,7 +596,9 @@ class Functions(Elementwise):
         """
         x = self._new(self._real())
         w = self._lift("prelu", weight)
-        if w.ndim == 1 and w.shape != (1,):
+        if w.shape == (1,):
+            w = w._new(reshape(w.uop, ()))
+        if w.ndim == 1:
             if x.ndim < 2 or x.shape[1] != w.shape[0]:
                 raise ShapeError(f"prelu: a weight of shape {w.shape} needs axis 1 of {x.shape} to be as long")
             w = w._new(reshape(w.uop, (w.shape[0], *[1] * (x.ndim - 2))))

@@ -11,8 +11,9 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, Number, axis_of, broadcast_shapes, int_args
+from anneal.tensor._checked import need_tensor
 from anneal.tensor._statistics import Statistics
-from anneal.tensor._views import parts_of
+from anneal.tensor._views import need_axes, parts_of
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Further"]
@@ -244,6 +245,7 @@ class Further(Statistics):
         [[1, 2, 3], [4, 5]]
         """
         at = axis_of("tensor_split", dim, self.ndim)
+        need_axes("tensor_split", self.shape)
         n = self.shape[at]
         if isinstance(indices_or_sections, int):
             parts = indices_or_sections
@@ -332,6 +334,8 @@ class Further(Statistics):
         """
         if self.ndim != 1:
             raise ShapeError(f"combinations: takes a vector, not shape {self.shape}")
+        if r < 0:
+            raise ShapeError(f"combinations: r is a count, not {r}")
         choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
         places = list(choose(range(self.shape[0]), r))
         return self[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
@@ -432,7 +436,7 @@ class Further(Statistics):
 
     def type_as(self, other: Any) -> Self:
         """`cast(other.dtype)`."""
-        return self.cast(other.dtype)
+        return self.cast(need_tensor("type_as", "other", other).dtype)
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """`split`."""

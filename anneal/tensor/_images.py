@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.tensor._checked import checked
 from anneal.tensor._windows import Sizes, avg_pool1d, avg_pool2d, per_axis
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@checked
 def fold(
     x: Tensor,
     output_size: Sizes,
@@ -78,6 +80,7 @@ def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
     return x.pad(((0, 0),) * axis + ((first, size - first - length),) + ((0, 0),) * (len(shape) - axis - 1))
 
 
+@checked
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h, w).
 
@@ -104,6 +107,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     return out
 
 
+@checked
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Tensor:
@@ -134,7 +138,7 @@ def grid_sample(
         inside = (column >= 0.0) & (column <= w - 1.0) & (row >= 0.0) & (row <= h - 1.0)
         index = (row.clip(0.0, h - 1.0) * w + column.clip(0.0, w - 1.0)).cast("int32")
         index = inside.where(index, -1)  # out of range reads 0
-        return flat.gather(2, index.unsqueeze(1).expand(n, c, oh * ow))
+        return flat._gathered(2, index.unsqueeze(1).expand(n, c, oh * ow).uop)
 
     if mode == "nearest":
         nearest: Tensor = pixel(places[0].round(), places[1].round()).reshape(n, c, oh, ow)
@@ -147,6 +151,7 @@ def grid_sample(
     return out
 
 
+@checked
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     """The channels (axis 1) of several groups, one of each in turn.
 
@@ -160,13 +165,27 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return parts.transpose(1, 2).reshape(x.shape)
 
 
-def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+@checked
+def instance_norm(
+    x: Tensor,
+    running_mean: None = None,
+    running_var: None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each channel of each sample with mean 0 and variance 1 over its places, then scaled and shifted by channel.
+
+    The arguments stand in torch's order; running statistics are refused by ShapeError, so `use_input_stats` is True.
 
     >>> from anneal.tensor import Tensor
     >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
     Tensor([[[-1.,  1.]]], dtype=float32)
     """
+    if running_mean is not None or running_var is not None or not use_input_stats:
+        raise ShapeError("instance_norm: keeps no running statistics; leave them out, or use batch_norm")
     if x.ndim < 3:
         raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
     from anneal.tensor.functional import group_norm
@@ -174,6 +193,7 @@ def instance_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None =
     return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
 
 
+@checked
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """Each element over a power of k plus alpha times the mean square of `size` channels about its own."""
     if x.ndim < 3:
@@ -187,18 +207,21 @@ def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float =
     return out
 
 
+@checked
 def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last axis."""
     count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
     return (avg_pool1d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
 
 
+@checked
 def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
     """The p-norm of each window of the last two axes."""
     count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
     return (avg_pool2d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
 
 
+@checked
 def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of a - b + eps along the last axis.
 
@@ -209,6 +232,7 @@ def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, k
     return (a - b + eps).norm(p, -1, keepdim)
 
 
+@checked
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out)."""
     if weight.ndim != 3 or a.shape[-1:] != weight.shape[1:2] or b.shape[-1:] != weight.shape[2:]:
@@ -219,6 +243,7 @@ def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -
     return out if bias is None else out + bias
 
 
+@checked
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
     """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one."""
     noise = -(-(type(logits).rand(*logits.shape, device=logits.device) + 2.0**-25).log()).log()

@@ -2,8 +2,11 @@
 
 `x[...]` takes ints, slices with any step, None, Ellipsis, integer tensors, arrays and lists, and boolean arrays and
 lists. Several integer tensors broadcast together; their axes take the place of the first of them, or come first where
-a slice stands between (torch's and NumPy's rule). What is known here and now (ints, lists, arrays) is checked now; an
-index inside a tensor cannot be, and reads 0 where it is out of range.
+a slice stands between (torch's and NumPy's rule).
+
+In every op here -n to -1 count from the end of an axis of n. What is known here and now is checked now, by `check_places`: ints, lists,
+arrays, and tensors whose integers are on the host. An index that is computed on a device cannot be: it reads 0 where it is out
+of range, and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.errors import DTypeError, GradientError, PositionError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import (
     Number,
@@ -25,12 +28,14 @@ from anneal.tensor._base import (
     grad_enabled,
     wrap_array,
 )
+from anneal.tensor._checked import bound_int, several
+from anneal.tensor._checked import whole as whole_number
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota
-from anneal.tensor.execution import is_realized
+from anneal.tensor.execution import is_realized, watching
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.uop.sizes import most, product, range_of, size
+from anneal.uop.sizes import Count, most, product, range_of, size
 
 __all__ = ["Indexing"]
 
@@ -176,6 +181,7 @@ class Indexing(Reduce):
         [[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
         """
         given = self._lift("update_slice", value)
+        starts = several("update_slice", "starts", starts)
         shape, part = self.uop.shape, given.uop.shape
         if len(part) != len(shape) or len(starts) != len(shape):
             raise ShapeError(
@@ -189,6 +195,7 @@ class Indexing(Reduce):
         looked_up = []
         for axis, start in enumerate(starts):
             if not isinstance(start, Indexing):
+                start = whole_number("update_slice", "a start", start)
                 end = start + part[axis]
                 if isinstance(end, int) and isinstance(shape[axis], int) and not 0 <= start <= end <= shape[axis]:
                     raise ShapeError(
@@ -252,14 +259,18 @@ class Indexing(Reduce):
                 out.append(-(-(end - begin) // step) if step != 1 else size(end - begin))
             elif isinstance(x, int):
                 if not (-n <= x and x < n):
-                    raise ShapeError(_out_of_range(x, axis, shape))
+                    raise PositionError(out_of_range("index", x, axis, shape))
                 begin = x + n if x < 0 else x
                 end = begin + 1
             elif isinstance(x, _Position):
                 begin, end = x.size, size(x.size + 1)
                 check_inside("index", begin, end, axis, shape)
             else:
-                picks[len(out)] = (self._known(x, axis), True) if isinstance(x, _Known) else (x, False)
+                if isinstance(x, _Known):
+                    picks[len(out)] = self._known(x, axis), True
+                else:
+                    check_places("index", x, axis, shape)
+                    picks[len(out)] = x.cast(_INT32), False
                 out.append(n)
             bounds.append((begin, end))
             steps.append(step)
@@ -298,7 +309,7 @@ class Indexing(Reduce):
         if array.size:
             for extreme in (int(array.min()), int(array.max())):
                 if not -n <= extreme < n:
-                    raise ShapeError(_out_of_range(extreme, axis, self.shape))
+                    raise PositionError(out_of_range("index", extreme, axis, self.shape))
         return wrap_array(np.where(array < 0, array + n, array).astype(np.int32), self.device)
 
     def _item(self, x: Any) -> list[Any]:
@@ -321,9 +332,9 @@ class Indexing(Reduce):
                 raise DTypeError(f"index: a bool tensor gives a shape that depends on its values; {_MASK_ADVICE}")
             if not x.dtype.is_int:
                 raise DTypeError(f"index: takes integers, not {x.dtype.name}; use .int() first")
-            return [int(x.uop.arg)] if x.uop.is_const else [x.uop.cast(_INT32)]
+            return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
         if isinstance(x, (list, tuple, range, np.ndarray)):
-            array = np.asarray(x)
+            array = _as_array("index", x)
             if array.size == 0 and not isinstance(x, np.ndarray):
                 array = array.astype(np.int32)
             if array.dtype.kind == "b":
@@ -341,25 +352,42 @@ class Indexing(Reduce):
     # -- along an axis --------------------------------------------------------------------------------------------
 
     def _index_node(self, name: str, index: Any) -> UOp:
-        """An index argument as an int32 node on this device."""
+        """An index argument as a node of integers on this device."""
+        if isinstance(index, (list, tuple, range)):
+            array = _as_array(name, index)
+            index = array.astype(np.int32) if not array.size else array
+        elif isinstance(index, (bool, np.bool_)):
+            raise DTypeError(f"{name}: an index is made of integers, not {index}")
+        elif isinstance(index, int) and not isinstance(index, Count):
+            index = np.asarray(bound_int(name, "an index", index), np.int32)
         i = self._lift(name, index)
         if not i.dtype.is_int:
             raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
-        return i.uop.cast(_INT32)
+        return i.uop
+
+    def _places(self, name: str, index: UOp, axis: int) -> UOp:
+        """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
+        shape = self.uop.shape or (1,)
+        check_places(name, index, axis, shape)
+        return wrapped(index.cast(_INT32), shape[axis])
 
     def gather(self, dim: int, index: Any) -> Self:
         """out[i, j, k] = self[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
 
-        The index has as many axes, none longer than this tensor's but at `dim`. It counts from 0; what is out of
-        range reads 0.
+        The index has as many axes, none longer than this tensor's but at `dim`; -1 is the last position. Raises PositionError for an
+        index on the host that is out of range; one on a device reads 0 there.
 
         >>> from anneal.tensor import Tensor
-        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, 0]]))
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, -2]]))
         Tensor([[1, 1],
                 [4, 3]], dtype=int32)
         """
         i = self._index_node("gather", index)
         at = self._fits("gather", dim, i.shape, self.uop.shape, "this tensor's")
+        return self._gathered(at, self._places("gather", i, at))
+
+    def _gathered(self, at: int, i: UOp) -> Self:
+        """`gather` of positions that count from 0; what is out of range reads 0."""
         if not self.uop.shape:
             return self._new(elementwise_where(i, self.uop))
         return self._new(UOp(Op.GATHER, self.uop.dtype, (self.uop, i), at))
@@ -382,13 +410,16 @@ class Indexing(Reduce):
         s = self.shape
         if len(i.shape) != len(s):
             raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
+        i = self._places("take_along_dim", i, at)
+        if not s:
+            return self._gathered(at, i)
         sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
         wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
         u = broadcast(self.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
-        return self._new(UOp(Op.GATHER, u.dtype, (u, broadcast(_wrapped(i, s[at]), wide)), at))
+        return self._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
 
     def index_select(self, dim: int, index: Any) -> Self:
-        """The positions `index` (one axis, counted from 0) of an axis.
+        """The positions `index` (one axis) of an axis.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1, 0]))
@@ -396,10 +427,13 @@ class Indexing(Reduce):
                 [3, 4],
                 [1, 2]], dtype=int32)
         """
+        at = axis_of("index_select", dim, self.ndim)
         i = self._index_node("index_select", index)
         if len(i.shape) > 1:
             raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
-        at = axis_of("index_select", dim, self.ndim)
+        i = self._places("index_select", i, at)
+        if not self.ndim:
+            return self._new(move.reshape(elementwise_where(i, broadcast(self.uop, i.shape)), ()))
         order = [at, *[a for a in range(self.ndim) if a != at]]
         got = take_rows(move.permute(self.uop, order), move.reshape(i, (math.prod(i.shape),)))
         return self._new(move.permute(got, inverse(order)))
@@ -413,7 +447,9 @@ class Indexing(Reduce):
         """
         if not self.uop.shape:
             raise ShapeError("rows: a tensor of shape () has no rows")
-        return self._new(take_rows(self.uop, self._index_node("rows", index)))
+        i = self._index_node("rows", index)
+        check_places("rows", i, 0, self.uop.shape, 0)
+        return self._new(take_rows(self.uop, i.cast(_INT32)))
 
     def take(self, index: Any) -> Self:
         """The elements of the flat row at `index`, in the index's shape; negative ones count from the end.
@@ -422,15 +458,16 @@ class Indexing(Reduce):
         >>> Tensor([[1, 2], [3, 4]]).take(Tensor([0, -1]))
         Tensor([1, 4], dtype=int32)
         """
-        i = self._index_node("take", index)
-        return self._new(take_rows(move.reshape(self.uop, (self.numel(),)), _wrapped(i, self.numel())))
+        row = self.ravel()
+        return self._new(take_rows(row.uop, row._places("take", self._index_node("take", index), 0)))
 
     # -- writing by position --------------------------------------------------------------------------------------
 
     def scatter_add(self, dim: int, index: Any, src: Any) -> Self:
         """This tensor with self[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 
-        Repeated positions add up, in a fixed order; positions out of range are left out.
+        Repeated positions add up, in a fixed order. Raises PositionError for an index on the host that is out of range; on a device such
+        positions are left out.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
@@ -467,6 +504,7 @@ class Indexing(Reduce):
         i = self._index_node(name, index)
         s = self.uop.shape
         at = self._fits(name, dim, i.shape, s, "this tensor's")
+        i = self._places(name, i, at)
         given = self._lift(name, src)
         value = given.uop.cast(self.uop.dtype)
         if not value.shape:
@@ -504,8 +542,8 @@ class Indexing(Reduce):
         Tensor([[0., 0.],
                 [2., 2.]], dtype=float32)
         """
-        i = self._index_node("index_add", index)
         at = axis_of("index_add", dim, self.ndim)
+        i = self._index_node("index_add", index)
         given = self._lift("index_add", source)
         order = [at, *[a for a in range(self.ndim) if a != at]]
         s = self.shape
@@ -514,6 +552,7 @@ class Indexing(Reduce):
             raise ShapeError(
                 f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
             )
+        i = self._places("index_add", i, at)
         value = move.permute((given * alpha if alpha != 1 else given).uop.cast(self.uop.dtype), order)
         rest = value.shape[1:]
         value = move.reshape(value, (i.shape[0], math.prod(rest)))
@@ -560,7 +599,8 @@ class Indexing(Reduce):
     def one_hot(self, num_classes: int = -1) -> Self:
         """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
 
-        With num_classes=-1 the number is one more than the largest element, which is computed now.
+        With num_classes=-1 the number is one more than the largest element, which is computed now. Raises PositionError for an element on
+        the host that is no class; one that is computed on a device gives zeros.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1, 0]).one_hot(3)
@@ -569,10 +609,13 @@ class Indexing(Reduce):
         """
         if not self.uop.dtype.is_int:
             raise DTypeError(f"one_hot: takes integers, not {self.dtype.name}; use .int() first")
+        if num_classes == -1 and not self.numel():
+            raise ShapeError(f"one_hot: shape {self.shape} has no largest element; give num_classes")
         n = int(self.max().item()) + 1 if num_classes == -1 else num_classes
         if n < 1:
             raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
         shape = (*self.shape, n)
+        check_places("one_hot", self.uop, len(shape) - 1, shape, 0)
         u = broadcast(move.reshape(self.uop.cast(_INT32), (*self.shape, 1)), shape)
         return self._new_plain(alu(Op.EQ, (u, broadcast(iota(n), shape))).cast(_INT32))
 
@@ -593,15 +636,85 @@ def take_rows(u: UOp, index: UOp) -> UOp:
     return move.reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
 
 
-def _out_of_range(x: Any, axis: int, shape: tuple[Any, ...]) -> str:
+def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
     n = shape[axis]
-    return f"index: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n} to {n - 1}"
+    if n == 0:
+        return f"{name}: {x} is out of range for axis {axis} of shape {shape}, which has no elements"
+    return f"{name}: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n if least is None else least} to {n - 1}"
 
 
-def _wrapped(index: UOp, n: int) -> UOp:
+def _as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
+    """A list of ints, or an array, as an array."""
+    try:
+        if isinstance(x, (list, tuple)) and any(isinstance(y, TensorBase) for y in x):
+            raise DTypeError(f"{name}: an index is a tensor or a list of ints, not a list of tensors; use Tensor.stack")
+        array = np.asarray(x)
+    except (ValueError, OverflowError, TypeError) as e:
+        if isinstance(e, DTypeError):
+            raise
+        raise ShapeError(f"{name}: a list of an index must be a box of ints: {e}") from None
+    if array.dtype.kind == "O":
+        raise DTypeError(f"{name}: an index is made of integers of 64 bits at most")
+    return array
+
+
+_SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS)
+
+
+def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
+    """The integers of a node, in some order, where they are on the host already; else None.
+
+    Inside a jit function they are the first call's only, and inside vmap those of no example: there, None.
+    """
+    while u.op in _SAME_VALUES or (u.op is Op.CAST and u.src[0].dtype.is_int):
+        u = u.src[0]
+    if u.op is Op.CONST:
+        return np.array([u.arg])
+    if u.op is not Op.BUFFER or watching.assigned:
+        return None
+    storage = u.arg
+    values, buffer = storage.host, storage.buffer
+    if values is None and buffer is not None and storage.device == "cpu":
+        values = buffer[: storage.size]
+    return values  # type: ignore[no-any-return]
+
+
+def check_places(
+    name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None = None, but: int | None = None
+) -> None:
+    """Raise PositionError for integers of `index` that are known now and no positions of an axis of `shape`.
+
+    They run from `least`, by default -n, to n - 1; `but` is one more that may be there.
+    """
+    if 0 in index.shape:
+        return
+    n = shape[axis]
+    high = most(n) - 1
+    low = -high - 1 if least is None else least
+    if index.vmin is not None and index.vmax is not None and low <= index.vmin and index.vmax <= high:
+        return
+    values = host_values(index)
+    if values is None:
+        return
+    for extreme in (int(values.min()), int(values.max())):
+        if not low <= extreme <= high:
+            if but is not None:
+                rest = values[values != but]
+                if not rest.size:
+                    return
+                inside = (rest >= low) & (rest <= high)
+                if inside.all():
+                    return
+                extreme = int(rest[~inside][0])
+            raise PositionError(out_of_range(name, extreme, axis, shape, least))
+
+
+def wrapped(index: UOp, n: int) -> UOp:
     """An index that may count from the end, counted from 0."""
     if index.vmin is not None and index.vmin >= 0:
         return index
+    if index.op is Op.EXPAND:  # a row's place for all of the row stays one
+        return broadcast(wrapped(index.src[0], n), index.shape)
     return alu(Op.WHERE, (index < 0, index + n, index))
 
 
@@ -637,7 +750,7 @@ def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], 
         stride //= max(n, 1)
         p, checked = picks[a]
         if not checked:
-            p = _wrapped(p, n)
+            p = wrapped(p, n)
             if len(axes) > 1:
                 inside = _meet(Op.AND, inside, alu(Op.AND, (alu(Op.NOT, (p < 0,)), p < n)))
         position = _meet(Op.ADD, position, p * stride if stride != 1 else p)

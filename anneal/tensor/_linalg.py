@@ -9,6 +9,7 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes, common_dtype, elementwise
+from anneal.tensor._checked import said
 from anneal.tensor._elementwise import beside
 from anneal.tensor._placing import Placing
 from anneal.tensor._reduce import reduce_node
@@ -85,7 +86,9 @@ class Linalg(Placing):
         >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
         Tensor([21, 43], dtype=int32)
         """
-        return (self * self._lift("vecdot", other)).sum(dim)
+        o = self._lift("vecdot", other)
+        # small integers are multiplied in the dtype of the sum
+        return (self._new(self._wide()) * o._new(o._wide())).sum(dim)
 
     def tensordot(self, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Self:
         """Products summed over axes: the last `dims` of self with the first of other, or two lists of axes in pairs.
@@ -96,15 +99,16 @@ class Linalg(Placing):
         """
         o = self._lift("tensordot", other)
         n, m = self.ndim, o.ndim
-        if isinstance(dims, int):
+        if isinstance(dims, int) and not isinstance(dims, bool):
             if not 0 <= dims <= min(n, m):
                 raise ShapeError(f"tensordot: {dims} axes of shapes {self.shape} and {o.shape}")
             mine, theirs = list(range(n - dims, n)), list(range(dims))
         else:
-            if len(dims) != 2 or len(dims[0]) != len(dims[1]):
-                raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {dims}")
-            mine = [axis_of("tensordot", a, n) for a in dims[0]]
-            theirs = [axis_of("tensordot", a, m) for a in dims[1]]
+            pair = dims if isinstance(dims, (list, tuple)) else ()
+            if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
+                raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
+            mine = [axis_of("tensordot", a, n) for a in pair[0]]
+            theirs = [axis_of("tensordot", a, m) for a in pair[1]]
             if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
                 raise ShapeError(f"tensordot: an axis is named twice in {dims}")
         summed = [self.shape[a] for a in mine]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import broadcast, in_single
+from anneal.tensor._checked import checked
+from anneal.tensor._indexing import check_places
 from anneal.tensor._movement import expand, reduce_axis, reshape
 from anneal.tensor._windows import need_float, result, same_device
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -83,7 +85,7 @@ def _class_axis(name: str, x: Tensor) -> int:
     return 0 if x.ndim == 1 else 1
 
 
-def _target_shape(name: str, x: Tensor, target: Tensor, axis: int) -> None:
+def _target_shape(name: str, x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.shape != expected:
         raise ShapeError(
@@ -92,6 +94,7 @@ def _target_shape(name: str, x: Tensor, target: Tensor, axis: int) -> None:
         )
     if not target.uop.dtype.is_int:
         raise DTypeError(f"{name}: class targets are integers, not {target.uop.dtype.name}")
+    check_places(name, target.uop, axis, x.shape, 0, ignored)
 
 
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
@@ -140,6 +143,7 @@ def _class_loss(
     return _reduce_loss(name, out, reduction)
 
 
+@checked
 @in_single()
 def cross_entropy(
     input: Tensor,
@@ -158,7 +162,7 @@ def cross_entropy(
         ignore_index: targets of this class count for nothing. None saves the test.
         label_smoothing: mix the target with the uniform distribution.
 
-    Raises ShapeError or DTypeError if the target does not fit.
+    Raises ShapeError or DTypeError if the target does not fit, PositionError for a target on the host that is no class.
 
     >>> from anneal.tensor import Tensor
     >>> round(cross_entropy(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
@@ -187,7 +191,7 @@ def cross_entropy(
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
         out = _class_loss(name, input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
         return out.sum() / max(1, out.numel()) if reduction == "mean" else out
-    _target_shape(name, input, target, axis)
+    _target_shape(name, input, target, axis, ignore_index)
     hits = _hits(t, x.shape, axis)
     losses = normaliser - _pick(z, hits, axis)
     losses, share = _weighted(name, losses, hits, t, weight, ignore_index, axis)
@@ -202,6 +206,7 @@ def cross_entropy(
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 
 
+@checked
 @in_single()
 def nll_loss(
     input: Tensor,
@@ -215,13 +220,14 @@ def nll_loss(
     need_float(name, "the input", input)
     same_device(name, input, target, weight)
     axis = _class_axis(name, input)
-    _target_shape(name, input, target, axis)
+    _target_shape(name, input, target, axis, ignore_index)
     hits = _hits(target.uop, input.uop.shape, axis)
     losses = alu(Op.NEG, (_pick(input.uop, hits, axis),))
     losses, share = _weighted(name, losses, hits, target.uop, weight, ignore_index, axis)
     return _class_loss(name, input, losses, share, axis, reduction, weight)
 
 
+@checked
 @in_single()
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference.
@@ -235,6 +241,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce_loss("mse_loss", d * d, reduction)
 
 
+@checked
 @in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute difference."""
@@ -242,6 +249,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduce_loss("l1_loss", (input - target).abs(), reduction)
 
 
+@checked
 @in_single()
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
@@ -253,6 +261,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     return _reduce_loss("huber_loss", (d < delta).where(signed * signed * 0.5, (d - 0.5 * delta) * delta), reduction)
 
 
+@checked
 @in_single()
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
@@ -266,6 +275,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return _reduce_loss("smooth_l1_loss", (d < beta).where(signed * signed * (0.5 / beta), d - 0.5 * beta), reduction)
 
 
+@checked
 @in_single()
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
@@ -288,6 +298,7 @@ def binary_cross_entropy(
     return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
 
+@checked
 @in_single()
 def binary_cross_entropy_with_logits(
     input: Tensor,
@@ -315,6 +326,7 @@ def binary_cross_entropy_with_logits(
     return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
 
 
+@checked
 @in_single()
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
@@ -332,6 +344,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return _reduce_loss("kl_div", losses, reduction)
 
 
+@checked
 @in_single()
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow."""
@@ -339,15 +352,17 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
 
 
+@checked
 @in_single()
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """The input itself where the target is 1, `max(0, margin - input)` where it is -1."""
+    """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is neither."""
     _same_shape("hinge_embedding_loss", input, target)
     # a target that is neither has both terms, as in torch
     losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
     return _reduce_loss("hinge_embedding_loss", losses, reduction)
 
 
+@checked
 @in_single()
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -363,6 +378,7 @@ def margin_ranking_loss(
     return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(min=0.0), reduction)
 
 
+@checked
 @in_single()
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -380,6 +396,7 @@ def cosine_embedding_loss(
     return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
 
 
+@checked
 @in_single()
 def triplet_margin_loss(
     anchor: Tensor,
@@ -407,6 +424,7 @@ def triplet_margin_loss(
     return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
 
 
+@checked
 @in_single()
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, reduction: str = "mean"
@@ -425,6 +443,7 @@ def multi_margin_loss(
     return _reduce_loss(name, losses, reduction)
 
 
+@checked
 @in_single()
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
@@ -434,6 +453,7 @@ def multilabel_soft_margin_loss(
     return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
 
 
+@checked
 @in_single()
 def poisson_nll_loss(
     input: Tensor,
@@ -454,6 +474,7 @@ def poisson_nll_loss(
     return _reduce_loss(name, losses, reduction)
 
 
+@checked
 @in_single()
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"

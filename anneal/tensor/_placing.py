@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes
+from anneal.tensor._base import axis_of, broadcast, broadcast_shapes
 from anneal.tensor._indexing import inverse, lay_back, lay_out, put_rows, take_rows
 from anneal.tensor._reduce import reduce_node
 from anneal.tensor._sorting import Sorting, keys
@@ -124,8 +124,8 @@ class Placing(Sorting):
         >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
         Tensor([8, 2, 7], dtype=int32)
         """
-        i = self._index_node("index_copy", index)
         at = axis_of("index_copy", dim, self.ndim)
+        i = self._index_node("index_copy", index)
         given = self._lift("index_copy", source)
         s = self.shape
         wanted = (*s[:at], *i.shape, *s[at + 1 :])
@@ -133,21 +133,22 @@ class Placing(Sorting):
             raise ShapeError(
                 f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
             )
+        i = self._places("index_copy", i, at)
         order = [at, *[a for a in range(self.ndim) if a != at]]
         rows = move.permute(self.uop, order)
         value = move.permute(given.uop.cast(self.uop.dtype), order)
         value = move.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
         return self._new(move.permute(put_rows(rows, i, value), inverse(order)), given)
 
-    def index_fill(self, dim: int, index: Any, value: Number) -> Self:
+    def index_fill(self, dim: int, index: Any, value: Any) -> Self:
         """This tensor with `value` at the positions `index` of an axis.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
         Tensor([9, 2, 9], dtype=int32)
         """
-        i = self._index_node("index_fill", index)
         at = axis_of("index_fill", dim, self.ndim)
+        i = self._places("index_fill", self._index_node("index_fill", index), at)
         n, m = self.shape[at] if self.ndim else 1, math.prod(i.shape)
         count = _sum_into(move.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
         shape = [n if a == at else 1 for a in range(self.ndim)]

@@ -11,9 +11,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
-from anneal.errors import ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
-from anneal.tensor._base import DTypeLike, Number, as_dtype, axes_of, axis_of, broadcast, elementwise, in_single, one_of
+from anneal.tensor._base import (
+    DTypeLike,
+    Number,
+    TensorBase,
+    as_dtype,
+    axes_of,
+    axis_of,
+    broadcast,
+    elementwise,
+    in_single,
+    one_of,
+)
+from anneal.tensor._checked import said
 from anneal.tensor._elementwise import beside
 from anneal.tensor._sizes import reciprocal
 from anneal.tensor._views import Views, iota
@@ -46,6 +58,17 @@ def identity(op: Op, dtype: DType) -> Number:
     return dtype.min if op is Op.MAX else dtype.max
 
 
+def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:
+    """The axis and `unbiased`, where torch takes a bool in the first place for the second."""
+    if not isinstance(axis, bool):
+        return axis, unbiased
+    if unbiased is not None and unbiased != axis:
+        raise ShapeError(
+            f"var: {axis} in the axis's place and unbiased={unbiased} are the same argument; give one of them"
+        )
+    return None, axis
+
+
 class Reduce(Views):
     """Reductions."""
 
@@ -54,24 +77,39 @@ class Reduce(Views):
     def _reduce(self, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Self:
         return self._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim))
 
-    def _wide(self, dtype: DTypeLike | None) -> UOp:
+    def _wide(self, dtype: DTypeLike | None = None) -> UOp:
         """The node in the dtype its sum has."""
         u = self.uop
         if dtype is not None:
             return u.cast(as_dtype(dtype))
         return u if u.dtype.is_float or u.dtype.bits >= 32 else u.cast(_INT32)
 
+    def _summed(self, name: str, axis: Axes, dtype: DTypeLike | None) -> UOp:
+        """`_wide`, of so few elements along axes that int32 holds the sum of any values."""
+        u = self._wide(dtype)
+        if dtype is None and u.dtype is not self.uop.dtype and u.vmin is not None and u.vmax is not None:
+            s = u.shape
+            count = math.prod([most(s[a]) for a in axes_of(name, axis, len(s))])
+            if count * max(-u.vmin, u.vmax) > _INT32.max:
+                raise DTypeError(
+                    f"{name}: the sum of {count} elements of {self.dtype.name} may be more than int32 holds; "
+                    f"give dtype='int64' or a float"
+                )
+        return u
+
     def sum(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
     ) -> Self:
         """The sum along axes; 0 over nothing.
+
+        Raises DTypeError where so many small integers are summed that int32 may not hold the sum, and no dtype is given.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
         Tensor([4, 6], dtype=int32)
         """
         axis = one_of("sum", axis, dim)
-        return self._reduce("sum", Op.ADD, self._wide(dtype), axis, keepdim)
+        return self._reduce("sum", Op.ADD, self._summed("sum", axis, dtype), axis, keepdim)
 
     def prod(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
@@ -95,20 +133,37 @@ class Reduce(Views):
     def max(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
 
-        Ties share the gradient evenly. Raises ShapeError over nothing.
+        Given a tensor, it is `maximum`. Ties share the gradient evenly. Raises ShapeError over nothing.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 5], [7, 3]]).max(dim=1)
         Tensor([5, 7], dtype=int32)
         """
+        if isinstance(axis, TensorBase):
+            return self._other("max", axis, keepdim, dim)
         return self._extreme("max", Op.MAX, axis, keepdim, dim)
 
     def min(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """The smallest value along axes (the values only: `argmin` has the positions); nan if there is one."""
+        """The smallest value along axes (the values only: `argmin` has the positions), or `minimum`; nan if there is one."""
+        if isinstance(axis, TensorBase):
+            return self._other("min", axis, keepdim, dim)
         return self._extreme("min", Op.MIN, axis, keepdim, dim)
 
-    amax = max
-    amin = min
+    def _other(self, name: str, other: TensorBase, keepdim: bool, dim: Axes) -> Self:
+        """The larger or smaller of two: a tensor where an axis may stand."""
+        if keepdim or dim is not None:
+            raise ShapeError(
+                f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes"
+            )
+        return self._binary(f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
+
+    def amax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """`max` along axes."""
+        return self._extreme("amax", Op.MAX, axis, keepdim, dim)
+
+    def amin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """`min` along axes."""
+        return self._extreme("amin", Op.MIN, axis, keepdim, dim)
 
     def aminmax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> tuple[Self, Self]:
         """`min` and `max`."""
@@ -165,8 +220,8 @@ class Reduce(Views):
     @in_single()
     def var(
         self,
-        axis: Axes = None,
-        correction: int | float = 1,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
         keepdim: bool = False,
         *,
         dim: Axes = None,
@@ -174,13 +229,16 @@ class Reduce(Views):
     ) -> Self:
         """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
 
+        A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
+
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
         1.25
         """
+        axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("var", axis, dim)
-        if unbiased is not None:
-            correction = int(unbiased)
+        if unbiased is not None or correction is None:
+            correction = int(unbiased is not False)
         x = self._new(self._real())
         centred = x - x.mean(axis, True)
         left = self._count("var", axis) - correction
@@ -193,8 +251,8 @@ class Reduce(Views):
     @in_single()
     def std(
         self,
-        axis: Axes = None,
-        correction: int | float = 1,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
         keepdim: bool = False,
         *,
         dim: Axes = None,
@@ -204,18 +262,32 @@ class Reduce(Views):
         return self.var(axis, correction, keepdim, dim=dim, unbiased=unbiased)._root(2)
 
     def var_mean(
-        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+        self,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
         """`var` and `mean`."""
+        axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("var_mean", axis, dim)
-        return self.var(axis, correction, keepdim), self.mean(axis, keepdim)
+        return self.var(axis, correction, keepdim, unbiased=unbiased), self.mean(axis, keepdim)
 
     def std_mean(
-        self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+        self,
+        axis: Axes | bool = None,
+        correction: Number | None = 1,
+        keepdim: bool = False,
+        *,
+        dim: Axes = None,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
         """`std` and `mean`."""
+        axis, unbiased = _unbiased(axis, unbiased)
         axis = one_of("std_mean", axis, dim)
-        return self.std(axis, correction, keepdim), self.mean(axis, keepdim)
+        return self.std(axis, correction, keepdim, unbiased=unbiased), self.mean(axis, keepdim)
 
     def _root(self, p: float) -> Self:
         """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in one point."""
@@ -396,6 +468,8 @@ class Reduce(Views):
         if not x.ndim:
             axis_of("softmax", at, 0)
             return x * 0.0 + 1.0
+        if 0 in x.shape and axes_of("softmax", at, x.ndim):
+            return x
         e = (x - self._top(x, at)).exp()
         return e / e.sum(at, True)
 
@@ -417,6 +491,8 @@ class Reduce(Views):
         if not x.ndim:
             axis_of("log_softmax", at, 0)
             return x * 0.0
+        if 0 in x.shape and axes_of("softmax", at, x.ndim):
+            return x
         shifted = x - self._top(x, at)
         return shifted - shifted.exp().sum(at, True).log()
 
@@ -430,7 +506,12 @@ class Reduce(Views):
         >>> Tensor([1, 2, 3]).cumsum(0)
         Tensor([1, 3, 6], dtype=int32)
         """
-        return self._running("cumsum", _fold(Op.ADD), self._wide(dtype), one_of("cumsum", axis, dim))
+        return self._running(
+            "cumsum",
+            _fold(Op.ADD),
+            self._summed("cumsum", one_of("cumsum", axis, dim), dtype),
+            one_of("cumsum", axis, dim),
+        )
 
     @in_single()
     def cumprod(self, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Self:

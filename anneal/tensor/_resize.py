@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.tensor._base import broadcast
+from anneal.tensor._checked import checked
 from anneal.tensor._movement import expand, reshape
 from anneal.tensor._views import iota
 from anneal.tensor._windows import need_float, pooled
@@ -20,19 +21,20 @@ from anneal.uop import DType, Op, UOp, alu, const, dtypes
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
 
-__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
+__all__ = ["MODES", "interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
-_MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
+@checked
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool = False,
+    align_corners: bool | None = False,
 ) -> Tensor:
     """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
 
@@ -47,10 +49,10 @@ def interpolate(
     Tensor([[[1. , 1.5, 2.5, 3. ]]], dtype=float32)
     """
     axes = x.ndim - 2
-    if mode not in _MODES:
-        raise ShapeError(f"interpolate: mode is one of {', '.join(_MODES)}, not {mode!r}")
-    if axes < 1 or axes > 3 or _MODES[mode] not in (0, axes):
-        wanted = _MODES[mode] or "one to three"
+    if mode not in MODES:
+        raise ShapeError(f"interpolate: mode is one of {', '.join(MODES)}, not {mode!r}")
+    if axes < 1 or axes > 3 or MODES[mode] not in (0, axes):
+        wanted = MODES[mode] or "one to three"
         raise ShapeError(f"interpolate: mode {mode!r} resizes {wanted} axes after (batch, channels), not {x.shape}")
     if (size is None) == (scale_factor is None):
         raise ShapeError("interpolate: give size or scale_factor, and not both")
@@ -58,7 +60,7 @@ def interpolate(
     values = [given] * axes if isinstance(given, (int, float)) else list(given or ())
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
-    if not _MODES[mode]:
+    if not MODES[mode]:
         if align_corners:
             raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
     if not mode.startswith("nearest"):
@@ -74,7 +76,7 @@ def interpolate(
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
         elif n != m or step != 1:
-            x = _resized(x, 2 + i, m, step, mode, align_corners)
+            x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x
 
 
@@ -143,6 +145,7 @@ def _cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return far(t + 1), near(t), near(1 - t), far(2 - t)
 
 
+@checked
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
 
@@ -160,6 +163,7 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     return out.reshape(*lead, c // (r * r), h * r, w * r)
 
 
+@checked
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`."""
     r, s = downscale_factor, x.shape

@@ -138,7 +138,7 @@ class Sorting(Indexing):
         """
         at = axis_of("sort", one_of("sort", axis, dim, -1), self.ndim)
         order = self.argsort(at, descending)
-        return self.gather(at, order), order
+        return self._gathered(at, order.uop), order
 
     def topk(
         self, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None
@@ -158,7 +158,7 @@ class Sorting(Indexing):
         else:
             order = self.argsort(at, largest)
             order = order.narrow(at, 0, k) if self.ndim else order
-        return self.gather(at, order), order
+        return self._gathered(at, order.uop), order
 
     def _as_rows(self, name: str, axis: Any) -> Self:
         """The axes that go as one, the last."""
@@ -169,6 +169,10 @@ class Sorting(Indexing):
             raise ShapeError(f"{name}: shape {self.shape} has nothing to choose from along axis {axis}")
         u = move.permute(self._kept(), [*rest, *axes])
         return self._new(move.reshape(u, (*[self.shape[i] for i in rest], n)))
+
+    def _taken(self, place: Self) -> Self:
+        """`gather` along the last axis, of positions that are computed and right."""
+        return self._gathered(self.ndim - 1, place.uop)
 
     def _back(self, x: Self, axis: Any, keepdim: bool) -> Self:
         """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
@@ -187,7 +191,7 @@ class Sorting(Indexing):
         axis = one_of("median", axis, dim)
         rows = self._as_rows("median", axis)
         n = rows.shape[-1]
-        middle = rows.gather(-1, rows.argsort().narrow(-1, (n - 1) // 2, 1))
+        middle = rows._taken(rows.argsort().narrow(-1, (n - 1) // 2, 1))
         middle = (
             rows.isnan().any(-1)._choose(math.nan, middle.squeeze(-1)) if self.dtype.is_float else middle.squeeze(-1)
         )
@@ -204,7 +208,7 @@ class Sorting(Indexing):
         rows = self._as_rows("nanmedian", axis)
         # nan is sorted last
         middle = ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
-        return self._back(rows.gather(-1, rows.argsort().gather(-1, middle)).squeeze(-1), axis, keepdim)
+        return self._back(rows._taken(rows.argsort()._taken(middle)).squeeze(-1), axis, keepdim)
 
     def quantile(
         self,
@@ -244,7 +248,7 @@ class Sorting(Indexing):
             place = share * (n - 1)
             low, high = math.floor(place), math.ceil(place)
             weight = _BETWEEN[interpolation](place - low, low)
-            a, b = [rows.gather(-1, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
+            a, b = [rows._taken(order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
             value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
             out.append(self._back(nan._choose(math.nan, value), axis, keepdim))
         return out[0] if isinstance(q, (int, float)) else out[0]._cat([x.unsqueeze(0) for x in out], 0)
@@ -281,7 +285,7 @@ class Sorting(Indexing):
         step = 1 << (n.bit_length() - 1)
         while step:  # so many elements further on, as long as what lies before is still smaller
             last = place + (step - 1)
-            key = self.gather(0, last)
+            key = self._taken(last)
             smaller = key <= flat if right else key < flat
             place = place + (smaller & (last < n)).cast(_INT32) * step
             step >>= 1

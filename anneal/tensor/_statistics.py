@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -10,7 +11,8 @@ from anneal.tensor._base import Number, axis_of
 from anneal.tensor._elementwise import beside
 from anneal.tensor._linalg import Linalg
 from anneal.tensor._reduce import Axes
-from anneal.tensor._views import iota
+from anneal.tensor._views import iota, need_axes
+from anneal.uop import const, dtypes
 
 __all__ = ["Statistics"]
 
@@ -21,7 +23,7 @@ class Statistics(Linalg):
     __slots__ = ()
 
     def cov(self, correction: int = 1) -> Self:
-        """The covariances of variables, which are rows; the columns are samples. A vector is one variable.
+        """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the variance.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()
@@ -34,7 +36,7 @@ class Statistics(Linalg):
         rows = x if self.ndim == 2 else x.unsqueeze(0)
         apart = rows - rows.mean(1, keepdim=True)
         out: Self = (apart @ apart.T) / max(rows.shape[1] - correction, 0)
-        return out if self.ndim == 2 else out.reshape(())
+        return out if out.shape[0] != 1 else out.reshape(())
 
     def corrcoef(self) -> Self:
         """The correlations of variables, which are rows: covariances over the standard deviations.
@@ -45,7 +47,7 @@ class Statistics(Linalg):
                 [1., 1.]], dtype=float32)
         """
         c = self.cov()
-        if self.ndim < 2:
+        if not c.ndim:
             return c / c
         size = c.diagonal().sqrt()
         return (c / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1.0, 1.0)
@@ -53,17 +55,25 @@ class Statistics(Linalg):
     def histc(self, bins: int = 100, min: Number = 0, max: Number = 0) -> Self:
         """How many elements fall into each of `bins` equal parts of [min, max], as floats; others are not counted.
 
-        Unlike torch's, the range must be given: with both ends equal it would depend on the values.
+        With both ends equal, as by default, the range is from the least element to the largest, and one less and one more of equal ones.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0, 2.0, 1.0, 9.0]).histc(4, 0, 3)
         Tensor([0., 2., 1., 0.], dtype=float32)
         """
-        if bins < 1 or not min < max:
-            raise ShapeError(f"histc: takes at least 1 bin and min < max, not {bins} bins from {min} to {max}")
-        x = self._new(self._real()).reshape(-1)
-        place = ((x - float(min)) * (bins / (float(max) - float(min)))).floor()
-        inside: Self = (x >= float(min)) & (x <= float(max))
+        if bins < 1 or not min <= max or not math.isfinite(max - min):
+            raise ShapeError(f"histc: takes at least 1 bin and min <= max, not {bins} bins from {min} to {max}")
+        x = self._new(self._real()).reshape(-1).detach()
+        low: Any = float(min)
+        high: Any = float(max)
+        if min == max and x.numel():
+            low, high = x.min(), x.max()
+            same = low.eq(high)
+            low, high = same._choose(low - 1.0, low), same._choose(high + 1.0, high)
+        elif min == max:
+            high = low + 1.0
+        place = ((x - low) * (float(bins) / (high - low))).floor()
+        inside: Self = (x >= low) & (x <= high)
         last = (bins - 1.0) + 0.0 * place  # the upper end belongs to the last part
         index = inside._choose(place.minimum(last), -1.0).cast("int32")
         return index.bincount(bins).cast(x.dtype)
@@ -76,10 +86,13 @@ class Statistics(Linalg):
         (Tensor(2, dtype=int32), Tensor(2, dtype=int32))
         """
         at = axis_of("kthvalue", dim, self.ndim)
+        if not self.ndim:
+            one, where = self.reshape(1).kthvalue(k, 0)
+            return one.reshape(()), where.reshape(())
         if not 1 <= k <= self.shape[at]:
             raise ShapeError(f"kthvalue: k must be 1 to {self.shape[at]} for axis {at} of shape {self.shape}, not {k}")
         place = self.argsort(at).narrow(at, k - 1, 1)
-        value = self.gather(at, place)
+        value = self._gathered(at, place.uop)
         return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
 
     def msort(self) -> Self:
@@ -94,11 +107,13 @@ class Statistics(Linalg):
         3
         """
         at = axis_of("mode", dim, self.ndim)
+        if not self.ndim:
+            return self, self._new_plain(const(dtypes.int32, 0))
         values, places = self.sort(at)
         rows, where = values.movedim(at, -1), places.movedim(at, -1)
         times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
         best = times.argmax(-1, keepdim=True)  # the first: the smallest value
-        value, place = (x.gather(-1, best).movedim(-1, at) for x in (rows, where))
+        value, place = (x._taken(best).movedim(-1, at) for x in (rows, where))
         return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
 
     def nanquantile(
@@ -120,7 +135,7 @@ class Statistics(Linalg):
         for share in shares:
             place = last.maximum(0).cast(rows.dtype) * float(share)
             low = place.floor()
-            ends = [rows.gather(-1, order.gather(-1, e.cast("int32"))) for e in (low, place.ceil())]
+            ends = [rows._taken(order._taken(e.cast("int32"))) for e in (low, place.ceil())]
             between = ends[0] + (ends[1] - ends[0]) * (place - low)
             out.append(self._back(between.squeeze(-1), along, keepdim))
         several: Self = out[0] if isinstance(q, (int, float)) else out[0].stack(*out[1:])
@@ -176,6 +191,7 @@ class Statistics(Linalg):
 
     def _trapezoids(self, name: str, x: Any, dx: Number, dim: int) -> Self:
         at = axis_of(name, dim, self.ndim)
+        need_axes(name, self.shape)
         n = self.shape[at]
         y = self._new(self._real())
         both: Self = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import (
@@ -18,6 +20,7 @@ from anneal.tensor._base import (
     one_of,
     weak_const,
 )
+from anneal.tensor._checked import checked, need_tensor, said, several, whole
 from anneal.tensor._elementwise import beside
 from anneal.tensor._gamma import Gamma
 from anneal.tensor._sizes import check_inside
@@ -346,7 +349,8 @@ class Views(Gamma):
         at = one_of("repeat_interleave", axis, dim)
         if not isinstance(repeats, int) or repeats < 0:
             raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
-        if at is None:
+        if at is None or not self.ndim:
+            axis_of("repeat_interleave", at or 0, self.ndim)
             return self.ravel().repeat_interleave(repeats, 0)
         a = axis_of("repeat_interleave", at, self.ndim)
         s = self.shape
@@ -384,8 +388,10 @@ class Views(Gamma):
 
     def _pad_pairs(self, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         n = self.ndim
-        if isinstance(padding, int):
-            return ((padding, padding),) * n
+        if isinstance(padding, (int, np.integer)):
+            border = whole("pad", "padding", padding)
+            return ((border, border),) * n
+        padding = several("pad", "padding", padding)
         if any(isinstance(p, (tuple, list)) for p in padding):
             given: list[tuple[int, ...]] = [
                 int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
@@ -444,9 +450,13 @@ class Views(Gamma):
                 [5, 6]], dtype=int32)
         """
         s = self.shape
-        if len(bounds) != len(s):
-            raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {tuple(bounds)}")
-        pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(bounds, s, strict=True)])
+        given = [
+            b if b is None else int_args("shrink", (several("shrink", "each of bounds", b),))
+            for b in several("shrink", "bounds", bounds)
+        ]
+        if len(given) != len(s) or any(b is not None and len(b) != 2 for b in given):
+            raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
+        pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
         for i, (b, e) in enumerate(pairs):
             check_inside("shrink", b, e, i, s)
         return self._new(move.shrink(self.uop, pairs))
@@ -577,6 +587,7 @@ class Views(Gamma):
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """One tensor for each position of an axis, without that axis."""
         a = axis_of("unbind", dim, self.ndim)
+        need_axes("unbind", self.shape)
         rest = (*self.shape[:a], *self.shape[a + 1 :])
         return tuple([t.reshape(rest) for t in self.split(1, a)]) if self.shape[a] else ()
 
@@ -590,6 +601,8 @@ class Views(Gamma):
                 [2, 3, 4]], dtype=int32)
         """
         a = axis_of("unfold", dim, self.ndim)
+        if not self.ndim:
+            return self.reshape(1).unfold(0, size, step).reshape(size)
         n = self.shape[a]
         if not 1 <= size <= n or step < 1:
             raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {self.shape}")
@@ -727,6 +740,12 @@ class Views(Gamma):
         return self.flip(0)
 
 
+def need_axes(name: str, shape: tuple[Any, ...]) -> None:
+    """Raise ShapeError for a tensor of shape ()."""
+    if not shape:
+        raise ShapeError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")
+
+
 def _above(n: Size) -> Size:
     """`max(0, n)`, for a symbolic size that is known to have one sign."""
     if isinstance(n, int):
@@ -775,6 +794,7 @@ def parts_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -
     return parts, 0 if axis is None else axis
 
 
+@checked
 def broadcast_tensors(*tensors: Views) -> tuple[Views, ...]:
     """All tensors expanded to the shape they broadcast to.
 
@@ -782,5 +802,9 @@ def broadcast_tensors(*tensors: Views) -> tuple[Views, ...]:
     >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]
     [(2, 3), (2, 3)]
     """
+    for t in tensors:
+        need_tensor("broadcast_tensors", "each argument", t)
+    if not tensors:
+        return ()
     shape = broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
     return tuple([t.expand(shape) for t in tensors])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import broadcast, common_dtype
+from anneal.tensor._checked import checked
 from anneal.tensor._movement import expand, flip, pad, permute, reduce_axis, reshape, shrink
 from anneal.tensor._reduce import reduce_node
 from anneal.tensor._views import iota
@@ -214,6 +215,7 @@ def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, d
     return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
 
 
+@checked
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -227,6 +229,7 @@ def conv1d(
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
+@checked
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -257,6 +260,7 @@ def conv2d(
     return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
 
 
+@checked
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -351,6 +355,7 @@ def _unwound(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: in
     return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
 
 
+@checked
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -365,6 +370,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@checked
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -395,6 +401,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@checked
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,
@@ -452,6 +459,7 @@ def _max_pool(
     return x._new(_reduce_windows(_windows(name, u, k, s, d), Op.MAX, axes))
 
 
+@checked
 def max_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -464,6 +472,7 @@ def max_pool1d(
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+@checked
 def max_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -484,6 +493,7 @@ def max_pool2d(
     return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+@checked
 def max_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -524,6 +534,7 @@ def _avg_pool(
     return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
 
 
+@checked
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -536,6 +547,7 @@ def avg_pool1d(
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@checked
 def avg_pool2d(
     x: Tensor,
     kernel_size: Sizes,
@@ -557,6 +569,7 @@ def avg_pool2d(
     return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@checked
 def avg_pool3d(
     x: Tensor,
     kernel_size: Sizes,
@@ -620,12 +633,14 @@ def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
     return out / expand(count, out.shape)
 
 
+@checked
 def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`."""
     need_float("adaptive_avg_pool1d", "x", x)
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
 
 
+@checked
 def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
 
@@ -637,27 +652,32 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     return _adaptive("adaptive_avg_pool2d", 2, x, output_size, Op.ADD)
 
 
+@checked
 def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`."""
     need_float("adaptive_avg_pool3d", "x", x)
     return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
 
 
+@checked
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last axis."""
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
 
 
+@checked
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last two axes; None keeps an axis."""
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
 
 
+@checked
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
     """The largest of windows that make `output_size` of the last three axes; None keeps an axis."""
     return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
 
 
+@checked
 def unfold(x: Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Tensor:
     """The windows of (batch, channels, h, w) as columns: (batch, channels*kh*kw, number of windows), torch's im2col.
 

@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import TensorBase, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
+from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.tensor._base import TensorBase, axis_of, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
+from anneal.tensor._checked import checked
 from anneal.tensor._images import (
     affine_grid,
     bilinear,
@@ -27,6 +28,7 @@ from anneal.tensor._images import (
     lp_pool2d,
     pairwise_distance,
 )
+from anneal.tensor._indexing import check_places, out_of_range
 from anneal.tensor._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -158,6 +160,7 @@ def _node(x: Tensor | None) -> UOp | None:
 # -- linear maps ------------------------------------------------------------------------------------------------------
 
 
+@checked
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
 
@@ -190,10 +193,12 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
     return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
 
 
+@checked
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
 
-    The row `padding_idx` gets no gradient. An index outside 0..count-1 reads zeros.
+    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in 0..count-1; one
+    that is computed on a device reads zeros there.
 
     >>> from anneal.tensor import Tensor
     >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -207,6 +212,9 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
     if len(w.shape) != 2:
         raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    check_places("embedding", i, 0, w.shape, 0)
+    if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
+        raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
     n, d = i.size, w.shape[1]
     column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
@@ -247,6 +255,7 @@ def _trailing(name: str, x: Tensor, shape: int | Sequence[int], *params: Tensor 
     return tuple(range(x.ndim - len(tail), x.ndim))
 
 
+@checked
 @in_single(keeps=True)
 def layer_norm(
     x: Tensor,
@@ -268,6 +277,7 @@ def layer_norm(
     return result(_affine(u, _node(weight), _node(bias)), x, weight, bias)
 
 
+@checked
 @in_single(keeps=True)
 def rms_norm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
@@ -287,6 +297,7 @@ def rms_norm(
     return result(_affine(u * expand(alu(Op.RSQRT, (square,)), u.shape), _node(weight), None), x, weight)
 
 
+@checked
 @in_single(keeps=True)
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
@@ -300,6 +311,9 @@ def group_norm(
     grouped = (s[0], num_groups, count_of(s[1:]) // num_groups)
     u, _, _ = _centre_and_scale(reshape(x.uop, grouped), (2,), eps)
     view = (1, s[1]) + (1,) * (len(s) - 2)
+    for p in (weight, bias):
+        if p is not None and p.shape != (s[1],):
+            raise ShapeError(f"group_norm: weight and bias have shape ({s[1]},) for x of shape {s}, not {p.shape}")
     w, b = [None if p is None else reshape(p.uop, view) for p in (weight, bias)]
     return result(_affine(reshape(u, s), w, b), x, weight, bias)
 
@@ -320,6 +334,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
+@checked
 @in_single(keeps=True)
 def batch_norm(
     x: Tensor,
@@ -369,6 +384,7 @@ def batch_norm(
     return result(_affine(u, w, b), x, weight, bias)
 
 
+@checked
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
 
@@ -392,6 +408,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
 
 
+@checked
 @in_single()
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, or by eps where that is larger.
@@ -403,6 +420,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     return x / x.norm(p, dim, True).clamp(min=eps)
 
 
+@checked
 @in_single()
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along an axis; shapes broadcast first, norms below eps count as eps.
@@ -418,6 +436,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
+@checked
 @in_single()
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
@@ -431,6 +450,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1)
 
 
+@checked
 @in_single()
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of an axis times the sigmoid of the second.
@@ -440,16 +460,18 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     Tensor([1.], dtype=float32)
     """
     need_float("glu", "x", x)
-    n = x.shape[dim] if -x.ndim <= dim < x.ndim else 1
+    at = axis_of("glu", dim, x.ndim)
+    n = x.shape[at] if x.ndim else 1
     if n % 2:
         raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
-    a, b = x.chunk(2, dim)
+    a, b = x._slice(at, 0, n // 2), x._slice(at, n // 2, n)
     return a * b.sigmoid()
 
 
 # -- attention --------------------------------------------------------------------------------------------------------
 
 
+@checked
 @in_single()
 def scaled_dot_product_attention(
     query: Tensor,
@@ -484,7 +506,12 @@ def scaled_dot_product_attention(
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
     q, k, v = query.uop, key.uop, value.uop
-    if len(q.shape) < 2 or q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+    if (
+        min(len(q.shape), len(k.shape), len(v.shape)) < 2
+        or q.shape[-1] != k.shape[-1]
+        or k.shape[:-1] != v.shape[:-1]
+        or q.shape[:-2] != k.shape[:-2]
+    ):
         raise ShapeError(
             f"{name}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
             f"{query.shape}, {key.shape}, {value.shape}"

@@ -20,6 +20,7 @@ import numpy as np
 from anneal.backend.device import numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, as_dtype, default_device, int_args, wrap_array
+from anneal.tensor._checked import Integer, checked, need_tensor
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
@@ -134,7 +135,8 @@ def _word(value: int, device: str) -> Tensor:
 default_generator = Generator(0)
 
 
-def manual_seed(seed: int) -> Generator:
+@checked
+def manual_seed(seed: Integer) -> Generator:
     """Make every later random number a function of `seed` and the calls since.
 
     >>> from anneal.tensor import Tensor
@@ -191,6 +193,7 @@ def _device(device: str | None) -> str:
     return default_device() if device is None else device
 
 
+@checked
 def random_bits(*shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """uint32 words, every bit random. Shape as ints or one tuple."""
     device = _device(device)
@@ -200,6 +203,7 @@ def random_bits(*shape: Any, device: str | None = None, generator: Generator | N
 # -- distributions --------------------------------------------------------------------------------------------------
 
 
+@checked
 def rand(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -215,6 +219,7 @@ def rand(
     return uniform(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
 
 
+@checked
 def uniform(
     *shape: Any,
     low: float = 0.0,
@@ -233,6 +238,7 @@ def uniform(
     return _tensor(u if low == 0 else u + low, device, requires_grad)
 
 
+@checked
 def randn(
     *shape: Any,
     dtype: DTypeLike | None = None,
@@ -244,6 +250,7 @@ def randn(
     return normal(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
 
 
+@checked
 def normal(
     *shape: Any,
     mean: float = 0.0,
@@ -264,9 +271,10 @@ def normal(
     return _tensor((u if mean == 0 else u + mean).cast(d), device, requires_grad)
 
 
+@checked
 def randint(
-    low: int,
-    high: int | None = None,
+    low: Integer,
+    high: Integer | None = None,
     shape: Sequence[int] = (),
     *,
     size: Sequence[int] | None = None,
@@ -294,17 +302,20 @@ def randint(
     return _tensor(u + low if low else u, device)
 
 
+@checked
 def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number.
 
     >>> bernoulli(1.0, 2)
     Tensor([1., 1.], dtype=float32)
     """
-    if isinstance(p, (int, float)):
+    if isinstance(p, (int, float)) and not isinstance(p, bool):
         return (rand(*shape, device=device, generator=generator) < p).float()
-    return (rand(*p.shape, device=p.device, generator=generator) < p).cast(p.dtype)
+    chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
+    return (rand(*chances.shape, device=chances.device, generator=generator) < chances).cast(chances.dtype)
 
 
+@checked
 def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
     """The integers 0..n-1 in random order, int32: the stable sorting order of n random words."""
     device = _device(device)
@@ -320,11 +331,14 @@ def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) ->
     return _tensor(alu(Op.NEG, (alu(Op.LOG, (inner,)),)), device)
 
 
+@checked
 def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Generator | None = None) -> Tensor:
     """Draws from softmax(logits) over the last axis, int32: shape `logits.shape[:-1]`, plus (num_samples,) if given.
 
     The argmax of logits plus Gumbel noise, so no probabilities are summed.
     """
+    if not logits.ndim:
+        raise ShapeError("categorical: logits have one axis or more, not shape ()")
     batch, classes = logits.shape[:-1], logits.shape[-1]
     count = 1 if num_samples is None else num_samples
     noise = _gumbel((*batch, count, classes), logits.device, generator)
@@ -332,6 +346,7 @@ def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Ge
     return picks.reshape(batch) if num_samples is None else picks
 
 
+@checked
 def multinomial(
     probs: Tensor, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:

@@ -61,7 +61,7 @@ CASES: list[tuple[str, Callable[[list[Tensor]], nn.Optimizer], Iterator[Array]]]
     ("momentum", lambda p: nn.SGD(p, 0.05, 0.9), sgd(slope, START, 0.05, 0.9)),
     (
         "nesterov with decay",
-        lambda p: nn.SGD(p, 0.05, 0.8, 0.1, nesterov=True),
+        lambda p: nn.SGD(p, 0.05, 0.8, weight_decay=0.1, nesterov=True),
         sgd(slope, START, 0.05, 0.8, 0.1, True),
     ),
     ("adam", lambda p: nn.Adam(p, 0.1), adam(slope, START, 0.1, 0.9, 0.999, 1e-8, 0, 0)),

@@ -1,0 +1,230 @@
+"""PyTorch's own table of calls (op_db), run here: for each op of a name that we have, every sample, its result and its gradients.
+
+`outcomes` says of each sample what became of it; test_torch_op_db.py holds the table of what may.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anneal.errors import UserError
+from anneal.tensor import Tensor, functional, meshgrid, random
+
+# Drawn at random, or of values that nobody promises: the shapes alone are compared.
+DRAWN = {
+    "bernoulli", "multinomial", "rand_like", "randn_like", "randn", "randint", "normal", "uniform", "nn.functional.dropout", "empty",
+    "empty_like", "randperm", "new_empty", "nn.functional.gumbel_softmax",
+}  # fmt: skip
+# Other places than ours of names that mean something else there: norms of matrices, powers that rise, numbers drawn into a tensor.
+OTHERS = ("masked.", "sparse.", "fft.", "signal.", "torch.", "linalg.norm", "linalg.vander", "normal", "uniform")
+# Arguments that we do not have, by the values that ask for what we do all the same.
+WITHOUT: dict[str, tuple[Any, ...]] = {
+    "return_indices": (False, True),  # the values come first
+    "out_int32": (False, True),
+    "stable": (True, False),
+    "recompute_scale_factor": (None, False),
+    "fweights": (None,),
+    "aweights": (None,),
+    "weight": (None,),
+    "max_norm": (None,),
+    "norm_type": (2.0,),
+    "scale_grad_by_freq": (False,),
+    "sparse": (False,),
+    "as_tuple": (False,),
+    "sorter": (None,),
+    "side": (None,),
+    "running_mean": (None,),
+    "running_var": (None,),
+}
+
+
+class Outcome(NamedTuple):
+    """`kind` is "agrees", "argument" (Python's TypeError: the call has an argument that we do not), "refused", "raw", "shape", "value"
+    or "gradient"; `said` is what was said or seen."""
+
+    kind: str
+    said: str
+    call: str
+
+
+def found(name: str) -> Callable[..., Any] | None:
+    """Our op of torch's name."""
+    if name.startswith(OTHERS):
+        return None
+    short = name.rpartition(".")[2]
+    if name.startswith("nn.functional.") and short in functional.__all__:
+        return getattr(functional, short)  # type: ignore[no-any-return]
+    if short == "meshgrid":
+        return meshgrid
+    if hasattr(Tensor, short) and callable(getattr(Tensor, short)):
+        return getattr(Tensor, short)  # type: ignore[no-any-return]
+    if short in functional.__all__:
+        return getattr(functional, short)  # type: ignore[no-any-return]
+    return getattr(random, short) if short in random.__all__ else None
+
+
+def _ours(x: Any, torch: Any, leaves: list[tuple[Tensor, Any]] | None) -> Any:
+    """An argument of torch's as ours; float tensors that want a gradient go into `leaves`, beside torch's."""
+    if isinstance(x, torch.Tensor):
+        wants = leaves is not None and x.requires_grad
+        if x.dtype is torch.bfloat16:
+            t = Tensor(x.detach().float().numpy()).cast("bfloat16")
+        else:
+            t = Tensor(x.detach().resolve_conj().numpy())
+        if wants:
+            t.requires_grad_()
+            leaves.append((t, x))  # type: ignore[union-attr]
+        return t
+    if isinstance(x, torch.dtype):
+        return str(x).partition(".")[2]
+    if isinstance(x, torch.Size):
+        return tuple(x)
+    if isinstance(x, (list, tuple)):
+        return type(x)([_ours(y, torch, leaves) for y in x])
+    return x
+
+
+_DROPPED = ("device", "layout", "pin_memory", "memory_format", "non_blocking")
+
+
+def _flat(x: Any, torch: Any) -> list[Any]:
+    if isinstance(x, (list, tuple)):
+        return [z for y in x for z in _flat(y, torch)]
+    return [x]
+
+
+def _array(x: Any, torch: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        x = x.detach()
+        return (x.float() if x.dtype is torch.bfloat16 else x.resolve_conj().resolve_neg()).numpy()
+    if isinstance(x, Tensor):
+        return x.detach().float().numpy() if x.dtype.name in ("bfloat16", "float16") else x.detach().numpy()
+    return np.asarray(x)
+
+
+def _close(mine: Any, theirs: Any, relative: float = 2e-4, size: float = 0.0, floor: float = 2e-6) -> bool:
+    if theirs.dtype.kind in "fc":
+        # against the size of the whole, too: what cancels there cancels in another order here
+        size = max(size, _size(theirs))
+        a, b = mine.astype(np.float64), theirs.astype(np.float64)
+        return bool(np.allclose(a, b, relative, floor + 2e-6 * size, equal_nan=True))
+    return bool(np.array_equal(mine, theirs))
+
+
+def _size(x: Any) -> float:
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+
+
+def outcomes(op: Any, torch: Any) -> Iterator[Outcome]:
+    """What becomes of each sample of an op."""
+    ours = found(op.name)
+    assert ours is not None
+    differentiable = op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu")
+    for sample in op.sample_inputs("cpu", torch.float32, requires_grad=differentiable):
+        call = f"{op.name}({_said(sample.input, torch)}, {_said(sample.args, torch)}, {_said(sample.kwargs, torch)})"
+        try:
+            expected = op(sample.input, *sample.args, **sample.kwargs)
+        except Exception:
+            continue
+        leaves: list[tuple[Tensor, Any]] = []
+        first = _ours(sample.input, torch, leaves)
+        args = [_ours(a, torch, leaves) for a in sample.args]
+        options = {n: _ours(a, torch, leaves) for n, a in sample.kwargs.items() if n not in _DROPPED}
+        values_alone = options.get("return_indices") is True or (
+            op.name.find("adaptive_max_pool") >= 0 and args[1:] == [True]
+        )
+        known = inspect.signature(ours).parameters
+        for name, fine in WITHOUT.items():
+            if name in options and name not in known and any(options[name] is f or options[name] == f for f in fine):
+                del options[name]
+        if op.name == "cdist":
+            args = [a for a in args if not isinstance(a, str)]  # how, not what
+        if op.name.find("adaptive_max_pool") >= 0:
+            args = args[:1]
+        if op.name == "diff":
+            args = [a for i, a in enumerate(args) if i < 2 or a is not None]  # nothing before, nothing after
+        if op.name == "flip" and "dims" in options:
+            args = [options.pop("dims")]
+        if op.name == "nn.functional.embedding":
+            first, args[0] = args[0], first  # op_db turns them round
+        if op.name in ("einsum",):
+            first, args = args[0], list(first)
+        if ours is meshgrid and isinstance(first, (list, tuple)):
+            first, args = first[0], [*first[1:], *args]
+        try:
+            got = ours(first, *args, **options)
+            if values_alone:
+                expected = expected[0]
+            kind, said = _compared(
+                op.name if not options.get("dropout_p") else "nn.functional.dropout", got, expected, torch
+            )
+            if kind == "agrees" and differentiable and op.name not in DRAWN and not options.get("dropout_p"):
+                kind, said = _slopes(got, expected, leaves, torch)
+        except UserError as e:
+            kind, said = "refused", str(e)
+        except TypeError as e:
+            missing = any(w in str(e) for w in ("unexpected keyword", "positional argument", "multiple values"))
+            kind, said = ("argument" if missing else "raw"), f"TypeError: {e}"
+        except Exception as e:
+            kind, said = "raw", f"{type(e).__name__}: {e}"
+        yield Outcome(kind, said, call)
+
+
+def _compared(name: str, got: Any, expected: Any, torch: Any) -> tuple[str, str]:
+    mine, theirs = _flat(got, torch), _flat(expected, torch)
+    if len(mine) != len(theirs):
+        return "shape", f"{len(mine)} results, not {len(theirs)}"
+    for a, b in zip(mine, theirs, strict=True):
+        a, b = _array(a, torch), _array(b, torch)
+        if a.shape != b.shape:
+            return "shape", f"{a.shape}, not {b.shape}"
+        if name not in DRAWN and not _close(a, b):
+            return "value", f"{a.reshape(-1)[:6]}, not {b.reshape(-1)[:6]} ({a.dtype}, {b.dtype})"
+    return "agrees", ""
+
+
+def _slopes(got: Any, expected: Any, leaves: list[tuple[Tensor, Any]], torch: Any) -> tuple[str, str]:
+    """The gradients of a sum of all results, weighted."""
+    pairs = [
+        (a, b)
+        for a, b in zip(_flat(got, torch), _flat(expected, torch), strict=True)
+        if isinstance(b, torch.Tensor) and b.is_floating_point() and b.requires_grad
+    ]
+    if not pairs or not leaves:
+        return "agrees", ""
+    mine: Any = 0.0
+    theirs: Any = 0.0
+    for a, b in pairs:
+        weight = np.cos(np.arange(math.prod(b.shape), dtype=np.float64)).reshape(b.shape).astype(np.float32) + 1.5
+        mine = mine + (a * Tensor(weight)).sum()
+        theirs = theirs + (b * torch.tensor(weight)).sum()
+    slopes = torch.autograd.grad(theirs, [t for _, t in leaves], allow_unused=True)
+    if not isinstance(mine, Tensor) or not mine.requires_grad:
+        return ("agrees", "") if all(s is None or not s.any() for s in slopes) else ("gradient", "none flows")
+    mine.backward()
+    given = [
+        np.zeros(leaf.shape) if slope is None else _array(slope, torch)
+        for (leaf, _), slope in zip(leaves, slopes, strict=True)
+    ]
+    size = max(_size(g) for g in given)
+    narrow = any(a.dtype.bits < 32 for a, _ in pairs)
+    for (leaf, _), there in zip(leaves, given, strict=True):
+        here = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+        if not _close(here, there, 1e-2 if narrow else 2e-4, size, 1e-5):
+            return "gradient", f"{here.reshape(-1)[:6]}, not {there.reshape(-1)[:6]}"
+    return "agrees", ""
+
+
+def _said(x: Any, torch: Any) -> str:
+    if isinstance(x, torch.Tensor):
+        return f"{str(x.dtype)[6:]}{list(x.shape)}"
+    if isinstance(x, (list, tuple)):
+        return f"({', '.join(_said(y, torch) for y in x)})"
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{k}={_said(v, torch)}" for k, v in x.items()) + "}"
+    return repr(x)
