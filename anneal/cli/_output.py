@@ -1,46 +1,210 @@
-"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it."""
+"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it.
+
+A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends the
+command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly. Messages that
+cannot be told stop nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import sys
+import unicodedata
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-__all__ = ["console", "data", "fits", "json_line", "json_report", "message", "show", "table"]
+__all__ = [
+    "console", "data", "drawing", "fits", "going_on", "harmless", "json_line", "json_report", "message", "readable",
+    "show", "streams", "table",
+]  # fmt: skip
+
+_lost: dict[str, str] = {}  # the streams that were given up, and why
+_going_on = False
+_said_json = False
 
 
 def data(text: str = "", end: str = "\n") -> None:
     """One piece of data, to stdout, at once. Ends the command quietly when its reader has left (`... | head`)."""
+    with drawing():
+        if "stdout" not in _lost:
+            sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """Whatever the block writes to stdout, by whatever means: where that fails stdout is given up."""
     try:
-        sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes stdout once more on exit: point it where writing works.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not sys.stdout.closed:
+            raise
+        _nowhere(1)
+        left = isinstance(error, BrokenPipeError)
+        why = "its reader has left" if left else getattr(error, "strerror", None) or str(error)
+        if not _going_on:
+            if left:
+                sys.exit(0)
+            raise DataError(f"stdout cannot be written: {why}") from None
+        if "stdout" not in _lost and not left:
+            message(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
+        _lost["stdout"] = "" if left else why
+
+
+@contextlib.contextmanager
+def going_on(wanted: bool) -> Iterator[None]:
+    """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
+    global _going_on
+    before, _going_on = _going_on, wanted
+    try:
+        yield
+    finally:
+        _going_on = before
+
+
+def _nowhere(number: int) -> None:
+    """Point a stream where writing works: Python flushes it once more on exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, number)
+        if nowhere != number:
+            os.close(nowhere)
+
+
+class _Closed(io.TextIOBase):
+    """What stands for a stdout that was closed before the command began."""
+
+    encoding = "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, "it is closed")
+
+
+class _Messages(io.TextIOBase):
+    """stderr, whoever writes to it; what it does not take is left out."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stream is not None and bool(self._stream.isatty())
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise io.UnsupportedOperation("stderr is closed")
+        return int(self._stream.fileno())
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self._try("flush")
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):  # by which a library finds out whether this takes bytes
+            raise TypeError("stderr takes text")
+        if text:
+            self._try("write", text)
+            self._try("flush")
+        return len(text)
+
+    def _try(self, name: str, *arguments: str) -> None:
+        if "stderr" in _lost:
+            return
+        try:
+            if self._stream is None:
+                if name == "write":
+                    raise OSError(errno.EBADF, "it is closed")
+                return
+            getattr(self._stream, name)(*arguments)
+        except (OSError, ValueError) as error:
+            _lost["stderr"] = getattr(error, "strerror", None) or str(error)
+            _nowhere(2)
+
+
+@contextlib.contextmanager
+def streams() -> Iterator[Any]:
+    """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
+    global _said_json
+    _lost.clear()
+    _said_json = False
+    for number in (0, 1, 2):  # or the next file that is opened would be taken for a stream that was closed
+        try:
+            os.fstat(number)
+        except OSError:
+            _nowhere(number)
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = out or _Closed(), _Messages(err)
+    try:
+        yield _verdict
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def _verdict(code: int) -> int:
+    if code == 0 and _lost.get("stderr") and not _said_json:
+        with contextlib.suppress(DataError, SystemExit):
+            data(f"anneal: stderr cannot be written: {_lost['stderr']}")
+    return DataError.exit_code if code == 0 and any(_lost.values()) else code
 
 
 def message(text: str) -> None:
     """One line for the person at the keyboard, to stderr."""
-    sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # outside of `streams`
+        _lost.setdefault("stderr", "it is closed")
+
+
+def harmless(text: str) -> str:
+    """The text with U+FFFD for what would command a terminal: control characters but the line's end and the tab.
+
+    >>> harmless("a\\tb\\x1b[2J\\x9b\\n")
+    'a\\tb\ufffd[2J\ufffd\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(["\ufffd" if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cs") else c for c in text])
+
+
+def readable(argument: str) -> str:
+    """An argument of the command line as text: bytes that are no UTF-8, which Python carries as half characters, as U+FFFD."""
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def json_line(**fields: Any) -> None:
     """One JSON object on one line."""
+    global _said_json
+    _said_json = True
     data(json.dumps(fields, separators=(", ", ": "), allow_nan=False))
 
 
 def json_report(report: Any) -> None:
     """One JSON document, indented."""
+    global _said_json
+    _said_json = True
     data(json.dumps(report, indent=2, allow_nan=False))
 
 
@@ -67,7 +231,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> No
         grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=i < words)
     for row in rows:
         grid.add_row(*[Text(c) for c in row])
-    screen.print(grid)
+    with drawing():
+        screen.print(grid)
 
 
 def show(pixels: Any) -> None:
@@ -76,7 +241,8 @@ def show(pixels: Any) -> None:
 
     screen = console()
     if screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color and fits("\u2580"):
-        screen.print(half_blocks(pixels, screen.width))
+        with drawing():
+            screen.print(half_blocks(pixels, screen.width))
     else:
         data(shades(pixels, min(screen.width, 132)))
 
@@ -88,4 +254,4 @@ def fits(text: str) -> bool:
 
 def _printable(text: str, encoding: str | None) -> str:
     name = encoding or "utf-8"
-    return text.encode(name, "replace").decode(name)
+    return text.encode(name, "replace").decode(name, "replace")

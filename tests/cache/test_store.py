@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -147,7 +148,7 @@ def test_a_disk_that_does_not_take_it_is_no_error(
     assert not cache.save("things", key, VALUE, "")
     assert capsys.readouterr().err == ""
     assert cache.entries(place) == []
-    assert not list(place.rglob(".writing-*"))
+    assert not list(place.rglob("*.unfinished"))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
@@ -188,12 +189,14 @@ def test_over_the_limit_the_longest_unused_go(place: Path, monkeypatch: pytest.M
 def test_prune_by_age_leaves_what_is_not_its_own(place: Path) -> None:
     old, new = saved(place, 1)[1], saved(place, 2)[1]
     age(old, 5000)
-    abandoned, busy, foreign = (old.with_name(n) for n in (".writing-1-a", ".writing-1-b", "README"))
+    names = (".x.0123abcd.unfinished", ".x.0123abce.unfinished", "README")
+    abandoned, busy, foreign = (old.with_name(n) for n in names)
     for p in (abandoned, busy, foreign):
         p.write_text("x")
-    age(abandoned, 1e5)
     age(foreign, 1e5)
-    assert cache.prune(place, older_than=4000)[0] == 1
+    with busy.open("rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)  # as a writer does
+        assert cache.prune(place, older_than=4000)[0] == 1
     assert sorted(p.name for p in (place / "things").iterdir()) == sorted([new.name, busy.name, foreign.name])
     assert cache.prune(place / "nowhere") == (0, 0, 0)
 
@@ -223,7 +226,7 @@ def test_processes_share_a_folder(place: Path) -> None:
     env = {**os.environ, "ANNEAL_CACHE": "1", "ANNEAL_CACHE_DIR": str(place)}
     running = [subprocess.Popen([sys.executable, "-c", WRITER, str(n)], env=env) for n in range(3)]
     assert [p.wait(120) for p in running] == [0, 0, 0]
-    assert not list(place.rglob(".writing-*"))
+    assert not list(place.rglob("*.unfinished"))
 
 
 def test_threads_share_a_folder(place: Path) -> None:

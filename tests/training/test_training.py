@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.cli import _models, _train
 from anneal.tensor import Tensor
 from anneal.training import Training, decayed, main
 from tests.cli.helpers import run
@@ -72,6 +73,8 @@ def test_a_picture_is_written_and_shown(
 
     for module in ("_train", "_trace"):
         monkeypatch.setattr(f"anneal.cli.{module}.load_example", lambda name: Example)
+    monkeypatch.setitem(_models.MODELS, "painter", "draws noise")
+    monkeypatch.setattr(_train, "DRAWING", ("painter",))
     monkeypatch.chdir(tmp_path)
     plain = run(capsys, "train", "painter", "--device", "cpu", "--plain")
     assert plain.code == 0
