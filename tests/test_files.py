@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -156,12 +156,12 @@ def test_rights_are_those_of_new_files_or_of_the_old_one(tmp_path: Path) -> None
     try:
         files.replace(tmp_path / "new", lambda f: f.write(b""))
         assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+        seen: list[int] = []
         for mode in (0o600, 0o666, 0o755, 0o620):
             (tmp_path / "new").chmod(mode)
-            seen = []
             files.replace(tmp_path / "new", lambda f: seen.append(stat.S_IMODE(os.fstat(f.fileno()).st_mode)))
             assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
-            assert seen[0] & ~(mode | 0o200) == 0  # at no time may more people read it
+            assert seen[-1] & ~(mode | 0o200) == 0  # at no time may more people read it
     finally:
         os.umask(before)
 
@@ -180,7 +180,13 @@ def test_what_fails_leaves_the_old_file_alone(error: BaseException, tmp_path: Pa
 
 def test_only_what_is_abandoned_is_swept(tmp_path: Path) -> None:
     abandoned = [".x.01234567.unfinished", ".a\nb.89abcdef.unfinished"]
-    others = ["x.01234567.unfinished", ".x.unfinished", ".x.0123456g.unfinished", ".x.01234567.unfinished~", "unfinished"]
+    others = [
+        "x.01234567.unfinished",
+        ".x.unfinished",
+        ".x.0123456g.unfinished",
+        ".x.01234567.unfinished~",
+        "unfinished",
+    ]
     for n in (*abandoned, *others):
         (tmp_path / n).write_bytes(b"half")
     (tmp_path / ".d.01234567.unfinished").mkdir()
@@ -227,8 +233,8 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[int]]]:
-    yield tmp_path_factory.mktemp("killed"), []
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    return tmp_path_factory.mktemp("killed"), []
 
 
 @pytest.mark.parametrize("number", thinned(range(200), test=40, ci=10))

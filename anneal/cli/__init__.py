@@ -7,9 +7,12 @@ Ctrl-C in it is to see no traceback.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # even the module that has the real one takes a while
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 __all__ = ["main"]
 
@@ -19,24 +22,29 @@ _STOPPED = 130  # as shells have it
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line; exits with the documented code. A user's mistake prints one message and no traceback."""
     pressed: list[int] = []
-    restore = _on_interrupt(pressed)
+    restore = None
     try:
+        restore = _on_interrupt(pressed)
         from anneal.cli._app import run
 
         code = run(argv)
-    except BaseException:
+    except BaseException as error:
         # What is interrupted while it imports may say so by an error of its own.
-        if not pressed:
+        if not pressed and not isinstance(error, KeyboardInterrupt):
             raise
+        pressed.append(2)
         code = _STOPPED
-        _say_stopped()
     finally:
-        restore()
+        if restore is not None:
+            restore()
+    if pressed and code == _STOPPED:
+        _say_stopped()
     sys.exit(code)
 
 
-def _on_interrupt(pressed: list[int]) -> Any:
+def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
     """Note Ctrl-C before it is raised, also where Python can only report what was raised; returns what undoes this."""
+    import signal
 
     def note(number: int, frame: object) -> None:
         pressed.append(number)
@@ -46,7 +54,7 @@ def _on_interrupt(pressed: list[int]) -> Any:
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
             _say_stopped()
             os._exit(_STOPPED)  # it was lost where nothing can be raised, and would not come again
-        sys.__unraisablehook__(unraisable)
+        hook(unraisable)
 
     try:
         before = signal.signal(signal.SIGINT, note)

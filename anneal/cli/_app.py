@@ -181,7 +181,9 @@ def kernels(
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
     from anneal.cli._kernels import time_kernels
+    from anneal.cli._models import check_model
 
+    check_model(model)
     changes = choose_device(device.value if device else None, adapter)
     if not time:
         run(model, step=step, batch=batch, device=str(changes.get("device", "auto")), as_json=as_json)

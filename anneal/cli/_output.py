@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DataError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "console", "data", "drawing", "fits", "going_on", "harmless", "json_line", "json_report", "message", "readable",
+    "console", "data", "fits", "going_on", "harmless", "json_line", "json_report", "message", "readable",
     "show", "streams", "table",
 ]  # fmt: skip
 
@@ -35,31 +35,9 @@ _said_json = False
 
 
 def data(text: str = "", end: str = "\n") -> None:
-    """One piece of data, to stdout, at once. Ends the command quietly when its reader has left (`... | head`)."""
-    with drawing():
-        if "stdout" not in _lost:
-            sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
-            sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def drawing() -> Iterator[None]:
-    """Whatever the block writes to stdout, by whatever means: where that fails stdout is given up."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and not sys.stdout.closed:
-            raise
-        _nowhere(1)
-        left = isinstance(error, BrokenPipeError)
-        why = "its reader has left" if left else getattr(error, "strerror", None) or str(error)
-        if not _going_on:
-            if left:
-                sys.exit(0)
-            raise DataError(f"stdout cannot be written: {why}") from None
-        if "stdout" not in _lost and not left:
-            message(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
-        _lost["stdout"] = "" if left else why
+    """One piece of data, to stdout, at once."""
+    sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
+    sys.stdout.flush()
 
 
 @contextlib.contextmanager
@@ -73,32 +51,11 @@ def going_on(wanted: bool) -> Iterator[None]:
         _going_on = before
 
 
-def _nowhere(number: int) -> None:
-    """Point a stream where writing works: Python flushes it once more on exit."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, number)
-        if nowhere != number:
-            os.close(nowhere)
+class _Stream(io.TextIOBase):
+    """stdout or stderr, whoever writes to it and by whatever means, until it takes nothing more."""
 
-
-class _Closed(io.TextIOBase):
-    """What stands for a stdout that was closed before the command began."""
-
-    encoding = "utf-8"
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        raise OSError(errno.EBADF, "it is closed")
-
-
-class _Messages(io.TextIOBase):
-    """stderr, whoever writes to it; what it does not take is left out."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, name: str, number: int) -> None:
+        self._stream, self._name, self._number = stream, name, number
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -112,39 +69,68 @@ class _Messages(io.TextIOBase):
 
     def fileno(self) -> int:
         if self._stream is None:
-            raise io.UnsupportedOperation("stderr is closed")
+            raise io.UnsupportedOperation(f"{self._name} is closed")
         return int(self._stream.fileno())
 
     def writable(self) -> bool:
         return True
 
     def flush(self) -> None:
-        self._try("flush")
+        if self._stream is not None:
+            self._try(self._stream.flush)
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):  # by which a library finds out whether this takes bytes
-            raise TypeError("stderr takes text")
-        if text:
-            self._try("write", text)
-            self._try("flush")
+            raise TypeError(f"{self._name} takes text")
+        if text and self._stream is None:
+            self._try(self._closed)
+        elif text:
+            self._try(self._stream.write, text)
+            if self._number == 2:
+                self.flush()
         return len(text)
 
-    def _try(self, name: str, *arguments: str) -> None:
-        if "stderr" in _lost:
+    def _closed(self) -> None:
+        raise OSError(errno.EBADF, "it is closed")
+
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
+        if self._name in _lost:
             return
         try:
-            if self._stream is None:
-                if name == "write":
-                    raise OSError(errno.EBADF, "it is closed")
-                return
-            getattr(self._stream, name)(*arguments)
-        except (OSError, ValueError) as error:
-            _lost["stderr"] = getattr(error, "strerror", None) or str(error)
-            _nowhere(2)
+            call(*arguments)
+        except OSError as error:
+            self._give_up(error)
+        except ValueError as error:
+            if not self._stream.closed:
+                raise
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        _nowhere(self._number)
+        left = isinstance(error, BrokenPipeError)
+        why = "" if left else getattr(error, "strerror", None) or str(error)
+        _lost[self._name] = why
+        if self._number == 2:
+            return
+        if not _going_on:
+            if left:
+                sys.exit(0)
+            raise DataError(f"stdout cannot be written: {why}") from None
+        if why:
+            message(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
+
+
+def _nowhere(number: int) -> None:
+    """Point a stream where writing works: Python flushes it once more on exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
 
 
 @contextlib.contextmanager
-def streams() -> Iterator[Any]:
+def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
     global _said_json
     _lost.clear()
@@ -155,7 +141,7 @@ def streams() -> Iterator[Any]:
         except OSError:
             _nowhere(number)
     out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = out or _Closed(), _Messages(err)
+    sys.stdout, sys.stderr = _Stream(out, "stdout", 1), _Stream(err, "stderr", 2)
     try:
         yield _verdict
     finally:
@@ -171,11 +157,8 @@ def _verdict(code: int) -> int:
 
 def message(text: str) -> None:
     """One line for the person at the keyboard, to stderr."""
-    try:
-        sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
-        sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):  # outside of `streams`
-        _lost.setdefault("stderr", "it is closed")
+    sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
+    sys.stderr.flush()
 
 
 def harmless(text: str) -> str:
@@ -231,8 +214,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> No
         grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=i < words)
     for row in rows:
         grid.add_row(*[Text(c) for c in row])
-    with drawing():
-        screen.print(grid)
+    screen.print(grid)
 
 
 def show(pixels: Any) -> None:
@@ -241,8 +223,7 @@ def show(pixels: Any) -> None:
 
     screen = console()
     if screen.is_terminal and screen.color_system in ("256", "truecolor") and not screen.no_color and fits("\u2580"):
-        with drawing():
-            screen.print(half_blocks(pixels, screen.width))
+        screen.print(half_blocks(pixels, screen.width))
     else:
         data(shades(pixels, min(screen.width, 132)))
 

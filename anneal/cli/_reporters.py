@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anneal.cli._output import console, data, drawing, fits, harmless, json_line, message, show
+from anneal.cli._output import console, data, fits, harmless, json_line, message, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -182,9 +182,8 @@ class Dashboard:
         self._start = start
         for line in _header(start):
             message(line)
-        with drawing():
-            self._live.update(self._render(Progress()))
-            self._live.start()
+        self._live.update(self._render(Progress()))
+        self._live.start()
 
     def step(self, progress: Progress) -> None:
         import time
@@ -192,16 +191,14 @@ class Dashboard:
         now = time.monotonic()
         if now - self._drawn_at > 0.12:
             self._drawn_at = now
-            with drawing():
-                self._live.update(self._render(progress), refresh=True)
+            self._live.update(self._render(progress), refresh=True)
 
     def saved(self, progress: Progress, folder: Path) -> None:
         """Nothing to say: the start names the folder."""
 
     def ended(self, progress: Progress) -> None:
         # what is said while the model draws would stand in the way of the curve, and the curve in its way
-        with drawing():
-            self._live.update(self._render(progress), refresh=True)
+        self._live.update(self._render(progress), refresh=True)
         self.close()
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
@@ -209,8 +206,7 @@ class Dashboard:
             _footer(self._start, progress, sample, picture, stopped)
 
     def close(self) -> None:
-        with drawing():
-            self._live.stop()
+        self._live.stop()
 
     def _render(self, progress: Progress) -> RenderableType:
         from rich.panel import Panel

@@ -96,11 +96,11 @@ def train(options: Options) -> int:
         if options.bundle or settings.current().bundle:
             bundle = Bundle(options.model, asdict(options))
             reporter = Several([reporter, bundle])
+        kept = options.save or options.checkpoint or options.picture or bundle
+        stack.enter_context(going_on(kept is not None))
         try:
             reporter.start(start)
-            kept = options.save or options.checkpoint or options.picture or bundle
-            with going_on(kept is not None):
-                code = _run(options, training, steps, reporter, Progress(before=before), bundle)
+            code = _run(options, training, steps, reporter, Progress(before=before), bundle)
         except BaseException as error:
             if bundle is not None:
                 bundle.finish(error)

@@ -15,7 +15,6 @@ import json
 import random
 import re
 import resource
-import struct
 import sys
 import tempfile
 import time
@@ -46,9 +45,41 @@ from tests.tensor.test_gguf import PLAIN, VALUES, build
 ROOM = 768 << 20
 SECONDS = 5.0
 
-EXTREMES = (0, 1, 2, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+EXTREMES = (
+    0,
+    1,
+    2,
+    127,
+    128,
+    255,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**48,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
 NUMERALS = ("-1", "0", "1e400", "9" * 30, "9" * 5000, "1.5", "null", "true", "[]", "{}", '""', "NaN", "-0", "0x10")
-PIECES = (b"\0", b"\xff", b"\n", b"\r", b'"', b"\\", b"{", b"}", b"[", b"[" * 3000, b",", b"PK\3\4", b"<0x1B>", "\ud7ff".encode())
+PIECES = (
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"\r",
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"[" * 3000,
+    b",",
+    b"PK\3\4",
+    b"<0x1B>",
+    "\ud7ff".encode(),
+)
 
 
 def mutated(sound: bytes, r: random.Random) -> bytes:
@@ -89,7 +120,25 @@ def mutated(sound: bytes, r: random.Random) -> bytes:
 
 def mutated_value(value: Any, r: random.Random) -> Any:
     """JSON with one place of it replaced, left out, repeated or exchanged."""
-    odd = (None, True, -1, 0, 1, 2**31, 10**30, 1.5, "", "x", "cpu", [], {}, [[]], {"op": "ADD"}, {"bits": "00"}, {"type": 0})
+    odd = (
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2**31,
+        10**30,
+        1.5,
+        "",
+        "x",
+        "cpu",
+        [],
+        {},
+        [[]],
+        {"op": "ADD"},
+        {"bits": "00"},
+        {"type": 0},
+    )
     places: list[tuple[Any, Any]] = []
 
     def walk(v: Any) -> None:
@@ -129,7 +178,11 @@ class Kind:
     path: Path = field(default_factory=Path)
 
 
-TENSORS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "i": np.array([[1], [-7]], np.int32), "b": np.array([True])}
+TENSORS = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "i": np.array([[1], [-7]], np.int32),
+    "b": np.array([True]),
+}
 
 
 def _tensors(folder: Path, save: Callable[[Path], Any]) -> Path:
@@ -226,7 +279,13 @@ def _crafted(data: bytes, r: random.Random) -> bytes:
     label = b"crafted"
     text = json.dumps(mutated_value(json.loads(data), r)).encode() if r.random() < 0.8 else mutated(data, r)
     packed = zlib.compress(text, 1)
-    rest = KEY + b"v" * 16 + len(label).to_bytes(2, "little") + label + (mutated(packed, r) if r.random() < 0.1 else packed)
+    rest = (
+        KEY
+        + b"v" * 16
+        + len(label).to_bytes(2, "little")
+        + label
+        + (mutated(packed, r) if r.random() < 0.1 else packed)
+    )
     return b"anneal\x00\x01" + hashlib.blake2b(rest, digest_size=16).digest() + rest
 
 
