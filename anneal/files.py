@@ -25,7 +25,7 @@ try:
 except ImportError:  # Windows, which removes no file that is open: there that is the lock
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["StrPath", "check_replaceable", "opened", "replace", "sweep"]
+__all__ = ["StrPath", "check_replaceable", "opened", "replace", "sweep", "sync_folder"]
 
 StrPath = str | os.PathLike[str]
 
@@ -57,7 +57,7 @@ def replace(path: StrPath, write: Callable[[IO[bytes]], Any]) -> None:
         if fcntl is None:
             f.close()
         os.replace(temporary, place)
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
 
 def check_replaceable(path: StrPath) -> None:
@@ -83,6 +83,17 @@ def opened(path: StrPath) -> IO[bytes]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     _refuse_others(path, found)
     return open(path, "rb")
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the rename on disk too, where a folder can be opened for that."""
+    if hasattr(os, "O_DIRECTORY"):
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------------
@@ -159,14 +170,3 @@ def _remove_abandoned(path: str) -> None:
         os.unlink(path)  # a name is never used twice: this is the file that is locked, or it was renamed and this fails
     finally:
         os.close(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the rename on disk too, where a folder can be opened for that."""
-    if hasattr(os, "O_DIRECTORY"):
-        with contextlib.suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
 import time
+import tracemalloc
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -238,3 +241,65 @@ def test_threads_share_a_folder(place: Path) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
+
+
+def crafted(key: bytes, packed: bytes) -> bytes:
+    """An entry whose hash is right."""
+    rest = key + bytes(16) + b"\0\0" + packed
+    return b"anneal\x00\x01" + hashlib.blake2b(rest, digest_size=16).digest() + rest
+
+
+def test_an_entry_is_unpacked_within_bounds(place: Path) -> None:
+    key, path = saved(place)
+    for packed in (
+        zlib.compress(b" " * (48 << 20) + b"1", 9),
+        zlib.compress(b"[" * 100_000, 9),
+        zlib.compress(b"1")[:-1],
+    ):
+        path.write_bytes(crafted(key, packed))
+        tracemalloc.start()
+        try:
+            assert cache.load("things", key) is None
+            assert tracemalloc.get_traced_memory()[1] < 3 * store.LARGEST
+        finally:
+            tracemalloc.stop()
+    path.write_bytes(crafted(key, zlib.compress(b"[1]")))
+    assert cache.load("things", key) == [1]
+    with path.open("r+b") as f:
+        f.truncate(store.LARGEST + 1)
+    assert cache.load("things", key) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.load("things", key) is None
+    assert cache.entries(place) == []
+
+
+def test_what_does_not_decode_is_a_miss(place: Path) -> None:
+    key, _ = saved(place)
+    assert cache.load("things", key, lambda value: value["b"]) == "ω"
+    for error in (KeyError, RecursionError, MemoryError, AssertionError):
+
+        def fail(value: Any, error: type[Exception] = error) -> None:
+            raise error
+
+        assert cache.load("things", key, fail) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users have no numbers here")
+def test_an_entry_that_others_may_write_is_a_miss(place: Path) -> None:
+    key, path = saved(place)
+    path.chmod(0o646)
+    assert cache.load("things", key) is None
+    path.chmod(0o664)
+    assert cache.load("things", key) == VALUE
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+        assert cache.load("things", key) is None
+    assert cache.save("things", key, VALUE, "")
+    assert cache.load("things", key) == VALUE
+
+
+def test_a_value_that_is_too_large_is_not_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LARGEST", 1000)
+    assert not cache.save("things", cache.disk_key("x"), "x" * 1000, "")
+    assert cache.save("things", cache.disk_key("x"), "x" * 900, "")

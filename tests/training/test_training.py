@@ -90,3 +90,59 @@ def test_a_picture_is_written_and_shown(
     nowhere = run(capsys, "train", "painter", "--picture", str(tmp_path / "no" / "x.png"))
     assert nowhere.code == 4
     assert "does not exist" in nowhere.err
+
+
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import sys
+
+    from anneal.training import _progress, told
+
+    class Stream(io.StringIO):
+        terminal = False
+
+        def isatty(self) -> bool:
+            return self.terminal
+
+    now = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+
+    def said(terminal: bool, seconds: float) -> str:
+        stream = Stream()
+        stream.terminal = terminal
+        monkeypatch.setattr(sys, "stderr", stream)
+        for _ in told(range(12), "drawing", 12):
+            now[0] += seconds
+        return stream.getvalue()
+
+    assert said(False, 0.5) == ""  # what is quick says nothing
+    assert said(False, 4.0) == (
+        "drawing: 3 of 12, 12 s, 36 s left\ndrawing: 6 of 12, 24 s, 24 s left\ndrawing: 9 of 12, 36 s, 12 s left\n"
+    )
+    drawn = said(True, 1.0)
+    assert drawn.count("\r") == 11 + 2  # the lines, and one of blanks
+    assert "\n" not in drawn
+    assert drawn.endswith(" \r")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert list(told([1], "x", 1)) == [1]
+
+
+def test_models_that_draw_are_known_before_they_do() -> None:
+    from anneal.cli._models import DRAWING, MODELS, examples_folder
+
+    assert set(DRAWING) == {
+        name for name in MODELS
+        if (path := examples_folder() / f"{name}.py").exists() and "self.picture = " in path.read_text(encoding="utf-8")
+    }  # fmt: skip
+
+
+def test_a_picture_of_a_model_that_draws_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    outcome = run(capsys, "train", "mlp", "--picture", str(tmp_path / "x.png"))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert (
+        outcome.err
+        == "anneal: --picture is for what makes pictures (vit, resnet9, diffusion, dit, meanflow), and mlp makes none\n"
+    )
+    outcome = run(capsys, "train", "mlp", "--steps", "1", "--device", "cpu", "--download")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--download is for what learns from a download" in outcome.err
