@@ -197,22 +197,31 @@ def test_every_command_in_every_circumstance(
 
 @pytest.mark.parametrize("number", thinned(range(60), test=30, ci=10))
 def test_ctrl_c_in_the_first_second(places: dict[str, Path], tmp_path: Path, number: int) -> None:
-    """Most of it is imports; the interpreter's own start, which nobody can catch, is over after 40 ms or so."""
+    """Most of it is imports, from the moment on when `main` is there."""
     env = environment(places)
-    code = "import sys; sys.stderr.write('up\\n'); sys.stderr.flush(); from anneal.cli import main; main()"
+    code = "import sys; from anneal.cli import main; sys.stderr.write('up\\n'); sys.stderr.flush(); main()"
     with subprocess.Popen(
         [sys.executable, "-c", code, "train", "mlp", "--steps", "1000000", "--plain"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, cwd=tmp_path,
     ) as child:  # fmt: skip
         assert child.stderr is not None
         child.stderr.readline()
-        time.sleep(0.004 + number * 0.02)
+        time.sleep(0.002 + number * 0.02)
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=120)
     assert b"Traceback" not in err, err.decode()
     assert b"Exception ignored" not in err, err.decode()
     assert child.returncode == 130, err
     assert b"stop" in err
+
+
+def test_main_is_there_at_once() -> None:
+    """Before it is, nobody catches Ctrl-C: nothing is imported for it that Python has not imported for itself."""
+    code = (
+        "import sys; before = set(sys.modules); from anneal.cli import main; print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"__future__", "anneal", "anneal.cli"}
 
 
 # -- places that a flag names --------------------------------------------------------------------------------------------
