@@ -75,6 +75,9 @@ class _Stream(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    def close(self) -> None:
+        """Nothing: the stream is Python's, and this stands behind it for a while."""
+
     def flush(self) -> None:
         if self._stream is not None:
             self._try(self._stream.flush)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 __all__ = ["told"]
 
 T = TypeVar("T")
 
 EVERY = 10.0  # seconds between two lines
-AT_ONCE = 0.25  # on a terminal, where a line takes the place of the last
+AT_ONCE = 0.5  # on a terminal, where a line takes the place of the last
 
 
 def told(items: Iterable[T], what: str, total: int) -> Iterator[T]:
@@ -21,25 +22,53 @@ def told(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     >>> sum(told(range(5), "adding", 5))
     10
     """
-    stream = sys.stderr
-    terminal = stream is not None and stream.isatty()
-    begun = said = time.monotonic()
-    width = 0
-    for done, item in enumerate(items):
-        now = time.monotonic()
-        if stream is not None and now - said >= (AT_ONCE if terminal else EVERY):
-            said = now
-            left = f", {(now - begun) / done * (total - done):.0f} s left" if done else ""
-            text = f"{what}: {done} of {total}, {now - begun:.0f} s{left}"
-            _write(stream, f"\r{text.ljust(width)}" if terminal else f"{text}\n")
-            width = len(text)
-        yield item
-    if terminal and width:
-        _write(stream, f"\r{' ' * width}\r")
-
-
-def _write(stream: object, text: str) -> None:
+    stream: TextIO | None = sys.stderr
+    if stream is None:
+        yield from items
+        return
+    teller = _Teller(stream, what, total)
+    teller.start()
     try:
-        print(text, end="", file=stream, flush=True)  # type: ignore[call-overload]
-    except (OSError, ValueError):  # nobody can be told; the work goes on
-        pass
+        for item in items:
+            yield item
+            teller.step()
+    finally:
+        teller.stop()
+
+
+class _Teller(threading.Thread):
+    """Tells how far the work is, also while one piece of it, the first, which compiles, takes long."""
+
+    def __init__(self, stream: TextIO, what: str, total: int) -> None:
+        super().__init__(name="anneal-progress", daemon=True)
+        self.stream, self.what, self.total = stream, what, total
+        self.terminal = stream.isatty()
+        self.begun = self.first = time.monotonic()
+        self.done = self.width = 0
+        self.ended = threading.Event()
+
+    def step(self) -> None:
+        self.done += 1
+        if self.done == 1:
+            self.first = time.monotonic()
+
+    def run(self) -> None:
+        while not self.ended.wait(AT_ONCE if self.terminal else EVERY):
+            now, done = time.monotonic(), self.done
+            left = f", {(now - self.first) / (done - 1) * (self.total - done):.0f} s left" if done > 1 else ""
+            text = f"{self.what}: {done} of {self.total}, {now - self.begun:.0f} s{left}"
+            self.write(f"\r{text.ljust(self.width)}" if self.terminal else f"{text}\n")
+            self.width = len(text)
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.join()
+        if self.terminal and self.width:
+            self.write(f"\r{' ' * self.width}\r")
+
+    def write(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # nobody can be told; the work goes on
+            pass

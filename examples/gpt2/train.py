@@ -58,7 +58,7 @@ class FineTuning(Training):
         start: Path | None = None, checkpoint: Path | None = None,
     ) -> None:  # fmt: skip
         if checkpoint is not None:
-            _tidy(checkpoint)
+            _prepare(checkpoint)
         self.words, self.tokenizer = words, Tokenizer.read(*[words / name for name in VOCABULARY])
         self.text = np.array(self.tokenizer.encode(load("tinyshakespeare").decode()), np.int32)
         self.data = f"Tiny Shakespeare, {len(self.text):,} tokens, shipped with anneal (public domain)"
@@ -121,10 +121,6 @@ class FineTuning(Training):
         """
         folder = self.checkpoint
         assert folder is not None, "made without a folder for checkpoints"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DataError(f"cannot make the folder {folder}: {e.strerror or e}") from e
         for name in VOCABULARY:
             if not (folder / name).exists():
                 io.save_text(read_text(self.words / name), folder / name)
@@ -162,6 +158,20 @@ class FineTuning(Training):
             raise
         except UserError as e:
             raise DataError(f"{folder / state} is no state of this model's training: {e}") from e
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, and raise DataError now if no checkpoint can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        why = "it is there, and no folder" if isinstance(e, FileExistsError) else e.strerror or e
+        raise DataError(f"cannot make the folder {folder}: {why}") from e
+    try:
+        files.check_replaceable(folder / WEIGHTS)
+    except OSError as e:
+        raise DataError(f"{folder / WEIGHTS} cannot be written: {e.strerror or e}; choose another folder") from e
+    _tidy(folder)
 
 
 def _tidy(folder: Path) -> None:

@@ -94,7 +94,9 @@ def test_a_picture_is_written_and_shown(
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
+    import re
     import sys
+    import time
 
     from anneal.training import _progress, told
 
@@ -104,23 +106,23 @@ def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         def isatty(self) -> bool:
             return self.terminal
 
-    now = [0.0]
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
-
-    def said(terminal: bool, seconds: float) -> str:
+    def said(terminal: bool, seconds: list[float]) -> str:
         stream = Stream()
         stream.terminal = terminal
         monkeypatch.setattr(sys, "stderr", stream)
-        for _ in told(range(12), "drawing", 12):
-            now[0] += seconds
+        for n in told(range(len(seconds)), "drawing", len(seconds)):
+            time.sleep(seconds[n])
         return stream.getvalue()
 
-    assert said(False, 0.5) == ""  # what is quick says nothing
-    assert said(False, 4.0) == (
-        "drawing: 3 of 12, 12 s, 36 s left\ndrawing: 6 of 12, 24 s, 24 s left\ndrawing: 9 of 12, 36 s, 12 s left\n"
-    )
-    drawn = said(True, 1.0)
-    assert drawn.count("\r") == 11 + 2  # the lines, and one of blanks
+    assert said(False, [0.01] * 4) == ""  # what is quick says nothing
+    monkeypatch.setattr(_progress, "EVERY", 0.1)
+    monkeypatch.setattr(_progress, "AT_ONCE", 0.1)
+    lines = said(False, [0.35, 0.15, 0.15, 0.01]).splitlines()
+    assert lines[0] == "drawing: 0 of 4, 0 s"  # also while the first piece of work goes on
+    assert len(lines) >= 3
+    assert all(re.fullmatch(r"drawing: [0-3] of 4, \d+ s(, \d+ s left)?", line) for line in lines)
+    drawn = said(True, [0.25, 0.15])
+    assert drawn.startswith("\rdrawing: 0 of 2, 0 s")
     assert "\n" not in drawn
     assert drawn.endswith(" \r")
     monkeypatch.setattr(sys, "stderr", None)
