@@ -197,16 +197,21 @@ def test_every_command_in_every_circumstance(
 
 @pytest.mark.parametrize("number", thinned(range(60), test=30, ci=10))
 def test_ctrl_c_in_the_first_second(places: dict[str, Path], tmp_path: Path, number: int) -> None:
-    """Most of it is imports, from the moment on when `main` is there."""
+    """Most of it is imports. It is pressed once `main` listens, which is the first that it does."""
     env = environment(places)
-    code = "import sys; from anneal.cli import main; sys.stderr.write('up\\n'); sys.stderr.flush(); main()"
+    code = (
+        "import sys, anneal.cli as cli; listen = cli._on_interrupt\n"
+        "def told(pressed):\n"
+        "    undo = listen(pressed); sys.stderr.write('up\\n'); sys.stderr.flush(); return undo\n"
+        "cli._on_interrupt = told; cli.main()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code, "train", "mlp", "--steps", "1000000", "--plain"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env, cwd=tmp_path,
     ) as child:  # fmt: skip
         assert child.stderr is not None
         child.stderr.readline()
-        time.sleep(0.002 + number * 0.02)
+        time.sleep(number * 0.02)
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=120)
     assert b"Traceback" not in err, err.decode()
