@@ -1,6 +1,10 @@
 """anneal: a lazy tensor compiler. Start at `anneal.tensor`."""
 
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
+    from typing import Any
 
 __version__ = "0.1.0"
 

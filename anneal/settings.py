@@ -64,7 +64,7 @@ def _level(text: str) -> int:
 
 
 def _width(text: str) -> int:
-    if not 0 <= int(text) <= 32:
+    if text not in {str(n) for n in range(33)}:
         raise ValueError
     return int(text)
 
@@ -76,9 +76,9 @@ def _choice(text: str) -> str:
 
 
 def _switch(text: str) -> bool:
-    if text.lower() not in {"0", "1", "false", "true", "no", "yes", "off", "on"}:
+    if text not in {"0", "1"}:
         raise ValueError
-    return text.lower() in {"1", "true", "yes", "on"}
+    return text == "1"
 
 
 TABLE: tuple[Setting, ...] = (

@@ -15,7 +15,7 @@ import numpy as np
 from anneal import nn
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
-from anneal.training import Training, decayed, grid, main
+from anneal.training import Training, decayed, grid, main, told
 
 from .conv import SIZE, digits
 
@@ -123,7 +123,7 @@ class Denoiser(Training):
             return scale * (x - share * self.model(x, t)) + fresh * noise
 
         x = Tensor(self.rng.standard_normal((DRAWN, 1, SIZE, SIZE), np.float32))
-        for t in reversed(range(TIMES)):
+        for t in told(reversed(range(TIMES)), "drawing", TIMES):
             left, earlier = self.left[t], self.left[t - 1] if t else np.float32(1)
             step = left / earlier
             fresh = np.sqrt((1 - step) * (1 - earlier) / (1 - left))

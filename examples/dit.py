@@ -19,8 +19,9 @@ import numpy as np
 from anneal import nn
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
-from anneal.training import Training, decayed, grid, images, main
+from anneal.training import CIFAR10, Training, decayed, grid, images, main, told
 
+DOWNLOADS = CIFAR10  # if the user wants that
 STEPS, BATCH, LR = 5000, 128, 1e-3
 SIZE, PATCH, WIDTH, DEPTH, HEADS = 32, 4, 192, 6, 6
 CLASSES, WITHHELD = 10, 0.1  # the class number CLASSES is "none"
@@ -155,7 +156,7 @@ class Drawing(Training):
             return x - (plain + GUIDANCE * (asked - plain)) / DRAWS
 
         x = Tensor(self.rng.standard_normal((count, 3, SIZE, SIZE), np.float32))
-        for step in range(DRAWS):
+        for step in told(range(DRAWS), "drawing", DRAWS):
             x = earlier(x, Tensor(np.full(2 * count, 1 - step / DRAWS, np.float32)))
         self.picture = grid((x.numpy() + 1) / 2, columns=CLASSES)
         return f"drawn in {DRAWS} steps, guidance {GUIDANCE}, by column: " + ", ".join(self.images.classes)

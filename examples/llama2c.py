@@ -10,6 +10,7 @@ are their keys and values, which are kept, so a step costs the same wherever in 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +18,23 @@ from pathlib import Path
 
 import numpy as np
 
-from anneal import nn
+from anneal import files, nn
 from anneal.errors import DataError, UserError
 from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.tensor import functional as F
 
+from .gpt2.tokenizer import Pair, merge
+
 START, END = 1, 2  # the tokens before and after a text
 BYTES = 3  # the token of byte b is BYTES + b
+BYTE = re.compile(rb"<0x([0-9A-Fa-f]{2})>")  # and what it is called
 
 
 def read_model(path: Path) -> nn.Llama:
     """The model of a checkpoint in llama2.c's first format. DataError names the file and what is wrong with it."""
     try:
-        data = np.memmap(path, np.uint8, "r")
+        with files.opened(path) as f:
+            data = np.memmap(f, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) < 28:
@@ -81,16 +86,24 @@ class Words:
     def __init__(self, pieces: Sequence[bytes], scores: Sequence[float]) -> None:
         self.pieces, self.scores = list(pieces), list(scores)
         self.number = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
+        # llama2.c joins no pair to a piece of a lower score, or of one that is no number
+        places = {score: i for i, score in enumerate(sorted({s for s in scores if s > -1e10}, reverse=True))}
+        self.ranks = [places.get(score) for score in scores]
 
     @classmethod
     def read(cls, path: Path, count: int) -> Words:
         """The `count` pieces of a tokenizer.bin. DataError names the file and what is wrong with it."""
         try:
-            data = path.read_bytes()
+            with files.opened(path) as f:
+                data = f.read()
         except OSError as error:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}); a model's tokenizer.bin lies beside it"
             ) from None
+        if count <= END:
+            raise DataError(
+                f"{path}: the model knows {count} tokens, and the begin and the end of a text are tokens too"
+            )
         pieces, scores, at = [], [], 4  # after the length of the longest piece
         try:
             for _ in range(count):
@@ -106,29 +119,39 @@ class Words:
         return cls(pieces, scores)
 
     def encode(self, text: str) -> list[int]:
-        """START and the tokens of a text: characters, else bytes; then neighbours are joined, the best pair first."""
+        """START and the tokens of a text: characters, else bytes; then neighbours are joined, the best pair first.
+
+        The text may carry bytes that are no UTF-8 as Python's command line does. UserError for a byte that has no token.
+        """
         ids = [START]
         for character in f" {text}" if text else "":  # a text begins like a word
-            piece = character.encode()
-            ids += [self.number[piece]] if piece in self.number else [BYTES + byte for byte in piece]
-        while True:
-            best = (-1e10, -1, -1)
-            for i in range(len(ids) - 1):
-                joined = self.number.get(self.pieces[ids[i]] + self.pieces[ids[i + 1]])
-                if joined is not None and self.scores[joined] > best[0]:
-                    best = (self.scores[joined], i, joined)
-            if best[1] < 0:
-                return ids
-            ids[best[1] : best[1] + 2] = [best[2]]
+            piece = character.encode("utf-8", "surrogateescape")
+            ids += [self.number[piece]] if piece in self.number else [self.byte(byte) for byte in piece]
+        pieces, number, ranks = self.pieces, self.number, self.ranks
+
+        def rank_of(pair: Pair) -> int | None:
+            joined = number.get(pieces[pair[0]] + pieces[pair[1]])
+            return None if joined is None else ranks[joined]
+
+        return merge(ids, rank_of, lambda pair: number[pieces[pair[0]] + pieces[pair[1]]])
+
+    def byte(self, byte: int) -> int:
+        """The token of a byte that is part of no character among the tokens."""
+        token = BYTES + byte
+        if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
+            raise UserError(
+                f"the prompt has the byte 0x{byte:02x}, for which this tokeniser of {len(self.pieces)} tokens has none; "
+                "leave it out"
+            )
+        return token
 
     def piece(self, token: int, before: int) -> bytes:
         """What a token says: without the blank at the start of a text, and <0x0A> as the byte that it names."""
         piece = self.pieces[token]
         if before == START and piece.startswith(b" "):
             piece = piece[1:]
-        if len(piece) == 6 and piece.startswith(b"<0x") and piece.endswith(b">"):
-            return bytes([int(piece[3:5], 16)])
-        return piece
+        byte = BYTE.fullmatch(piece)
+        return bytes([int(byte[1], 16)]) if byte else piece
 
 
 @dataclass

@@ -24,7 +24,7 @@ from anneal import nn
 from anneal.assets import load
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
-from anneal.training import Training, main
+from anneal.training import Training, main, told
 
 LETTERS = 27  # 0 is the mark before and after a name
 LENGTH = 16  # the longest name has 15 letters
@@ -133,7 +133,7 @@ class Names(Training):
         """The loss on the names held back, and new names, all letter by letter at once."""
         losses = [self.loss(Tensor(part)).item() for part in np.split(self.held_back, 4)]
         rows = np.zeros((count, LENGTH), np.int32)
-        for t in range(LENGTH - 1):
+        for t in told(range(LENGTH - 1), "naming", LENGTH - 1):
             logits = self.read(Tensor(rows)).numpy()[:, t]
             # The largest of logits plus Gumbel noise is a sample of their softmax.
             letter = (logits + self.rng.gumbel(size=logits.shape)).argmax(-1)

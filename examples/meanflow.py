@@ -17,10 +17,11 @@ import numpy as np
 
 from anneal import nn
 from anneal.tensor import Tensor, jit, jvp, manual_seed, no_grad
-from anneal.training import Training, decayed, grid, images, main
+from anneal.training import CIFAR10, Training, decayed, grid, images, main
 
 from . import dit
 
+DOWNLOADS = CIFAR10  # if the user wants that
 STEPS, BATCH, LR = 10_000, 128, 1e-3
 APART = 0.5  # the share of examples whose two times differ; for the others u is v
 ROWS = 4

@@ -12,7 +12,7 @@ import numpy as np
 from anneal import nn
 from anneal.assets import load
 from anneal.tensor import Tensor, jit, manual_seed, no_grad
-from anneal.training import Training, decayed, main
+from anneal.training import Training, decayed, main, told
 
 STEPS, BATCH, LR = 2000, 32, 3e-3
 CONTEXT, LAYERS, HEADS, WIDTH = 64, 4, 4, 128
@@ -59,7 +59,7 @@ class Shakespeare(Training):
     def sample(self, length: int = 300, prompt: str = "\nROMEO:", temperature: float = 0.8) -> str:
         """Text in the model's own words, one character at a time."""
         ids = [self.alphabet.index(character) for character in prompt]
-        for _ in range(length):
+        for _ in told(range(length), "writing", length):
             window = np.zeros((1, self.context), np.int32)
             recent = ids[-self.context :]
             window[0, : len(recent)] = recent

@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from anneal import nn
+from anneal.errors import DataError
 from anneal.tensor import Tensor, io, jit, manual_seed, no_grad
 from anneal.tensor import functional as F
-from anneal.training import Training, decayed, grid, images, main
+from anneal.training import CIFAR10, Training, decayed, grid, images, main, told
 
+DOWNLOADS = CIFAR10  # if the user wants that
 STEPS, BATCH, LR = 800, 256, 0.4
 WIDTH = 64  # channels of the first layer
 POOL, UNSEEN = 10_000, 1_024  # shapes, where they stand in for CIFAR-10
@@ -106,7 +108,8 @@ def classify(model: nn.Module, pictures: np.ndarray, batch: int = 256) -> np.nda
     """The class of each picture, batch by batch; the last one is filled up, so that one program serves all."""
     read = jit(lambda x: model(x).argmax(-1))
     out = []
-    for begin in range(0, len(pictures), batch):
+    begins = range(0, len(pictures), batch)
+    for begin in told(begins, "looking at pictures", len(begins)):
         part = pictures[begin : begin + batch]
         filled = np.concatenate([part, np.zeros((batch - len(part), *part.shape[1:]), np.float32)])
         out.append(read(normal(filled)).numpy()[: len(part)])
@@ -118,17 +121,37 @@ def report(said: np.ndarray, answers: np.ndarray, shown: np.ndarray, classes: tu
     return f"accuracy on {len(said):,} test pictures: {(said == answers).mean():.1%}\n" + ", ".join(names)
 
 
+def trained(weights: Path) -> ResNet9:
+    """The network of a file that `anneal train resnet9 --save` wrote. DataError says what another file has and lacks."""
+    file = io.safe_open(weights)
+    first = file.entries["prep.0.weight"].shape if "prep.0.weight" in file else ()
+    with nn.init.skipped():
+        model = ResNet9(first[0] if len(first) == 4 and first[0] else WIDTH)
+    wanted = {name: t.shape for name, t in model.state_dict().items()}
+    faults = {
+        "lacks": [name for name in wanted if name not in file],
+        "has besides": [name for name in file if name not in wanted],
+        "has in another shape": [
+            f"{name} {file.entries[name].shape}, not {shape}"
+            for name, shape in wanted.items()
+            if name in file and file.entries[name].shape != shape
+        ],
+    }
+    said = [f"{what} {len(names)} tensors ({', '.join(map(ascii, names[:5]))}{', ...' * (len(names) > 5)})"
+            for what, names in faults.items() if names]  # fmt: skip
+    if said:
+        raise DataError(
+            f"{weights} is no ResNet-9 as `anneal train resnet9 --save FILE` writes it: it {'; it '.join(said)}"
+        )
+    model.load_state_dict(file)
+    return model
+
+
 def run(weights: Path | None, count: int, seed: int) -> tuple[str, np.ndarray]:
     """What `anneal run resnet9` shows: a text and a picture. Without weights the network is as it starts."""
     manual_seed(seed)
+    model = (ResNet9() if weights is None else trained(weights)).eval()
     found = images(seed, train=16, test=count)
-    model = ResNet9()
-    if weights is not None:
-        state = io.safe_load(weights)
-        width = state["prep.0.weight"].shape[0] if "prep.0.weight" in state else WIDTH
-        model = ResNet9(width)
-        model.load_state_dict(state)
-    model.eval()
     pictures, answers = found.test[:count], found.test_labels[:count]
     begun = time.perf_counter()
     said = classify(model, pictures, min(256, count))

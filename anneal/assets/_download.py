@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anneal import files
 from anneal.assets._pins import Asset, by_hand
 from anneal.errors import DataError
 
@@ -81,7 +82,7 @@ def download(asset: Asset, path: Path) -> os.stat_result:
             show(None, f"{why}; again in {wait:.0f} s")
             time.sleep(wait)
     os.replace(part, path)
-    _sync_folder(path.parent)
+    files.sync_folder(path.parent)
     return facts
 
 
@@ -212,16 +213,6 @@ def _size(part: Path) -> int:
         return part.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _sync_folder(folder: Path) -> None:
-    # After a power cut the new name is there too. Windows opens no folders.
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 # Told of the bytes there are, and of what to say beside the name; None leaves either as it is.

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from anneal import settings
+from anneal import files, settings
 from anneal.assets._download import download, examine
 from anneal.assets._pins import Asset, by_hand
 from anneal.cache import folder
@@ -30,7 +29,7 @@ __all__ = ["fetch", "location", "verify"]
 def location(asset: Asset) -> Path:
     """Where the file is kept, whether or not it is there.
 
-    >>> from anneal import settings
+    >>> from anneal import files, settings
     >>> from anneal.assets import ASSETS
     >>> with settings.override(cache_dir="/data"):
     ...     location(ASSETS["gpt2/vocab.json"]).as_posix()
@@ -118,7 +117,9 @@ def _facts(asset: Asset, facts: os.stat_result) -> bytes:
 def _stamped(asset: Asset, path: Path) -> bool:
     """Whether the file is as it was when it had the pinned hash."""
     try:
-        return Path(f"{path}.verified").read_bytes() == _facts(asset, path.stat())
+        wanted = _facts(asset, path.stat())
+        with files.opened(f"{path}.verified") as f:
+            return f.read(len(wanted) + 1) == wanted
     except OSError:
         return False
 
@@ -129,12 +130,7 @@ def _stamp(asset: Asset, path: Path, examined: os.stat_result) -> None:
         now = path.stat()
         if (now.st_size, now.st_mtime_ns) != (examined.st_size, examined.st_mtime_ns):
             return  # written to meanwhile
-        temporary = Path(f"{path}.verified-{secrets.token_hex(4)}")
-        try:
-            temporary.write_bytes(_facts(asset, now))
-            os.replace(temporary, f"{path}.verified")
-        finally:
-            temporary.unlink(missing_ok=True)
+        files.replace(f"{path}.verified", lambda f: f.write(_facts(asset, now)))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,9 @@
     file = magic (8) | hash of the rest (16) | key (16) | code version (16) | label length (2) | label | zlib(JSON)
 
 Whatever is wrong with a file or a folder, an entry that cannot be read is a miss and one that cannot be written is
-not kept: no error, and no value but the one that was saved. A file carries data only, nothing in it is ever run as Python.
+not kept: no error, and no value but the one that was saved. A file carries data only, nothing in it is ever run as Python,
+and it is unpacked to LARGEST bytes at most. The hash tells damage, not forgery: what another user has written, or could
+have, is a miss too, and so is data that does not decode.
 An entry's time of modification is when it was last used; over the limit the longest unused go first.
 """
 
@@ -14,25 +16,24 @@ import functools
 import hashlib
 import json
 import os
-import secrets
+import stat
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anneal import settings
+from anneal import files, settings
 from anneal.cache.version import code_version, unchanged
 
 __all__ = ["LIMIT", "Entry", "disk_key", "enabled", "entries", "folder", "load", "prune", "save"]
 
 LIMIT = 256 << 20  # bytes of all entries together
+LARGEST = 32 << 20  # bytes of one value as JSON; GPT-2's training step, 300 kernels, takes 2 MB
 _MAGIC = b"anneal\x00\x01"
 _HEAD = 8 + 16 + 16 + 16 + 2
-_TEMPORARY = ".writing-"
-_ABANDONED = 3600.0  # seconds after which a half-written file has no writer any more
 _written = LIMIT  # bytes since the limit was last looked at: the first save looks
 _told: set[str] = set()
 
@@ -85,24 +86,43 @@ def disk_key(*parts: object) -> bytes | None:
     return h.digest()
 
 
-def load(kind: str, key: bytes | None) -> Any | None:
-    """What was saved under `key`, or None."""
+def load(kind: str, key: bytes | None, decode: Callable[[Any], Any] = lambda value: value) -> Any | None:
+    """What `decode` makes of what was saved under `key`, or None: also where it can make nothing of it."""
     where = folder() if settings.current().cache else None
     if where is None or key is None:
         return None
     path = os.path.join(where, kind, key.hex())
     try:
-        with open(path, "rb") as f:
-            text = f.read()
+        with files.opened(path) as f:
+            text = f.read(LARGEST + 1) if _is_own(os.fstat(f.fileno())) else b""
     except OSError:
         return None
-    label = _checked(text, key)
-    if label is None:
-        _say(f"{path} is damaged, and is made again")
+    try:
+        label = _checked(text, key)
+        found = None if label is None else decode(json.loads(_unpacked(memoryview(text)[_HEAD + len(label) :])))
+    except Exception:  # what `decode` meets in data that it has not written is unforeseeable
+        found = None
+    if found is None:
+        _say(f"{path} is damaged, or another user's, and is made again")
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
-    return json.loads(zlib.decompress(memoryview(text)[_HEAD + len(label) :]))
+    return found
+
+
+def _is_own(facts: os.stat_result) -> bool:
+    """Whether nobody but this user (or root) can have written the file; where users have no numbers, yes."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & stat.S_IWOTH
+
+
+def _unpacked(packed: memoryview) -> bytes:
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(packed, LARGEST)
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("more than an entry may have, or cut short")
+    return text
 
 
 def _checked(text: bytes, key: bytes) -> bytes | None:
@@ -125,34 +145,21 @@ def save(kind: str, key: bytes | None, value: Any, label: str) -> bool:
         return False
     note = label.encode()[:500]
     text = json.dumps(value, separators=(",", ":")).encode()
+    if len(text) > LARGEST:
+        return False
     rest = key + version + len(note).to_bytes(2, "little") + note + zlib.compress(text, 1)
-    text = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+    packed = _MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
     try:
         (where / kind).mkdir(parents=True, exist_ok=True)
-        _write(where / kind, key.hex(), text)
+        files.replace(where / kind / key.hex(), lambda f: f.write(packed))
     except OSError as e:
         _say(f"nothing is kept in {where}: {e.strerror or e}")
         return False
-    _written += len(text)
+    _written += len(packed)
     if _written > LIMIT // 16:
         prune(where, max_bytes=LIMIT)
         _written = 0
     return True
-
-
-def _write(where: Path, name: str, text: bytes) -> None:
-    # A name of its own for each writer, then one rename: a reader sees the old file or the new one, never a part.
-    temporary = where / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        with open(temporary, "xb") as f:
-            f.write(text)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, where / name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _files(where: Path) -> Iterator[tuple[str, os.DirEntry[str], os.stat_result]]:
@@ -177,7 +184,8 @@ def entries(where: Path) -> list[Entry]:
         if not _is_entry(e.name):
             continue
         try:
-            text = Path(e.path).read_bytes()
+            with files.opened(e.path) as f:
+                text = f.read(LARGEST + 1)
         except OSError:
             continue
         label = _checked(text, bytes.fromhex(e.name))
@@ -207,15 +215,14 @@ def prune(where: Path, max_bytes: int | None = None, older_than: float | None = 
         except OSError:
             stuck += 1
 
+    with contextlib.suppress(OSError), os.scandir(where) as kinds:
+        for kind in kinds:
+            files.sweep(kind.path)
     for _, e, facts in _files(where):
         age = now - facts.st_mtime
-        if e.name.startswith(_TEMPORARY):
-            if age > _ABANDONED:
-                with contextlib.suppress(OSError):
-                    os.unlink(e.path)
-        elif not _is_entry(e.name):
+        if not _is_entry(e.name):
             continue
-        elif older_than is not None and age >= older_than:
+        if older_than is not None and age >= older_than:
             remove(e.path, facts.st_size)
         else:
             kept.append((facts.st_mtime, facts.st_size, e.path))

@@ -1,5 +1,77 @@
-"""The `anneal` command. Its parts import what they run only when they run it, so that help is instant."""
+"""The `anneal` command. Its parts import what they run only when they run it, so that help is instant.
 
-from anneal.cli._app import main
+`main` stands here, and imports the rest inside: importing takes most of the command's first second, and whoever presses
+Ctrl-C in it is to see no traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # even the module that has the real one takes a while
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
 __all__ = ["main"]
+
+_STOPPED = 130  # as shells have it
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run the command line; exits with the documented code. A user's mistake prints one message and no traceback."""
+    pressed: list[int] = []
+    restore = None
+    try:
+        restore = _on_interrupt(pressed)
+        from anneal.cli._app import run
+
+        code = run(argv)
+    except BaseException as error:
+        # What is interrupted while it imports may say so by an error of its own.
+        if not pressed and not isinstance(error, KeyboardInterrupt):
+            raise
+        pressed.append(2)
+        code = _STOPPED
+    finally:
+        if restore is not None:
+            restore()
+    if pressed and code == _STOPPED:
+        _say_stopped()
+    sys.exit(code)
+
+
+def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
+    """Note Ctrl-C before it is raised, also where Python can only report what was raised; returns what undoes this."""
+    import signal
+
+    def note(number: int, frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    def report(unraisable: Any) -> None:
+        if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _say_stopped()
+            os._exit(_STOPPED)  # it was lost where nothing can be raised, and would not come again
+        hook(unraisable)
+
+    try:
+        before = signal.signal(signal.SIGINT, note)
+    except ValueError:  # another thread than the first has no signals
+        return lambda: None
+    hook, sys.unraisablehook = sys.unraisablehook, report
+
+    def restore() -> None:
+        signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = hook
+
+    return restore
+
+
+def _say_stopped() -> None:
+    try:
+        sys.stderr.write("stopped\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # there is no place for it
+        pass

@@ -6,17 +6,17 @@ is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
 
 from __future__ import annotations
 
-import sys
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from anneal import settings
-from anneal.errors import AnnealError, CompilerError, SettingError
+from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
 app = typer.Typer(
     name="anneal",
@@ -44,14 +44,21 @@ AdapterFlag = Annotated[
     str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
-Batch = Annotated[int | None, typer.Option("--batch", min=1, help="Examples per step.")]
+# The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
+MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
+Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")
+]
 
 
 def _version(value: bool) -> None:
     if value:
+        from anneal.cli._output import data
         from anneal.cli._version import version_line
 
-        sys.stdout.write(version_line() + "\n")
+        data(version_line())
         raise typer.Exit
 
 
@@ -62,6 +69,7 @@ def root(
     ] = False,
 ) -> None:
     """Train, look into, and check models compiled by anneal."""
+    settings.current()  # a wrong variable is an error whatever the command, and before it does anything
 
 
 @app.command()
@@ -92,11 +100,13 @@ def _train_help() -> str:
 @app.command(help=_train_help())
 def train(
     model: Model,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Optimiser steps.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, max=MOST, help="Optimiser steps.")] = None,
     batch: Batch = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, batches and sampling.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights, batches and sampling.")
+    ] = 1,
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None,
-    log_every: Annotated[int, typer.Option("--log-every", min=1, help="Steps between plain lines.")] = 100,
+    log_every: Annotated[int, typer.Option("--log-every", min=1, max=MOST, help="Steps between plain lines.")] = 100,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
@@ -116,11 +126,12 @@ def train(
         typer.Option("--checkpoint", metavar="DIR", help="gpt2: save there, and go on from what is there already."),
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option("--checkpoint-every", min=1, help="gpt2: steps between checkpoints.")
+        int, typer.Option("--checkpoint-every", min=1, max=MOST, help="gpt2: steps between checkpoints.")
     ] = 200,
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
     ] = False,
+    download: Download = False,
     as_json: Json = False,
 ) -> None:
     from anneal.cli._train import Options
@@ -130,7 +141,7 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle,
+        bundle=bundle, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))
 
@@ -139,7 +150,7 @@ def train(
 def graph(
     model: Model,
     batch: Batch = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Nodes to print; 0 prints all.")] = 60,
+    limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
     as_json: Json = False,
 ) -> None:
     """Print the graph of one training step: its nodes, and how many each pass and each op has."""
@@ -170,7 +181,9 @@ def kernels(
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
     from anneal.cli._kernels import time_kernels
+    from anneal.cli._models import check_model
 
+    check_model(model)
     changes = choose_device(device.value if device else None, adapter)
     if not time:
         run(model, step=step, batch=batch, device=str(changes.get("device", "auto")), as_json=as_json)
@@ -202,13 +215,14 @@ app.add_typer(gpt2_app)
 @gpt2_app.command("sample")
 def gpt2_sample(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")],
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens to add at most.")] = 100,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Tokens to add at most.")] = 100,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
     temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
     top_k: Annotated[
-        int, typer.Option("--top-k", min=0, help="Choose among so many of the likeliest tokens; 0: among all.")
+        int,
+        typer.Option("--top-k", min=0, max=MOST, help="Choose among so many of the likeliest tokens; 0: among all."),
     ] = 40,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Another seed, another text.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     model_dir: Annotated[
@@ -245,11 +259,12 @@ def run_llama2c(
         Path | None, typer.Option("--tokenizer", metavar="FILE", help="Its tokens: tokenizer.bin beside the model.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="Tokens at most, the prompt's counted: the context.")
+        int | None,
+        typer.Option("--max-tokens", min=1, max=MOST, help="Tokens at most, the prompt's counted: the context."),
     ] = None,
     temperature: Annotated[float, typer.Option("--temperature", min=0, help="0 takes the likeliest token.")] = 1.0,
     top_p: Annotated[float, typer.Option("--top-p", help="Choose among the likeliest that have this much.")] = 0.9,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Another seed, another text.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 1,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     as_json: Json = False,
@@ -269,9 +284,9 @@ def run_resnet9(
     weights: Annotated[
         Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Test pictures to name.")] = 256,
+    count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="Test pictures to name.")] = 256,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of weights and of shapes, where there are none.")
+        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and of shapes, where there are none.")
     ] = 1,
     picture: Annotated[
         Path | None,
@@ -279,13 +294,14 @@ def run_resnet9(
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    download: Download = False,
     as_json: Json = False,
 ) -> None:
     """Name the pictures of CIFAR-10's test set, or shapes where that cannot be had."""
     from anneal.cli._run import resnet9
 
-    name = device.value if device else None
-    resnet9(weights, count, seed, picture or Path("resnet9.png"), device=name, adapter=adapter, as_json=as_json)
+    name, place = device.value if device else None, picture or Path("resnet9.png")
+    resnet9(weights, count, seed, place, device=name, adapter=adapter, download=download, as_json=as_json)
 
 
 cache_app = typer.Typer(
@@ -331,21 +347,35 @@ def cache_prune(
     prune(older_than=older_than, max_size=max_size, everything=everything, as_json=as_json)
 
 
-def main(argv: list[str] | None = None) -> NoReturn:
-    """Run the command line; exits with the documented code. A user's mistake prints one message and no traceback."""
+def run(argv: list[str] | None) -> int:
+    """Run the command line; the documented exit code. A user's mistake prints one message and no traceback."""
+    from anneal.cli._output import streams
+
+    with streams() as verdict:
+        return int(verdict(_run(argv)))
+
+
+def _run(argv: list[str] | None) -> int:
     try:
         app(args=argv, prog_name="anneal")
+    except SystemExit as end:
+        # 1 is what typer makes of a reader of help that has left; our own failures come as errors.
+        return 0 if end.code in (None, 1) else int(end.code)
     except CompilerError as error:
-        _fail(f"compiler failure: {error}\nThis is a fault of anneal, not of your program; please report it.", error)
+        return _fail(
+            f"compiler failure: {error}\nThis is a fault of anneal, not of your program; please report it.", error
+        )
     except AnnealError as error:
-        _fail(str(error), error)
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped\n")
-        sys.exit(130)
-    sys.exit(0)
+        return _fail(str(error), error)
+    except OSError as error:  # of what nobody expected to fail: a disk, a name, a right
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return _fail(f"{where}{error.strerror or error}", error, DataError.exit_code)
+    except MemoryError as error:
+        return _fail("this takes more memory than there is; try a smaller --batch, or a smaller model", error, 2)
+    return 0
 
 
-def _fail(text: str, error: AnnealError) -> NoReturn:
+def _fail(text: str, error: BaseException, code: int = 1) -> int:
     from anneal.cli._output import message
 
     message(f"anneal: {text}")
@@ -353,4 +383,4 @@ def _fail(text: str, error: AnnealError) -> NoReturn:
         import traceback
 
         message("".join(traceback.format_exception(error)))
-    sys.exit(error.exit_code)
+    return error.exit_code if isinstance(error, AnnealError) else code

@@ -57,6 +57,10 @@ class Several:
         for r in self._all:
             r.saved(progress, folder)
 
+    def ended(self, progress: Progress) -> None:
+        for r in self._all:
+            r.ended(progress)
+
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         for r in self._all:
             r.done(progress, sample, picture, stopped)

@@ -86,7 +86,7 @@ def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", text.strip().lower())
     if found is None:
         raise SettingError(f"--max-size {text} is not a size; write a number and B, kB, MB or GB, such as 100MB")
-    return int(float(found[1]) * _BYTES[found[2]])
+    return int(min(float(found[1]) * _BYTES[found[2]], 1 << 62))
 
 
 def _size(n: int) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
+from anneal import files, settings
 from anneal.errors import DataError, SettingError
 
-__all__ = ["check_writable", "choose_device"]
+__all__ = ["check_writable", "choose_device", "may_download", "unwritable", "write_file"]
 
 
 def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
@@ -21,12 +23,49 @@ def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
     return {} if device is None else {"device": device}
 
 
+def may_download(example: object, flag: bool) -> bool:
+    """Whether what an example learns from may be downloaded: if a flag says so, or the person at the terminal does."""
+    name = getattr(example, "DOWNLOADS", None)
+    if flag or name is None or settings.current().offline:
+        return flag
+    from anneal.assets import ASSETS, location, verify
+
+    asset = ASSETS[name]
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        if verify(asset) is not None:
+            return False
+        sys.stderr.write(f"{asset.about}: download {asset.bytes / 1e6:.0f} MB to {location(asset)}? [y/N] ")
+        sys.stderr.flush()
+    except DataError:  # said where the file is asked for
+        return False
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def check_writable(path: Path) -> None:
-    """DataError unless a file can be made at `path`: better now than after the training."""
-    folder = path.parent
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; name a file, such as {path / 'model.safetensors'}")
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; make it first: mkdir -p {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise DataError(f"{path} cannot be written: no permission; choose another folder")
+    """DataError unless a file can be put at `path`: better now than after the training."""
+    try:
+        files.check_replaceable(path)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Put a file at `path`, whole or not at all; DataError where that cannot be done."""
+    try:
+        files.replace(path, lambda f: f.write(data))
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> DataError:
+    """The error for a file that cannot be written, with what to do."""
+    advice = "choose another file"
+    if os.path.isdir(path):
+        advice = f"name a file, such as {path / 'model.safetensors'}"
+    elif isinstance(error, FileNotFoundError) and not os.path.exists(path.parent):
+        return DataError(
+            f"{path} cannot be written: {path.parent} does not exist; make it first: mkdir -p {path.parent}"
+        )
+    return DataError(f"{path} cannot be written: {error.strerror or error}; {advice}")

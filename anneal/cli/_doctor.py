@@ -19,7 +19,7 @@ from anneal.errors import DeviceError
 __all__ = ["Adapter", "advice", "doctor", "survey"]
 
 NO_HARDWARE = DeviceError.exit_code
-PACKAGES = ("numpy", "wgpu", "safetensors", "rich", "typer")
+PACKAGES = ("numpy", "wgpu", "rich", "typer")
 LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from anneal.assets import ASSETS, fetch, verify
 from anneal.cli._choices import choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
-from anneal.cli._output import console, data, json_report, message
+from anneal.cli._output import console, data, harmless, json_report, message, readable
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["Options", "places", "sample"]
@@ -121,7 +122,7 @@ def places(folder: Path | None, weights: bool = True) -> tuple[Path, Path]:
         found = _fetched((WEIGHTS, *VOCABULARY) if weights else VOCABULARY)
         return found, found
     as_hugging_face = f"a folder with {WEIGHTS}, as Hugging Face lays it out"
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"--model-dir {folder} is no folder; it is {as_hugging_face}")
     if weights and not (folder / WEIGHTS).is_file():
         raise DataError(f"{folder} has no {WEIGHTS}; --model-dir is {as_hugging_face}")
@@ -185,7 +186,7 @@ def _speak(
     from anneal.tensor.execution import compile_seconds
 
     stream = tokenizer.stream()
-    show(options.prompt)
+    show(readable(options.prompt))
     before, begun = compile_seconds(), time.perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
@@ -219,7 +220,7 @@ def _announce(options: Options, device: Any) -> None:
     if options.as_json:
         return
     message(f"device: {device.name}{f' ({adapter})' if adapter else ''}")
-    message(f"prompt: {options.prompt}")
+    message(f"prompt: {harmless(readable(options.prompt))}")
     message(f"mode: {mode} · {facts}")
     message("---")
 
@@ -233,6 +234,7 @@ def _printer(options: Options) -> Show:
 
     def show(piece: str) -> None:
         if piece:
+            piece = harmless(piece)
             data(f"\x1b[2m{piece}\x1b[0m" if first[0] else piece, end="")
             first[0] = False
 
@@ -253,7 +255,7 @@ def _report(
     options: Options, run: Run, given: list[int], device: Any, decoder: Any, plans: dict[str, set[Any]]
 ) -> dict[str, Any]:
     return {
-        "prompt": options.prompt,
+        "prompt": readable(options.prompt),
         "prompt_tokens": given,
         "tokens": run.tokens,
         "text": run.text,

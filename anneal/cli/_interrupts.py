@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from anneal.cli._output import message
@@ -26,7 +26,8 @@ def interrupts(after: str) -> Iterator[list[int]]:
         if caught:
             raise KeyboardInterrupt
         caught.append(number)
-        message(f"stopping after {after}; Ctrl-C again stops at once")
+        with suppress(RuntimeError):  # it came while a message was being written
+            message(f"stopping after {after}; Ctrl-C again stops at once")
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

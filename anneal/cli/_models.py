@@ -14,7 +14,17 @@ from typing import Any, Protocol, cast
 
 from anneal.errors import DataError, UserError
 
-__all__ = ["MODELS", "Example", "Training", "examples_folder", "load_example", "load_module", "suggest"]
+__all__ = [
+    "DRAWING",
+    "MODELS",
+    "Example",
+    "Training",
+    "check_model",
+    "examples_folder",
+    "load_example",
+    "load_module",
+    "suggest",
+]
 
 # What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
 MODELS = {
@@ -36,6 +46,8 @@ MODELS = {
     "makemore-gru": "names by a gated recurrent unit",
     "makemore-gpt": "names by attention",
 }
+
+DRAWING = ("vit", "resnet9", "diffusion", "dit", "meanflow")  # those whose sample is a picture, too
 
 _PACKAGE = "anneal_examples"
 
@@ -80,9 +92,11 @@ class Example(Protocol):
 def suggest(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for an unknown name: the nearest known one, and the list of all."""
     names = list(known)
-    near = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
-    hint = next((f" Did you mean {n!r}?" for n in names if near and n.lower() == near[0]), "")
-    return UserError(f"there is no {kind} called {name!r}.{hint} There is: {', '.join(names)}")
+    near = difflib.get_close_matches(name[:100].lower(), [n.lower() for n in names], n=3, cutoff=0.5)
+    found = [repr(next(n for n in names if n.lower() == x)) for x in near]
+    hint = f" Did you mean {' or '.join([', '.join(found[:-1]), found[-1]] if found[1:] else found)}?" if found else ""
+    said = ascii(name) if len(name) <= 60 else f"{name[:50]!a}... ({len(name)} characters)"
+    return UserError(f"there is no {kind} called {said}.{hint} There is: {', '.join(names)}")
 
 
 def examples_folder() -> Path:
@@ -111,10 +125,15 @@ def load_module(name: str) -> ModuleType:
         raise DataError(f"{missing} is missing; reinstall: pip install --force-reinstall anneal-compiler") from None
 
 
-def load_example(name: str) -> Example:
-    """The example called `name`. UserError with a suggestion when there is no such model."""
+def check_model(name: str) -> None:
+    """UserError with a suggestion when there is no such model; nothing is imported for that."""
     if name not in MODELS:
         raise suggest("model", name, MODELS)
+
+
+def load_example(name: str) -> Example:
+    """The example called `name`. UserError as `check_model`."""
+    check_model(name)
     file, _, member = name.partition("-")
     module = load_module(f"{file}.train" if (examples_folder() / file).is_dir() else file)
     return cast(Example, module.MODELS[member] if member else module)

@@ -1,31 +1,161 @@
-"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it."""
+"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it.
+
+A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends the
+command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly. Messages that
+cannot be told stop nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import sys
+import unicodedata
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-__all__ = ["console", "data", "fits", "json_line", "json_report", "message", "show", "table"]
+__all__ = [
+    "console", "data", "fits", "going_on", "harmless", "json_line", "json_report", "message", "readable",
+    "show", "streams", "table",
+]  # fmt: skip
+
+_lost: dict[str, str] = {}  # the streams that were given up, and why
+_going_on = False
+_said_json = False
 
 
 def data(text: str = "", end: str = "\n") -> None:
-    """One piece of data, to stdout, at once. Ends the command quietly when its reader has left (`... | head`)."""
+    """One piece of data, to stdout, at once."""
+    sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def going_on(wanted: bool) -> Iterator[None]:
+    """In the block, if that is wanted, the command goes on when stdout takes nothing more: it has a file to write."""
+    global _going_on
+    before, _going_on = _going_on, wanted
     try:
-        sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes stdout once more on exit: point it where writing works.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        yield
+    finally:
+        _going_on = before
+
+
+class _Stream(io.TextIOBase):
+    """stdout or stderr, whoever writes to it and by whatever means, until it takes nothing more."""
+
+    def __init__(self, stream: Any, name: str, number: int) -> None:
+        self._stream, self._name, self._number = stream, name, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stream is not None and bool(self._stream.isatty())
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise io.UnsupportedOperation(f"{self._name} is closed")
+        return int(self._stream.fileno())
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing: the stream is Python's, and this stands behind it for a while."""
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._try(self._stream.flush)
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):  # by which a library finds out whether this takes bytes
+            raise TypeError(f"{self._name} takes text")
+        if text and self._stream is None:
+            self._try(self._closed)
+        elif text:
+            self._try(self._stream.write, text)
+            if self._number == 2:
+                self.flush()
+        return len(text)
+
+    def _closed(self) -> None:
+        raise OSError(errno.EBADF, "it is closed")
+
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
+        if self._name in _lost:
+            return
+        try:
+            call(*arguments)
+        except OSError as error:
+            self._give_up(error)
+        except ValueError as error:
+            if not self._stream.closed:
+                raise
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        _nowhere(self._number)
+        left = isinstance(error, BrokenPipeError)
+        why = "" if left else getattr(error, "strerror", None) or str(error)
+        _lost[self._name] = why
+        if self._number == 2:
+            return
+        if not _going_on:
+            if left:
+                sys.exit(0)
+            raise DataError(f"stdout cannot be written: {why}") from None
+        if why:
+            message(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
+
+
+def _nowhere(number: int) -> None:
+    """Point a stream where writing works: Python flushes it once more on exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+
+
+@contextlib.contextmanager
+def streams() -> Iterator[Callable[[int], int]]:
+    """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
+    global _said_json
+    _lost.clear()
+    _said_json = False
+    for number in (0, 1, 2):  # or the next file that is opened would be taken for a stream that was closed
+        try:
+            os.fstat(number)
+        except OSError:
+            _nowhere(number)
+    out, err = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Stream(out, "stdout", 1), _Stream(err, "stderr", 2)
+    try:
+        yield _verdict
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def _verdict(code: int) -> int:
+    if code == 0 and _lost.get("stderr") and not _said_json:
+        with contextlib.suppress(DataError, SystemExit):
+            data(f"anneal: stderr cannot be written: {_lost['stderr']}")
+    return DataError.exit_code if code == 0 and any(_lost.values()) else code
 
 
 def message(text: str) -> None:
@@ -34,13 +164,33 @@ def message(text: str) -> None:
     sys.stderr.flush()
 
 
+def harmless(text: str) -> str:
+    """The text with U+FFFD for what would command a terminal: control characters but the line's end and the tab.
+
+    >>> harmless("a\\tb\\x1b[2J\\x9b\\n")
+    'a\\tb\ufffd[2J\ufffd\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(["\ufffd" if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cs") else c for c in text])
+
+
+def readable(argument: str) -> str:
+    """An argument of the command line as text: bytes that are no UTF-8, which Python carries as half characters, as U+FFFD."""
+    return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def json_line(**fields: Any) -> None:
     """One JSON object on one line."""
+    global _said_json
+    _said_json = True
     data(json.dumps(fields, separators=(", ", ": "), allow_nan=False))
 
 
 def json_report(report: Any) -> None:
     """One JSON document, indented."""
+    global _said_json
+    _said_json = True
     data(json.dumps(report, indent=2, allow_nan=False))
 
 
@@ -88,4 +238,4 @@ def fits(text: str) -> bool:
 
 def _printable(text: str, encoding: str | None) -> str:
     name = encoding or "utf-8"
-    return text.encode(name, "replace").decode(name)
+    return text.encode(name, "replace").decode(name, "replace")

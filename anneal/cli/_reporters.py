@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anneal.cli._output import console, data, fits, json_line, message, show
+from anneal.cli._output import console, data, fits, harmless, json_line, message, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = ["Dashboard", "JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Start"]
+
+
+LAST = 50  # steps whose mean is the final loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Progress:
     uops_forward: int = 0
     uops_backward: int = 0
     before: int = 0  # steps that earlier processes did
+    compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property
     def count(self) -> int:
@@ -57,14 +61,14 @@ class Progress:
         return statistics.median(self.times[2:] or self.times or [0.0])
 
     @property
-    def compile_s(self) -> float:
-        """What the first two steps, one to compile and one to capture, took beyond an ordinary step."""
-        return max(0.0, sum(self.times[:2]) - min(2, len(self.times)) * self.median_ms) / 1e3
+    def final_steps(self) -> int:
+        """How many steps `final_loss` is of: the last LAST that this process did."""
+        return min(LAST, len(self.losses))
 
     @property
     def final_loss(self) -> float | None:
-        """The mean loss of the last 50 steps."""
-        last = self.losses[-50:]
+        """The mean loss of the last steps: that of one batch tells little."""
+        last = self.losses[-LAST:]
         return sum(last) / len(last) if last else None
 
 
@@ -84,6 +88,9 @@ class Reporter(Protocol):
     def step(self, progress: Progress) -> None: ...
 
     def saved(self, progress: Progress, folder: Path) -> None: ...
+
+    def ended(self, progress: Progress) -> None:
+        """The steps are done; what the model has to show is being made."""
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None: ...
 
@@ -112,9 +119,12 @@ class JsonLines:
     def saved(self, progress: Progress, folder: Path) -> None:
         self.line(event="checkpoint", step=progress.count, folder=str(folder))
 
+    def ended(self, progress: Progress) -> None:
+        """Nothing to say."""
+
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         self.line(
-            event="done", steps=progress.count, final_loss=progress.final_loss,
+            event="done", steps=progress.count, final_loss=progress.final_loss, final_loss_steps=progress.final_steps,
             median_ms=round(progress.median_ms, 3), compile_s=round(progress.compile_s, 3), kernels=progress.kernels,
             uops_forward=progress.uops_forward, uops_backward=progress.uops_backward, sample=sample,
             picture=str(picture.path) if picture else None, stopped=stopped,
@@ -144,6 +154,9 @@ class PlainLines:
 
     def saved(self, progress: Progress, folder: Path) -> None:
         """Nothing to say: the start names the folder."""
+
+    def ended(self, progress: Progress) -> None:
+        """Nothing to say."""
 
     def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         if self._start:
@@ -183,9 +196,12 @@ class Dashboard:
     def saved(self, progress: Progress, folder: Path) -> None:
         """Nothing to say: the start names the folder."""
 
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
+    def ended(self, progress: Progress) -> None:
+        # what is said while the model draws would stand in the way of the curve, and the curve in its way
         self._live.update(self._render(progress), refresh=True)
         self.close()
+
+    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
         if self._start:
             _footer(self._start, progress, sample, picture, stopped)
 
@@ -234,13 +250,13 @@ def _footer(start: Start, progress: Progress, sample: str, picture: Picture | No
         rate = start.examples_per_step / progress.median_ms * 1e3
         data(
             f"{'stopped after' if stopped else 'done:'} {progress.count} steps  final loss {progress.final_loss:.4f}"
-            f"  median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
+            f" (mean of the last {progress.final_steps})  median {progress.median_ms:.1f} ms  {rate:,.0f} {start.unit}/s"
         )
         data(
             f"forward {progress.uops_forward} uops  backward {progress.uops_backward} uops  "
             f"fused into {progress.kernels} kernels  compiled in {progress.compile_s:.1f} s"
         )
     data("sample:")
-    data(sample)
+    data(harmless(sample))
     if picture is not None:
         show(picture.pixels)

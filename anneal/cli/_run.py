@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from anneal import settings
-from anneal.cli._choices import check_writable, choose_device
+from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
-from anneal.cli._output import data, json_report, message, show
+from anneal.cli._output import data, harmless, json_report, message, readable, show
 from anneal.errors import UserError
 
 __all__ = ["Story", "llama2c", "resnet9"]
@@ -60,27 +59,31 @@ def llama2c(story: Story) -> int:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
             tokens: list[int] = []
             text = ""
+
+            def say(piece: str) -> None:
+                nonlocal text
+                text += piece
+                if piece and not story.as_json:
+                    data(harmless(piece), end="")
+
             begun = ready = time.perf_counter()
             stopped = False
             with interrupts("this token") as stopping:
                 for token in example.Story(model).tell(given, most, sampling):
-                    piece = decoder.decode(words.piece(token, tokens[-1] if tokens else given[0]))
                     tokens.append(token)
-                    text += piece
-                    if not story.as_json:
-                        sys.stdout.write(piece)
-                        sys.stdout.flush()
+                    say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
                     if len(tokens) == 3:  # the first steps compile and capture
                         ready = time.perf_counter()
                     if stopping:
                         stopped = True
                         break
+            say(decoder.decode(b"", final=True))
     seconds = time.perf_counter() - (ready if len(tokens) > 3 else begun)
     rate = (len(tokens) - 3 if len(tokens) > 3 else len(tokens)) / seconds
     if story.as_json:
         json_report(
-            {"model": str(story.model), "device": device.name, "prompt": story.prompt, "text": text, "tokens": tokens,
-             "tokens_per_second": round(rate, 2), "stopped": stopped}
+            {"model": str(story.model), "device": device.name, "prompt": readable(story.prompt), "text": text,
+             "tokens": tokens, "tokens_per_second": round(rate, 2), "stopped": stopped}
         )  # fmt: skip
     else:
         data("")
@@ -96,19 +99,24 @@ def resnet9(
     *,
     device: str | None,
     adapter: str | None,
+    download: bool,
     as_json: bool,
 ) -> None:
     """Name test pictures, print what came out, and show the first of them."""
-    from anneal.training import png
+    from anneal.training import downloads, png
 
     check_writable(picture)
     with settings.override(**choose_device(device, adapter)):
         from anneal.backend import get_device
 
+        example = load_module("resnet9")
+        if weights is not None:
+            example.trained(weights)  # before anything that takes long
+        may = may_download(example, download)
         opened = get_device(settings.current().device)
-        with settings.override(device=opened.name):
-            text, pixels = load_module("resnet9").run(weights, count, seed)
-    picture.write_bytes(png(pixels))
+        with settings.override(device=opened.name), downloads(may):
+            text, pixels = example.run(weights, count, seed)
+    write_file(picture, png(pixels))
     if as_json:
         json_report({"device": opened.name, "text": text, "picture": str(picture)})
         return

@@ -14,13 +14,13 @@ from typing import Any
 
 from anneal import settings
 from anneal.cli._bundle import Bundle, Several
-from anneal.cli._choices import check_writable, choose_device
+from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._models import Training, load_example
-from anneal.cli._output import console, message
+from anneal.cli._models import DRAWING, Training, check_model, load_example
+from anneal.cli._output import console, going_on, message
 from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
 from anneal.cli._trace import trace_step
-from anneal.errors import DataError, SettingError, UserError
+from anneal.errors import SettingError, UserError
 
 __all__ = ["Options", "train"]
 
@@ -49,21 +49,28 @@ class Options:
     checkpoint_every: int = 200
     as_json: bool = False
     bundle: bool = False
+    download: bool = False
 
 
 def train(options: Options) -> int:
     """Train, report, sample; the exit code: 0, or 130 when Ctrl-C stopped it."""
+    check_model(options.model)
     changes = choose_device(options.device, options.adapter)
     if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
     if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
         raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
-    for path in (options.save, options.picture):
+    if options.picture is not None and options.model not in DRAWING:
+        raise SettingError(
+            f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
+        )
+    for path in (options.save, _picture(options)):
         if path is not None:
             check_writable(path)
     with ExitStack() as stack:
         stack.enter_context(settings.override(**changes))
         from anneal.backend import get_device
+        from anneal.training import downloads
 
         # A driver takes its time to start: the modules of the example are imported meanwhile.
         with ThreadPoolExecutor(1, "anneal-device") as beside:
@@ -74,6 +81,9 @@ def train(options: Options) -> int:
         steps = options.steps or example.STEPS
         lr = options.lr or example.LR
         batch = options.batch or example.BATCH
+        if options.download and not hasattr(example, "DOWNLOADS"):
+            raise SettingError(f"--download is for what learns from a download, and {options.model} does not")
+        stack.enter_context(downloads(may_download(example, options.download)))
         training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
         before = getattr(training, "done", 0)
         start = Start(
@@ -86,6 +96,8 @@ def train(options: Options) -> int:
         if options.bundle or settings.current().bundle:
             bundle = Bundle(options.model, asdict(options))
             reporter = Several([reporter, bundle])
+        kept = options.save or options.checkpoint or options.picture or bundle
+        stack.enter_context(going_on(kept is not None))
         try:
             reporter.start(start)
             code = _run(options, training, steps, reporter, Progress(before=before), bundle)
@@ -123,6 +135,9 @@ def _run(
     options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
 ) -> int:
     every = options.checkpoint_every
+    from anneal.tensor.execution import compile_seconds
+
+    compiled = compile_seconds()
     with interrupts("this step") as stop:
         while progress.count < steps and not stop:
             left = steps - progress.count
@@ -133,14 +148,16 @@ def _run(
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 training.save()
                 reporter.saved(progress, options.checkpoint)
+        progress.compile_s = compile_seconds() - compiled
         stopped = bool(stop) and progress.count < steps
         stop.clear()
-        sample = training.sample()
-        shown = _draw(training, options)
-        if options.save is not None:
+        if options.save is not None:  # before anything that can fail, or be stopped
             from anneal.tensor.io import safe_save
 
             safe_save(training.model.state_dict(), options.save)
+        reporter.ended(progress)
+        sample = training.sample()
+        shown = _draw(training, options)
         traced = trace_step(options.model, training)
         progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         if bundle is not None:
@@ -155,18 +172,21 @@ def _run(
     return STOPPED if stopped else 0
 
 
+def _picture(options: Options) -> Path | None:
+    """The file of the picture, if there will be one: the user's, or one beside where the command runs."""
+    if options.model not in DRAWING:
+        return None
+    return options.picture or Path(f"{options.model}.png")
+
+
 def _draw(training: Training, options: Options) -> Picture | None:
-    """What there is to see, written where the user wants it, or beside where the command runs."""
-    pixels = getattr(training, "picture", None)
-    if pixels is None:
+    """What there is to see, written to its file."""
+    pixels, path = getattr(training, "picture", None), _picture(options)
+    if pixels is None or path is None:
         return None
     from anneal.training import png
 
-    path = options.picture or Path(f"{options.model}.png")
-    try:
-        path.write_bytes(png(pixels))
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror}); choose another file: --picture") from None
+    write_file(path, png(pixels))
     return Picture(path, pixels)
 
 

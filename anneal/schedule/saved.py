@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anneal import cache, settings
+from anneal.errors import AnnealError, CompilerError
 from anneal.schedule.fusion import Policy
 from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
 from anneal.uop.sizes import variable
@@ -27,8 +28,7 @@ def recall(program: UOp, policy: Policy) -> Plan | None:
     """The plan of a parametrised program, if a process before this one kept it."""
     if settings.current().debug >= 5 or not cache.enabled():  # 5: the passes are to be seen
         return None
-    found = cache.load("plans", cache.disk_key(program.key, policy))
-    return None if found is None else decode_plan(found)
+    return cache.load("plans", cache.disk_key(program.key, policy), decode_plan)
 
 
 def keep(program: UOp, policy: Policy, plan: Plan, seconds: float) -> None:
@@ -56,21 +56,58 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 
 def decode_plan(data: dict[str, Any]) -> Plan:
-    """The plan that `encode_plan` wrote down."""
+    """The plan that `encode_plan` wrote down; an exception if this is none: numbers of nothing, memory that is too small."""
     from anneal.schedule.plan import Call, Kernel, Plan, Value
 
-    kernels = [Kernel(partial(_graph, rows), name, bytes.fromhex(key)) for name, key, rows in data["kernels"]]
+    kernels = [
+        Kernel(partial(_graph, rows, key), name, key)
+        for name, key, rows in [(str(name), bytes.fromhex(key), str(rows)) for name, key, rows in data["kernels"]]
+    ]
+    values = tuple([Value(_number(size), by_name(dtype), _KINDS[kind]) for size, dtype, kind in data["values"]])
+    temporaries = tuple([(_number(size), by_name(dtype)) for size, dtype in data["temporaries"]])
+    count = len(values)
+    memory = tuple([(_number(value, count), _number(place, len(temporaries))) for value, place in data["memory"]])
+    for value, place in memory:
+        size, dtype = temporaries[place]
+        if values[value].size * values[value].dtype.itemsize > size * dtype.itemsize:
+            raise ValueError("a value that its place cannot hold")
+    calls = [
+        Call(kernels[_number(k, len(kernels))], tuple([_number(v, count) for v in args]), _number(outputs, len(args) + 1), phase)
+        for k, args, outputs, phase in data["calls"]
+    ]  # fmt: skip
     return Plan(
-        tuple([Value(size, by_name(dtype), kind) for size, dtype, kind in data["values"]]),
-        data["inputs"],
-        tuple(data["outputs"]),
-        tuple([Call(kernels[k], tuple(args), outputs, phase) for k, args, outputs, phase in data["calls"]]),
-        tuple([(value, place) for value, place in data["memory"]]),
-        tuple([(size, by_name(dtype)) for size, dtype in data["temporaries"]]),
+        values,
+        _number(data["inputs"], count + 1),
+        tuple([_number(v, count) for v in data["outputs"]]),
+        tuple(calls),
+        memory,
+        temporaries,
         tuple([variable(*arg) for arg in data["variables"]]),
     )
 
 
-def _graph(rows: str) -> UOp:
-    with arena().untracked():
-        return decode_graph(json.loads(rows))
+_KINDS = {kind: kind for kind in ("input", "output", "temp")}
+
+
+def _number(n: Any, end: int = 1 << 62) -> int:
+    """`n`, if it is a number from 0 up to before `end`."""
+    if type(n) is not int or not 0 <= n < end:
+        raise ValueError(f"{n!r} is no number below {end}")
+    return n
+
+
+def _graph(rows: str, key: bytes) -> UOp:
+    try:
+        with arena().untracked():
+            found = decode_graph(json.loads(rows))
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, AnnealError) as e:
+        raise _forged() from e
+    if found.key != key:
+        raise _forged()
+    return found
+
+
+def _forged() -> CompilerError:
+    return CompilerError(
+        "a kernel in the cache is not what its entry says; remove what is there: anneal cache prune --all"
+    )

@@ -250,7 +250,7 @@ class _Reader:
         return name, shape, TYPES[kind], self.number("<Q")
 
     def placed(self, shape: tuple[int, ...], kind: _Type, offset: int, base: int, alignment: int) -> GgufEntry:
-        if math.prod(n for n in shape if n) > MAX_BYTES:
+        if math.prod(n for n in shape if n) * max(4, kind.layout.itemsize) > MAX_BYTES:
             raise self.fault(f"its shape {shape} is larger than any memory")
         if kind.numbers is not None and (not shape or shape[-1] % _BLOCK):
             raise self.fault(

@@ -1,8 +1,9 @@
 """Safetensors files, mapped into memory: eight bytes of length, a JSON header, and the tensors' bytes one after another.
 
-The header is read and checked here, not by the safetensors package, because of what that one does not do: it names neither
-the file nor, mostly, the tensor at fault; of two tensors of one name it silently keeps the last; and through NumPy it hands
-out copies only, and no bfloat16 or float8. The tests compare the two on what they accept.
+Files are read and written here, not by the safetensors package, because of what that one does not do: it names neither
+the file nor, mostly, the tensor at fault; of two tensors of one name it silently keeps the last; through NumPy it hands
+out copies only, and no bfloat16 or float8; and it writes notes in another order each time. The tests compare the two on what
+they accept.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +24,7 @@ from anneal.errors import DataError
 from anneal.tensor._base import _resolve_device, default_device
 from anneal.tensor._mapped import Array, MappedTensors
 
-__all__ = ["Entry", "SafeTensors"]
+__all__ = ["Entry", "SafeTensors", "safetensors_writer"]
 
 # A tensor takes 100 to 200 bytes of header, so this is room for 100,000 of them. The format allows 100 MB, which as Python
 # objects would be gigabytes.
@@ -104,6 +105,56 @@ class SafeTensors(MappedTensors):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
+# -- writing ---------------------------------------------------------------------------------------------------------------
+
+_NOTES = "__metadata__"
+_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+
+
+def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) -> Callable[[IO[bytes]], None]:
+    """A function that writes the file; DataError now where something has no place in one.
+
+    Tensors stand in the order of their element's size, so that each begins at a multiple of it, and then of their names.
+    """
+    if not all(isinstance(x, str) for note in notes.items() for x in note):
+        raise DataError("safe_save: notes (metadata) are strings by strings")
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, Any] = {_NOTES: dict(sorted(notes.items()))} if notes else {}
+    at = 0
+    for name in order:
+        array = arrays[name]
+        dtype = _NAMES.get(array.dtype.newbyteorder("<"))
+        if name == _NOTES:
+            raise DataError(f"safe_save: no tensor may be called {_NOTES}: the format keeps that name; choose another")
+        if dtype is None:
+            raise DataError(
+                f"safe_save: {_shown(name)} is {array.dtype}, and safetensors files hold {', '.join(DTYPES)}; cast it first"
+            )
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (at, at + array.nbytes)}
+        at += array.nbytes
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as e:
+        raise DataError(
+            f"safe_save: {_shown(e.object[max(0, e.start - 40) : e.start + 40])} has half a character, which is no text; "
+            "choose another name"
+        ) from None
+    text += b" " * (-len(text) % 8)
+    if len(text) > MAX_HEADER:
+        raise DataError(
+            f"safe_save: a header of {len(text)} bytes, for names and notes; anneal reads up to {MAX_HEADER}"
+        )
+
+    def write(f: IO[bytes]) -> None:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            array = arrays[name]
+            plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            f.write(plain.reshape(-1).view(np.uint8).data)
+
+    return write
+
+
 # -- the header ------------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +180,7 @@ class _Header:
     def read(self, read: Any) -> tuple[dict[str, Entry], dict[str, str]]:
         """The entries and the metadata of the header that `read` reads."""
         fields = self.parse(read(self.length))
-        metadata = fields.pop("__metadata__", None)
+        metadata = fields.pop(_NOTES, None)
         if metadata is None:
             metadata = {}
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anneal import settings
-from anneal.assets import ASSETS, fetch, verify
+from anneal.assets import ASSETS, fetch, location, verify
 from anneal.errors import DataError
 
-__all__ = ["Images", "cifar10", "images", "shapes"]
+__all__ = ["CIFAR10", "Images", "cifar10", "downloads", "images", "shapes"]
 
 Array = np.ndarray[Any, Any]
+CIFAR10 = "cifar10/cifar-10-binary.tar.gz"
 SIZE = 32  # of CIFAR-10's images, and of shapes
 
 
@@ -39,7 +41,7 @@ _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 @functools.cache
 def cifar10() -> Images:
     """CIFAR-10: 50,000 photographs and 10,000 to test, downloaded once (170 MB). DataError where it cannot be had."""
-    asset = ASSETS["cifar10/cifar-10-binary.tar.gz"]
+    asset = ASSETS[CIFAR10]
     if verify(asset) is None and not settings.current().offline:
         print(f"anneal: downloading CIFAR-10, {asset.bytes / 1e6:.0f} MB, once", file=sys.stderr)
     path = fetch(asset)
@@ -117,12 +119,27 @@ def made(train: int, test: int, seed: int, why: str = "") -> Images:
     return Images(*shapes(rng, train), *shapes(rng, test), tuple(_SHAPES), f"{why}{about}")
 
 
-@functools.lru_cache(2)
-def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
-    """CIFAR-10, or where it cannot be had as many shapes as asked for; `about` then says so, and why."""
+_wanted = False
+
+
+@contextmanager
+def downloads(wanted: bool) -> Iterator[None]:
+    """In the block, whether `images` may download: nobody has 170 MB fetched who has not said so."""
+    global _wanted
+    before, _wanted = _wanted, wanted
     try:
-        return cifar10()
+        yield
+    finally:
+        _wanted = before
+
+
+def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
+    """CIFAR-10 if it is on disk or may be downloaded (`downloads`); else as many shapes as asked for, and `about` says why."""
+    asset = ASSETS[CIFAR10]
+    try:
+        if _wanted or settings.current().offline or verify(asset) is not None:
+            return cifar10()
+        reason = f"it is not at {location(asset)}; --download fetches it, {asset.bytes / 1e6:.0f} MB"
     except DataError as error:
         reason = "; ".join(str(error).splitlines())
-        reason = reason if len(reason) < 160 else f"{reason[:157]}..."
-        return made(train, test, seed, f"CIFAR-10 cannot be had ({reason}); instead ")
+    return made(train, test, seed, f"CIFAR-10 cannot be had ({reason}); instead ")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal import nn
+from anneal import files, nn
 from anneal.errors import DataError, UserError
 from anneal.nn import init
 from anneal.tensor import io, no_grad, upload
@@ -26,6 +26,7 @@ __all__ = ["read_checkpoint", "write_checkpoint"]
 Shapes = dict[str, tuple[int, ...]]
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+LONGEST = 1 << 20  # bytes of config.json, which has a few thousand
 PREFIX = "transformer."
 TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The causal mask and a constant, which old files carry for every block.
@@ -116,10 +117,12 @@ def write_checkpoint(model: nn.GPT, folder: str | Path, notes: Mapping[str, str]
 
 def _read_config(path: Path) -> dict[str, Any]:
     """config.json, empty if there is none; DataError if it is damaged or describes what `nn.GPT` does not compute."""
-    if not path.exists():
-        return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with files.opened(path) as f:
+            text = f.read(LONGEST + 1)
+        found = json.loads(text.decode()) if len(text) <= LONGEST else None
+    except FileNotFoundError:
+        return {}
     except (OSError, ValueError, RecursionError) as e:
         raise DataError(f"{path} cannot be read as JSON: {e}; fetch it again, or remove it") from e
     if not isinstance(found, dict):

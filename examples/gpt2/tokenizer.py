@@ -8,7 +8,7 @@ The ids are those of Hugging Face's `tokenizers`, which the tests compare.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from anneal.errors import UserError
 
 from .vocabulary import END_OF_TEXT, Vocabulary
 
-__all__ = ["END_OF_TEXT", "TextStream", "Tokenizer"]
+__all__ = ["END_OF_TEXT", "Pair", "TextStream", "Tokenizer", "merge"]
 
 # The pattern that GPT-2 was trained with: a word takes the space before it; of a run of spaces the last one goes to the word.
 WORD = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
@@ -138,14 +138,16 @@ class _Words(dict[str, list[int]]):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__()
-        self._vocabulary = vocabulary
+        self._byte_ids = vocabulary.byte_ids
+        ranks, products = vocabulary.ranks, vocabulary.products
+        self._rank_of, self._product_of = ranks.get, lambda pair: products[ranks[pair]]
 
     def encode(self, text: str) -> list[int]:
         return list(chain.from_iterable(map(self.__getitem__, WORD.findall(text))))
 
     def __missing__(self, word: str) -> list[int]:
-        byte_ids = self._vocabulary.byte_ids
-        ids = merge([byte_ids[byte] for byte in word.encode("utf-8", BYTES)], self._vocabulary)
+        byte_ids = self._byte_ids
+        ids = merge([byte_ids[byte] for byte in word.encode("utf-8", BYTES)], self._rank_of, self._product_of)
         if len(word) <= LONGEST_CACHED:
             if len(self) >= CACHED_WORDS:
                 self.clear()
@@ -153,13 +155,16 @@ class _Words(dict[str, list[int]]):
         return ids
 
 
-def merge(ids: list[int], vocabulary: Vocabulary) -> list[int]:
-    """Join neighbours by rank, the leftmost first among equals. n ids take O(n log n), since a word may be a whole book.
+Pair = tuple[int, int]
+
+
+def merge(ids: list[int], rank_of: Callable[[Pair], int | None], product_of: Callable[[Pair], int]) -> list[int]:
+    """Join neighbours by the rank of their pair, if it has one, the leftmost first among equals: the lowest goes first, and
+    is replaced by its product. n ids take O(n log n), since a word may be a whole book.
 
     The tokens are a linked list over the places of `ids`; a heap holds the pairs that might be joined, as rank and place
     in one number, and one that has changed since is passed over when it comes up.
     """
-    rank_of, products = vocabulary.ranks.get, vocabulary.products
     size = len(ids)
     heap = [rank * size + i for i, pair in enumerate(pairwise(ids)) if (rank := rank_of(pair)) is not None]
     if not heap:
@@ -171,7 +176,7 @@ def merge(ids: list[int], vocabulary: Vocabulary) -> list[int]:
         j = after[i]
         if j == size or rank_of((ids[i], ids[j])) != rank:
             continue
-        ids[i], ids[j] = products[rank], -1  # -1: joined to what stands before it
+        ids[i], ids[j] = product_of((ids[i], ids[j])), -1  # -1: joined to what stands before it
         h, k = before[i], after[j]
         after[i] = k
         if k < size:

@@ -9,20 +9,23 @@ stands what training goes on from: the optimiser's state, the place in the sched
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from anneal import nn
+from anneal import files, nn
 from anneal.assets import ASSETS, fetch, load
-from anneal.errors import DataError
+from anneal.errors import DataError, UserError
 from anneal.tensor import Tensor, io, manual_seed
 from anneal.training import Training, decayed, main
 
 from .checkpoint import WEIGHTS, read_checkpoint, write_checkpoint
 from .generate import Decoder, Sampling
 from .tokenizer import Tokenizer
+from .vocabulary import read_text
 
 __all__ = ["FineTuning", "make"]
 
@@ -32,6 +35,7 @@ WARM_UP = 50
 
 VOCABULARY = ("vocab.json", "merges.txt")
 STATE = "training-{}.safetensors"
+STATES = re.compile(r"training-\d+\.safetensors")
 
 
 class FineTuning(Training):
@@ -53,6 +57,8 @@ class FineTuning(Training):
         self, steps: int, batch: int, seed: int, lr: float, words: Path,
         start: Path | None = None, checkpoint: Path | None = None,
     ) -> None:  # fmt: skip
+        if checkpoint is not None:
+            _prepare(checkpoint)
         self.words, self.tokenizer = words, Tokenizer.read(*[words / name for name in VOCABULARY])
         self.text = np.array(self.tokenizer.encode(load("tinyshakespeare").decode()), np.int32)
         self.data = f"Tiny Shakespeare, {len(self.text):,} tokens, shipped with anneal (public domain)"
@@ -115,30 +121,19 @@ class FineTuning(Training):
         """
         folder = self.checkpoint
         assert folder is not None, "made without a folder for checkpoints"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DataError(f"cannot make the folder {folder}: {e.strerror or e}") from e
         for name in VOCABULARY:
             if not (folder / name).exists():
-                io.save_text((self.words / name).read_text(encoding="utf-8"), folder / name)
+                io.save_text(read_text(self.words / name), folder / name)
         notes = {"step": self.done, "random": self.rng.bit_generator.state, **self.settings}
         state = STATE.format(self.done)
         io.safe_save(self.optimizer.state_dict(), folder / state, {"training": json.dumps(notes)})
         write_checkpoint(self.model, folder, {"training": state})
-        # earlier states, and what a process that was killed left behind
-        for old in (
-            *folder.glob(STATE.format("*")),
-            *folder.glob(f".{STATE.format('*')}.*"),
-            *folder.glob(f".{WEIGHTS}.*"),
-        ):
-            if old.name != state:
-                old.unlink(missing_ok=True)
+        _tidy(folder)
 
     def _resume(self, folder: Path, schedule: nn.WarmupCosine) -> None:
         weights = folder / WEIGHTS
         state = io.safe_metadata(weights).get("training")
-        if state is None:
+        if state is None or not STATES.fullmatch(state):
             raise DataError(
                 f"{weights} is no checkpoint of a training, and would be overwritten; start from it with --model-dir, and "
                 "name another folder for checkpoints"
@@ -146,16 +141,48 @@ class FineTuning(Training):
         try:
             notes: dict[str, Any] = json.loads(io.safe_metadata(folder / state)["training"])
             self.rng.bit_generator.state = notes["random"]
-            self.done = schedule.count = notes["step"]
+            self.done = schedule.count = int(notes["step"])
             theirs = {name: notes[name] for name in self.settings}
-        except (KeyError, TypeError, ValueError) as e:
+            if self.done < 0:
+                raise ValueError(f"{self.done} steps are done")
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as e:
             raise DataError(f"{folder / state} is damaged ({e}); remove it and {weights} to start anew") from e
         for name, mine in self.settings.items():
             if theirs[name] != mine:
                 raise DataError(
                     f"{folder} was trained with --{name} {theirs[name]}, and this is {mine}; use the same, or another folder"
                 )
-        self.optimizer.load_state_dict(io.safe_load(folder / state))
+        try:
+            self.optimizer.load_state_dict(io.safe_load(folder / state))
+        except DataError:
+            raise
+        except UserError as e:
+            raise DataError(f"{folder / state} is no state of this model's training: {e}") from e
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, and raise DataError now if no checkpoint can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        why = "it is there, and no folder" if isinstance(e, FileExistsError) else e.strerror or e
+        raise DataError(f"cannot make the folder {folder}: {why}") from e
+    try:
+        files.check_replaceable(folder / WEIGHTS)
+    except OSError as e:
+        raise DataError(f"{folder / WEIGHTS} cannot be written: {e.strerror or e}; choose another folder") from e
+    _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what belongs to no checkpoint: states but that of the weights, and what killed processes left unfinished."""
+    files.sweep(folder)
+    with suppress(OSError, DataError):  # of what is wrong with them the one who reads them tells
+        kept = io.safe_metadata(folder / WEIGHTS).get("training") if (folder / WEIGHTS).exists() else None
+        for old in sorted(p for p in folder.iterdir() if STATES.fullmatch(p.name) and p.name != kept):
+            with suppress(OSError, DataError):
+                if "training" in io.safe_metadata(old):  # else it only has the name of one
+                    old.unlink()
 
 
 def make(

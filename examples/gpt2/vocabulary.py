@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anneal import files
 from anneal.errors import DataError
 
-__all__ = ["BYTE_OF_LETTER", "END_OF_TEXT", "Vocabulary"]
+__all__ = ["BYTE_OF_LETTER", "END_OF_TEXT", "Vocabulary", "read_text"]
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -49,8 +50,8 @@ class Vocabulary:
     @classmethod
     def read(cls, vocab: str | Path, merges: str | Path, special: Iterable[str] = (END_OF_TEXT,)) -> Vocabulary:
         """Read a vocab.json and a merges.txt. DataError with the file, the line and the fix if they are not such files."""
-        ids = _parse_json(_read_text(vocab), str(vocab))
-        return cls.make(ids, _read_text(merges).split("\n"), special, names=(str(vocab), str(merges)))
+        ids = _parse_json(read_text(vocab), str(vocab))
+        return cls.make(ids, read_text(merges).split("\n"), special, names=(str(vocab), str(merges)))
 
     @classmethod
     def make(
@@ -86,10 +87,12 @@ class Vocabulary:
         )
 
 
-def _read_text(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """The text of a file as it is, line ends and all. DataError where there is none."""
     try:
         # Not read_text: it would take a lone carriage return for the end of a line.
-        return Path(path).read_bytes().decode("utf-8")
+        with files.opened(path) as f:
+            return f.read().decode("utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} is missing; put the checkpoint's file there, or fetch it") from None
     except OSError as error:

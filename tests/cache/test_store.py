@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import subprocess
 import sys
 import time
+import tracemalloc
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,7 +151,7 @@ def test_a_disk_that_does_not_take_it_is_no_error(
     assert not cache.save("things", key, VALUE, "")
     assert capsys.readouterr().err == ""
     assert cache.entries(place) == []
-    assert not list(place.rglob(".writing-*"))
+    assert not list(place.rglob("*.unfinished"))
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
@@ -188,12 +192,14 @@ def test_over_the_limit_the_longest_unused_go(place: Path, monkeypatch: pytest.M
 def test_prune_by_age_leaves_what_is_not_its_own(place: Path) -> None:
     old, new = saved(place, 1)[1], saved(place, 2)[1]
     age(old, 5000)
-    abandoned, busy, foreign = (old.with_name(n) for n in (".writing-1-a", ".writing-1-b", "README"))
+    names = (".x.0123abcd.unfinished", ".x.0123abce.unfinished", "README")
+    abandoned, busy, foreign = (old.with_name(n) for n in names)
     for p in (abandoned, busy, foreign):
         p.write_text("x")
-    age(abandoned, 1e5)
     age(foreign, 1e5)
-    assert cache.prune(place, older_than=4000)[0] == 1
+    with busy.open("rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)  # as a writer does
+        assert cache.prune(place, older_than=4000)[0] == 1
     assert sorted(p.name for p in (place / "things").iterdir()) == sorted([new.name, busy.name, foreign.name])
     assert cache.prune(place / "nowhere") == (0, 0, 0)
 
@@ -223,7 +229,7 @@ def test_processes_share_a_folder(place: Path) -> None:
     env = {**os.environ, "ANNEAL_CACHE": "1", "ANNEAL_CACHE_DIR": str(place)}
     running = [subprocess.Popen([sys.executable, "-c", WRITER, str(n)], env=env) for n in range(3)]
     assert [p.wait(120) for p in running] == [0, 0, 0]
-    assert not list(place.rglob(".writing-*"))
+    assert not list(place.rglob("*.unfinished"))
 
 
 def test_threads_share_a_folder(place: Path) -> None:
@@ -235,3 +241,65 @@ def test_threads_share_a_folder(place: Path) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
+
+
+def crafted(key: bytes, packed: bytes) -> bytes:
+    """An entry whose hash is right."""
+    rest = key + bytes(16) + b"\0\0" + packed
+    return b"anneal\x00\x01" + hashlib.blake2b(rest, digest_size=16).digest() + rest
+
+
+def test_an_entry_is_unpacked_within_bounds(place: Path) -> None:
+    key, path = saved(place)
+    for packed in (
+        zlib.compress(b" " * (48 << 20) + b"1", 9),
+        zlib.compress(b"[" * 100_000, 9),
+        zlib.compress(b"1")[:-1],
+    ):
+        path.write_bytes(crafted(key, packed))
+        tracemalloc.start()
+        try:
+            assert cache.load("things", key) is None
+            assert tracemalloc.get_traced_memory()[1] < 3 * store.LARGEST
+        finally:
+            tracemalloc.stop()
+    path.write_bytes(crafted(key, zlib.compress(b"[1]")))
+    assert cache.load("things", key) == [1]
+    with path.open("r+b") as f:
+        f.truncate(store.LARGEST + 1)
+    assert cache.load("things", key) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.load("things", key) is None
+    assert cache.entries(place) == []
+
+
+def test_what_does_not_decode_is_a_miss(place: Path) -> None:
+    key, _ = saved(place)
+    assert cache.load("things", key, lambda value: value["b"]) == "ω"
+    for error in (KeyError, RecursionError, MemoryError, AssertionError):
+
+        def fail(value: Any, error: type[Exception] = error) -> None:
+            raise error
+
+        assert cache.load("things", key, fail) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users have no numbers here")
+def test_an_entry_that_others_may_write_is_a_miss(place: Path) -> None:
+    key, path = saved(place)
+    path.chmod(0o646)
+    assert cache.load("things", key) is None
+    path.chmod(0o664)
+    assert cache.load("things", key) == VALUE
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+        assert cache.load("things", key) is None
+    assert cache.save("things", key, VALUE, "")
+    assert cache.load("things", key) == VALUE
+
+
+def test_a_value_that_is_too_large_is_not_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LARGEST", 1000)
+    assert not cache.save("things", cache.disk_key("x"), "x" * 1000, "")
+    assert cache.save("things", cache.disk_key("x"), "x" * 900, "")

@@ -73,6 +73,8 @@ def check_equal(found: Path, wanted: Path) -> None:
         assert set(a) == set(b)
         for key in b:
             np.testing.assert_array_equal(a[key], b[key])
+    for path in wanted.iterdir():
+        assert path.read_bytes() == (found / path.name).read_bytes(), path.name
 
 
 def test_it_learns(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -97,6 +99,9 @@ def test_being_killed_at_any_moment_changes_nothing(
         ) as child:  # fmt: skip
             assert child.stdout is not None
             for line in child.stdout:  # once a checkpoint is there, or some time after the start
+                if json.loads(line)["event"] == "start":  # what the one before left unfinished is gone
+                    assert not list(tmp_path.glob("*.unfinished"))
+                    assert not list(tmp_path.glob(".*.unfinished"))
                 if json.loads(line)["event"] == ("start" if wait else "checkpoint"):
                     break
             time.sleep(wait or 0)

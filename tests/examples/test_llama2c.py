@@ -111,6 +111,82 @@ def test_text_and_tokens(tmp_path: Path) -> None:
     assert b"".join(words.piece(t, b) for b, t in zip(text, text[1:])).decode() == "ba é€"
 
 
+def test_pairs_are_joined_as_by_looking_at_all_of_them() -> None:
+    example = load_module("llama2c")
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        letters = ["a", "b", "c", " "]
+        pieces = ["<unk>", "<s>", "</s>", *letters]
+        while len(pieces) < 40:
+            pieces.append("".join(rng.choice(pieces[3:], 2)))
+        scores = [float(s) for s in rng.integers(-6, 3, len(pieces))]  # many of them equal
+        scores[10], scores[11], scores[12] = float("nan"), -1e11, float("inf")
+        words = example.Words([p.encode() for p in pieces], scores)
+        text = "".join(rng.choice(letters, 60))
+        ids = [1, *[words.number[c.encode()] for c in f" {text}"]]
+        while True:
+            best = (-1e10, -1, -1)
+            for i in range(len(ids) - 1):
+                joined = words.number.get(words.pieces[ids[i]] + words.pieces[ids[i + 1]])
+                if joined is not None and scores[joined] > best[0]:
+                    best = (scores[joined], i, joined)
+            if best[1] < 0:
+                break
+            ids[best[1] : best[1] + 2] = [best[2]]
+        assert words.encode(text) == ids
+
+
+def test_a_long_prompt_is_not_quadratic(tmp_path: Path) -> None:
+    import time
+
+    write(tmp_path)
+    words = load_module("llama2c").Words.read(tmp_path / "tokenizer.bin", len(PIECES))
+    begun = time.process_time()
+    found = words.encode("ab" * 100_000)
+    assert time.process_time() - begun < 20  # 1 s; by looking at every pair each time, hours
+    assert len(found) == 100_001
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 258])
+def test_a_short_vocabulary(count: int, tmp_path: Path) -> None:
+    write(tmp_path)
+    example = load_module("llama2c")
+    if count <= 2:
+        with pytest.raises(DataError, match=f"the model knows {count} tokens"):
+            example.Words.read(tmp_path / "tokenizer.bin", count)
+        return
+    words = example.Words.read(tmp_path / "tokenizer.bin", count)
+    assert words.encode("") == [1]
+    with pytest.raises(UserError, match=f"has the byte 0x(ff|20), for which this tokeniser of {count} tokens has none"):
+        words.encode("\udcff")
+
+
+def test_any_bytes_are_a_prompt_and_no_byte_commands_the_terminal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    write(tmp_path)
+    example = load_module("llama2c")
+    said = [PIECES.index(f"<0x{b:02X}>") for b in b"\x1b[2J\x9b\xe2\x82\xac\x07\n\xe2\x82"]
+    monkeypatch.setattr(example.Story, "tell", lambda self, given, most, sampling: iter([*given[1:], *said]))
+    words = example.Words.read(tmp_path / "tokenizer.bin", len(PIECES))
+    assert words.encode("a\udcff\udc80") == [1, PIECES.index(" a"), 3 + 0xFF, 3 + 0x80]
+    given = ("run", "llama2c", str(tmp_path / "model.bin"), "a\udcff", "--device", "cpu")
+    outcome = run(capsys, *given)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out == "a\ufffd\ufffd[2J\ufffd€\ufffd\n\ufffd\n"
+    report = json.loads(run(capsys, *given, "--json").out)
+    assert report["text"] == "a\ufffd\x1b[2J\ufffd€\x07\n\ufffd"
+    assert report["prompt"] == "a\ufffd"
+
+
+def test_a_piece_that_only_looks_like_a_byte() -> None:
+    pieces = [b"", b"<s>", b"</s>", b"<0xZZ>", b"<0x 1>", b"<0x+1>", b"<0x0A>"]
+    words = load_module("llama2c").Words(pieces, [0.0] * len(pieces))
+    assert [words.piece(n, 0) for n in range(3, 7)] == [*pieces[3:6], b"\n"]
+
+
 def test_sampling_takes_no_unlikely_token() -> None:
     example = load_module("llama2c")
     sampling = example.Sampling(temperature=0.7, top_p=0.5, seed=3)
@@ -163,3 +239,50 @@ def test_resnet9_names_pictures(
         assert "accuracy on 8 test pictures" in outcome.out
         assert (tmp_path / "seen.png").read_bytes()[:4] == b"\x89PNG"
         assert "a network that has learnt nothing" in run(capsys, *given).out
+
+
+def test_weights_of_another_network_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from anneal.tensor.io import safe_save
+
+    for tensors, said in (
+        ({"w": np.ones(3)}, "it lacks 49 tensors ('prep.0.weight', "),
+        ({"w": np.ones(3)}, "it has besides 1 tensors ('w')"),
+        ({"prep.0.weight": np.ones(())}, "it has in another shape 1 tensors ('prep.0.weight (), not (64, 3, 3, 3)')"),
+        ({"prep.0.weight": np.ones((1 << 20, 0, 3, 3))}, "not (1048576, 3, 3, 3)"),
+    ):
+        safe_save(tensors, tmp_path / "w")
+        outcome = run(capsys, "run", "resnet9", "--weights", str(tmp_path / "w"), "--picture", str(tmp_path / "x.png"))
+        assert (outcome.code, outcome.out) == (4, "")
+        assert said in outcome.err
+        assert "strict" not in outcome.err
+        assert f"{tmp_path / 'w'} is no ResNet-9" in outcome.err
+
+
+def test_a_download_is_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+    import sys
+
+    from anneal import settings
+    from anneal.cli._choices import may_download
+    from anneal.training import CIFAR10
+
+    class Example:
+        DOWNLOADS = CIFAR10
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    with settings.override(cache_dir=str(tmp_path), offline=False):
+        assert not may_download(Example, False)  # in a pipe nobody can be asked
+        assert may_download(Example, True)
+        for answer, wanted in (("y", True), (" Yes ", True), ("n", False), ("", False), ("what?", False)):
+            monkeypatch.setattr(sys, "stdin", Terminal(f"{answer}\n"))
+            monkeypatch.setattr(sys, "stderr", Terminal())
+            assert may_download(Example, False) is wanted
+            assert "download 170 MB to" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+        assert not may_download(object(), False)
+        with settings.override(offline=True):
+            assert not may_download(Example, False)

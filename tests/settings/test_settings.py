@@ -14,7 +14,7 @@ RIGHT = [
     ({"ANNEAL_DEBUG": ""}, Settings()),
     ({"ANNEAL_DEVICE": "WebGPU"}, Settings(device="webgpu")),
     ({"ANNEAL_ADAPTER": "llvmpipe"}, Settings(adapter="llvmpipe")),
-    ({"ANNEAL_REQUIRE_WEBGPU": "1", "ANNEAL_TRUSTED": "off"}, Settings(require_webgpu=True, trusted=False)),
+    ({"ANNEAL_REQUIRE_WEBGPU": "1", "ANNEAL_TRUSTED": "0"}, Settings(require_webgpu=True, trusted=False)),
     ({"HOME": "/nowhere", "ANNEALING": "1"}, Settings()),
 ]
 
@@ -23,6 +23,16 @@ WRONG = [
     ({"ANNEAL_DEBUG": "yes"}, "use one of: 0 to 6"),
     ({"ANNEAL_DEVICE": "cuda"}, "use one of: auto, cpu, webgpu"),
     ({"ANNEAL_TRUSTED": "2"}, "use one of: 0, 1"),
+    *[
+        ({f"ANNEAL_{name}": value}, f"ANNEAL_{name}={value!r} is not a right value; use one of: 0, 1")
+        for name in ("OFFLINE", "CACHE", "BUNDLE", "TRUSTED", "REQUIRE_WEBGPU")
+        for value in ("yes", "no", "true", "off", "01", "1.0", "-1", "\u0661")
+    ],
+    *[
+        ({"ANNEAL_BEAM": value}, "use one of: 0 to 32")
+        for value in ("33", "-1", "1_0", "\u0661", "1e1", "+1", "9" * 5000)
+    ],
+    *[({"ANNEAL_DEBUG": value}, "use one of: 0 to 6") for value in ("-1", "1_0", "\u0661", "1.0")],
     ({"ANNEAL_DEVCE": "cpu"}, "ANNEAL_DEVCE is not a setting; the settings are: ANNEAL_DEBUG, ANNEAL_DEVICE"),
 ]
 

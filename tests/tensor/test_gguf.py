@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from pathlib import Path
@@ -69,6 +70,22 @@ VALUES = [
     value("tokens", 9, struct.pack("<IQ", 8, 2) + text("a") + text(b"\xff")),
     value("scores", 9, struct.pack("<IQ", 6, 2) + struct.pack("<ff", 1, 2)),
 ]
+
+
+@pytest.mark.parametrize("kind", [0, 8, 28])
+def test_nothing_of_a_huge_shape_is_refused(kind: int, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="larger than any memory"):
+        opened(tmp_path / "x", build([("x", (0, 1 << 61), kind, b"")]))
+    with pytest.raises(DataError, match="larger than any memory"):
+        io.safe_open(hollow(tmp_path, (0, 1 << 61)), "cpu")
+    assert opened(tmp_path / "x", build([("x", (0, 1 << 40), kind, b"")]))["x"].shape == (0, 1 << 40)
+
+
+def hollow(folder: Path, shape: tuple[int, ...]) -> Path:
+    """A safetensors file of one tensor without elements."""
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": (0, 0)}}).encode()
+    (folder / "y").write_bytes(struct.pack("<Q", len(header)) + header)
+    return folder / "y"
 
 
 def test_floats_integers_and_metadata(tmp_path: Path) -> None:

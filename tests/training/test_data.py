@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.assets import ASSETS, location
+from anneal.assets import ASSETS, Asset, location
 from anneal.errors import DataError
-from anneal.training import cifar10, images, shapes
+from anneal.training import cifar10, downloads, images, shapes
 
 NAME = "cifar10/cifar-10-binary.tar.gz"
 
@@ -23,11 +23,9 @@ NAME = "cifar10/cifar-10-binary.tar.gz"
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path) -> Iterator[None]:
     cifar10.cache_clear()
-    images.cache_clear()
     with settings.override(cache_dir=str(tmp_path), offline=True):
         yield
     cifar10.cache_clear()
-    images.cache_clear()
 
 
 def test_shapes_are_of_the_seed_and_of_all_kinds() -> None:
@@ -46,10 +44,30 @@ def test_without_cifar10_there_are_shapes_and_a_word_about_it() -> None:
         cifar10()
     found = images(1, train=30, test=20)
     assert found.about.startswith("CIFAR-10 cannot be had (")
+    assert str(location(ASSETS[NAME])) in found.about
     assert "30 pictures of ten shapes" in found.about
     assert found.train.shape == (30, 3, 32, 32)
     assert found.test_labels.shape == (20,)
     assert len(found.classes) == 10
+
+
+def test_nothing_is_downloaded_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fetch(asset: Asset) -> Path:
+        asked.append(asset.name)
+        raise DataError("no network")
+
+    monkeypatch.setattr("anneal.training._data.fetch", fetch)
+    with settings.override(offline=False):
+        found = images(1, train=30, test=20)
+        assert "--download fetches it, 170 MB" in found.about
+        assert str(location(ASSETS[NAME])) in found.about
+        assert asked == []
+        with downloads(True):
+            assert "no network" in images(1, train=30, test=20).about
+        assert asked == [NAME]
+        assert "--download" in images(1, train=30, test=20).about
 
 
 def test_cifar10_is_read_from_its_archive(monkeypatch: pytest.MonkeyPatch) -> None:

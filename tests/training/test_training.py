@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.cli import _models, _train
 from anneal.tensor import Tensor
 from anneal.training import Training, decayed, main
 from tests.cli.helpers import run
@@ -72,6 +73,8 @@ def test_a_picture_is_written_and_shown(
 
     for module in ("_train", "_trace"):
         monkeypatch.setattr(f"anneal.cli.{module}.load_example", lambda name: Example)
+    monkeypatch.setitem(_models.MODELS, "painter", "draws noise")
+    monkeypatch.setattr(_train, "DRAWING", ("painter",))
     monkeypatch.chdir(tmp_path)
     plain = run(capsys, "train", "painter", "--device", "cpu", "--plain")
     assert plain.code == 0
@@ -87,3 +90,61 @@ def test_a_picture_is_written_and_shown(
     nowhere = run(capsys, "train", "painter", "--picture", str(tmp_path / "no" / "x.png"))
     assert nowhere.code == 4
     assert "does not exist" in nowhere.err
+
+
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+    import re
+    import sys
+    import time
+
+    from anneal.training import _progress, told
+
+    class Stream(io.StringIO):
+        terminal = False
+
+        def isatty(self) -> bool:
+            return self.terminal
+
+    def said(terminal: bool, seconds: list[float]) -> str:
+        stream = Stream()
+        stream.terminal = terminal
+        monkeypatch.setattr(sys, "stderr", stream)
+        for n in told(range(len(seconds)), "drawing", len(seconds)):
+            time.sleep(seconds[n])
+        return stream.getvalue()
+
+    assert said(False, [0.01] * 4) == ""  # what is quick says nothing
+    monkeypatch.setattr(_progress, "EVERY", 0.1)
+    monkeypatch.setattr(_progress, "AT_ONCE", 0.1)
+    lines = said(False, [0.35, 0.15, 0.15, 0.01]).splitlines()
+    assert lines[0] == "drawing: 0 of 4, 0 s"  # also while the first piece of work goes on
+    assert len(lines) >= 3
+    assert all(re.fullmatch(r"drawing: [0-3] of 4, \d+ s(, \d+ s left)?", line) for line in lines)
+    drawn = said(True, [0.25, 0.15])
+    assert drawn.startswith("\rdrawing: 0 of 2, 0 s")
+    assert "\n" not in drawn
+    assert drawn.endswith(" \r")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert list(told([1], "x", 1)) == [1]
+
+
+def test_models_that_draw_are_known_before_they_do() -> None:
+    from anneal.cli._models import DRAWING, MODELS, examples_folder
+
+    assert set(DRAWING) == {
+        name for name in MODELS
+        if (path := examples_folder() / f"{name}.py").exists() and "self.picture = " in path.read_text(encoding="utf-8")
+    }  # fmt: skip
+
+
+def test_a_picture_of_a_model_that_draws_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    outcome = run(capsys, "train", "mlp", "--picture", str(tmp_path / "x.png"))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert (
+        outcome.err
+        == "anneal: --picture is for what makes pictures (vit, resnet9, diffusion, dit, meanflow), and mlp makes none\n"
+    )
+    outcome = run(capsys, "train", "mlp", "--steps", "1", "--device", "cpu", "--download")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--download is for what learns from a download" in outcome.err

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,9 +53,9 @@ _TEXT = 96 << 10  # bytes of WGSL above which compiling takes too long
 def best_opts(device: WebGpuDevice, sink: UOp, width: int) -> Opts | None:
     """The fastest opts found for a kernel on `device`, or None for the heuristic's."""
     key = cache.disk_key("beam", device.identity, width, sink.key)
-    found = cache.load("beam", key)
+    found: _Outcome | None = cache.load("beam", key, _found)
     if found is not None:
-        return decode_opts(found["opts"]) if found["opts"] is not None else None
+        return found.opts
     begun = time.perf_counter()
     try:
         outcome = _Search(device, sink, width).run()
@@ -70,6 +70,12 @@ def best_opts(device: WebGpuDevice, sink: UOp, width: int) -> Opts | None:
     if outcome.final:
         cache.save("beam", key, {"opts": opts}, f"{name_of(sink)}: {outcome.text}")
     return outcome.opts
+
+
+def _found(data: dict[str, Any]) -> _Outcome:
+    """The outcome that was kept, if every opt of it is one."""
+    opts = data["opts"]
+    return _Outcome(None if opts is None else decode_opts(opts), "kept")
 
 
 class _Unsuitable(Exception):

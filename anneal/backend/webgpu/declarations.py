@@ -83,12 +83,10 @@ def _recalled(parser: Any, source: str, *args: Any, **options: Any) -> None:
     key = None
     if len(source) >= _HEADER and not parser._declarations and not args and not any(options.values()):
         key = cache.disk_key("declarations", cffi.__version__, source)
-        found = cache.load("declarations", key) if cache.enabled() else None
-        if found is not None:
-            with contextlib.suppress(Exception):  # of another shape than this cffi's
-                fields = decode(found)
-                vars(parser).update(fields)
-                return
+        fields = cache.load("declarations", key, decode) if cache.enabled() else None
+        if fields is not None:
+            vars(parser).update(fields)
+            return
     _parse(parser, source, *args, **options)
     if key is not None and cache.enabled():
         with contextlib.suppress(TypeError):  # something that has no plain form

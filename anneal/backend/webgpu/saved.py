@@ -17,8 +17,9 @@ _WORTH = 0.005  # seconds of code generation below which the result is not worth
 
 def recall(graphs: Iterable[bytes], identity: object) -> list[Kernel] | None:
     """The generated kernels for the graphs with these keys, if a process before this one kept them."""
-    found = cache.load("kernels", cache.disk_key(identity, *graphs)) if cache.enabled() else None
-    return None if found is None else [decode_kernel(k) for k in found]
+    if not cache.enabled():
+        return None
+    return cache.load("kernels", cache.disk_key(identity, *graphs), lambda found: [decode_kernel(k) for k in found])
 
 
 def keep(graphs: Iterable[bytes], identity: object, kernels: Sequence[Kernel], label: str, seconds: float) -> None:
