@@ -57,7 +57,8 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 def decode_plan(data: dict[str, Any]) -> Plan:
     """The plan that `encode_plan` wrote down."""
-    from anneal.schedule.plan import Call, Kernel, Plan, Value
+    from anneal.schedule.calls import Call, Kernel, Value
+    from anneal.schedule.plan import Plan
 
     kernels = [Kernel(partial(_graph, rows), name, bytes.fromhex(key)) for name, key, rows in data["kernels"]]
     return Plan(
