@@ -49,6 +49,7 @@ def arrange(
         orders = [late, by_level, list(range(len(calls))), p.frugal(by_level), p.frugal(late)]
         least = None
         # an order's pieces hold at least what lives at once in it: most orders need not be tried
+        orders = [p.delayed(o) for o in orders]
         for peak, _, order in sorted([(p.peak(o), n, o) for n, o in enumerate(orders)]):
             if least is not None and peak >= least[0]:
                 break
@@ -147,6 +148,30 @@ class _Program:
                     if not changed.isdisjoint(self.touched[n]):
                         gains.pop(n, None)
         return order
+
+    def delayed(self, order: Sequence[int]) -> list[int]:
+        """The order with calls that ask for more memory than they let go of right before what needs them, where nothing
+        large stays longer for it."""
+        _, last = self.lives(order)
+        at = {n: place for place, n in enumerate(order)}
+        wanted = dict.fromkeys(order, len(order))  # the place of the first call that needs it, as that is delayed
+        key: dict[int, tuple[int, bool, int]] = {}
+        born = set[int]()
+        new: dict[int, bool] = {}
+        for n in order:
+            fresh = [v for v in self.touched[n] if v not in born]
+            born.update(fresh)
+            new[n] = sum(self.size[v] for v in fresh) >= _WORTH_FREEING
+        for n in reversed(order):
+            place = at[n]
+            if new[n] and wanted[n] < len(order):
+                stays = all(last[v] >= wanted[n] for v in self.touched[n] if self.size[v] >= _WORTH_FREEING)
+                if stays:
+                    place = wanted[n]
+            key[n] = (place, place == at[n], at[n])
+            for x in self.ahead[n]:
+                wanted[x] = min(wanted[x], place)
+        return sorted(order, key=key.__getitem__)
 
     def pieces(self, order: Sequence[int]) -> Memory:
         """The largest values first, each in the tightest piece that is free for its whole life.

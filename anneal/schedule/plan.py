@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from anneal import settings
 from anneal.errors import ShapeError, TransformError
+from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
 from anneal.schedule.calls import Call, Kernel, Value, name_of
 from anneal.schedule.early import early_rewrites
@@ -111,7 +112,15 @@ def _realize(s: Schedule) -> None:
 
 
 def _group(s: Schedule) -> None:
+    if s.policy.concurrent and is_scarce(s.real):
+        # of a product itself more can be computed again than of what others make of it
+        s.policy = replace(s.policy, keeps_functions=False)
     s.groups = group_kernels(s.order, s.real, s.sink.src, s.policy)
+
+
+def _again(s: Schedule) -> None:
+    if s.policy.concurrent:
+        s.groups = with_values_again(s.groups, s.real, s.sink.src, s.policy)
 
 
 def _split(s: Schedule) -> None:
@@ -134,6 +143,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split-reduces", _split_reduces, "long reductions for few results in two stages"),
     Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
     Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),
+    Pass("compute-again", _again, "where memory is scarce: kernels that make a second time what need not be kept"),
     Pass("kernel-split", _split, "cut the graph at those nodes; equal pieces become the same object"),
     Pass("range-propagation", _rangeify, "each distinct piece: movement becomes index arithmetic, indices simplify"),
     Pass("memory-plan", _memory, "order calls, share temporaries whose lives do not overlap"),
@@ -238,7 +248,13 @@ def _assemble(s: Schedule) -> Plan:
         if u is not None:
             number[u] = i
     wanted = set(s.sink.src)
+    second: dict[UOp, int] = {}
     for g in s.groups:
+        if g.again:
+            for r in g.roots:
+                second[r] = len(values)
+                values.append(Value(int(r.size), r.dtype, "temp"))
+            continue
         for r in g.roots:
             kind = "output" if r in wanted else "temp"
             if r.op is Op.UPDATE:  # in the memory that it changes
@@ -250,8 +266,9 @@ def _assemble(s: Schedule) -> Plan:
             values.append(Value(int(r.size), r.dtype, kind))
     calls = []
     for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
-        args = tuple([number[u] for u in (*group.roots, *inputs)])
-        calls.append(Call(kernel, args, len(group.roots), phase_of(group.roots[-1])))
+        results = [(second if group.again else number)[r] for r in group.roots]
+        args = (*results, *[(second if u in group.second else number)[u] for u in inputs])
+        calls.append(Call(kernel, args, len(results), "backward" if group.again else phase_of(group.roots[-1])))
     if s.policy.concurrent:
         calls = shared_temporaries(values, calls)
     ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
