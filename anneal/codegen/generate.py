@@ -84,7 +84,7 @@ class _Body:
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
     ready = prepare(sink, target)
     chosen = tuple(opts) if opts is not None else choose(ready, target)
-    if overwrites_rows(sink) and not any(o.kind == "ROW" for o in chosen):
+    if not any(o.kind == "ROW" for o in chosen) and overwrites_rows(sink):
         raise CompilerError("a kernel that overwrites its rows needs the opt ROW: only then nobody reads them later")
     program = lower(ready, chosen, target)
     return _Body(program, write(program, target), chosen)

@@ -46,11 +46,11 @@ def arrange(
     order, memory = late, None
     if p.peak(late) > _SMALL_PROGRAM:
         by_level = sorted(range(len(calls)), key=early.__getitem__)
-        orders = [late, by_level, list(range(len(calls))), p.frugal(by_level), p.frugal(late)]
+        orders = {tuple(o): None for o in (late, by_level, range(len(calls)), p.frugal(by_level), p.frugal(late))}
+        tried = [p.delayed(o) for o in orders]
         least = None
         # an order's pieces hold at least what lives at once in it: most orders need not be tried
-        orders = [p.delayed(o) for o in orders]
-        for peak, _, order in sorted([(p.peak(o), n, o) for n, o in enumerate(orders)]):
+        for peak, _, order in sorted([(p.peak(o), n, o) for n, o in enumerate(tried)]):
             if least is not None and peak >= least[0]:
                 break
             pieces = p.pieces(order)
