@@ -181,7 +181,7 @@ def _rows_of_plans(result: dict[str, Any]) -> list[dict[str, Any]]:
 def measured(who: str, case: Case, device: str, steps: int) -> dict[str, Any]:
     """The peak of `who`'s memory over the first steps, and the milliseconds of `steps` more."""
     gc.collect()
-    before = _driver_bytes()
+    before = _driver_bytes() if device == "webgpu" else None
     return _measured_ours(case, device, steps, before) if who == "anneal" else _measured_torch(case, device, steps)
 
 
@@ -201,7 +201,7 @@ def _measured_ours(case: Case, device: str, steps: int, before: int | None) -> d
             peaks.append(seen["peak"])
         ready = time.perf_counter() - begun
         times = _times(step, steps)
-        after = _driver_bytes()
+        after = _driver_bytes() if before is not None else None
     return {
         "peak_bytes": seen["peak"] if held is not None else None,
         "peaks_of_first_steps": peaks if held is not None else None,
@@ -303,6 +303,20 @@ def _rows_of_peaks(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table of a run, whatever it was about."""
+    if "steps" in result:
+        return _rows_of_peaks(result)
+    return _rows_of_growth(result) if "training" in result["results"] else _rows_of_plans(result)
+
+
+def _about(device: str) -> dict[str, str]:
+    from anneal.backend import get_device
+
+    about = get_device(device).describe()
+    return {"device": str(about.get("adapter") or about["name"]), "driver": str(about.get("driver", ""))}
+
+
 def main() -> None:
     from benchmarks.models import CASES
 
@@ -324,18 +338,17 @@ def main() -> None:
     cases = [CASES[n].tiny() if args.tiny else CASES[n] for n in names]
     result: dict[str, Any] = {"benchmark": "memory", "machine": h.machine(), "device": args.device}
     if args.peak or peers:
+        result["contestants"] = {"anneal": _about(args.device)}
         result["steps"] = {c.name: compare(c, args.device, peers, args.steps or 10) for c in cases}
-        h.report(result, _rows_of_peaks(result), args.json)
     elif args.plan:
         result["results"] = {c.name: plan_figures(c) for c in cases}
-        h.report(result, _rows_of_plans(result), args.json)
     else:
         result["results"] = {
             "training": training(args.device, args.steps or 1000),
             "realize": small_realizes(args.device, args.calls, 7),
             "realize, new program each": small_realizes(args.device, args.calls, args.calls),
         }
-        h.report(result, _rows_of_growth(result), args.json)
+    h.report(result, rows(result), args.json)
 
 
 if __name__ == "__main__":
