@@ -9,7 +9,7 @@ what a replay has memory for beside them; `live` the most of those that are need
 sharing of memory needs less. `largest` are the largest of them. `expected` is what PyTorch should take, if it is there to count that (`peers/torch_models.py`).
 
 Measured: `peak_bytes` is the most that the device held, of the first call, the captured one and replays, with what is kept
-for reuse; PyTorch's is `torch.cuda.max_memory_allocated`. `steady_bytes` is what was held after the last replay. `used_bytes` is
+for reuse (`in_use_peak_bytes` without that); PyTorch's is `torch.cuda.max_memory_allocated`. `steady_bytes` is what was held after the last replay. `used_bytes` is
 what the driver says that the device's memory went down by, where PyTorch can ask it.
 """
 
@@ -191,6 +191,7 @@ def _measured_ours(case: Case, device: str, steps: int, before: int | None) -> d
 
     opened = get_device(device)
     held = opened.held()
+    opened.reset_peak()
     with watched(opened) as seen:
         begun = time.perf_counter()
         step = Step(case, device)
@@ -203,8 +204,9 @@ def _measured_ours(case: Case, device: str, steps: int, before: int | None) -> d
         times = _times(step, steps)
         after = _driver_bytes() if before is not None else None
     return {
-        "peak_bytes": seen["peak"] if held is not None else None,
-        "peaks_of_first_steps": peaks if held is not None else None,
+        "peak_bytes": seen["peak"],
+        "in_use_peak_bytes": opened.memory().peak,
+        "peaks_of_first_steps": peaks,
         "steady_bytes": opened.held(),
         "held_before_bytes": held,
         "used_bytes": after - before if after is not None and before is not None else None,

@@ -16,7 +16,7 @@ from anneal.nn import init
 from anneal.schedule import Plan, donate, graph, plan_for
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
 from anneal.tensor import functional as F
-from anneal.tensor.execution import buffer_leaf, gpu_policy, observers, storage_of, tracing
+from anneal.tensor.execution import buffer_leaf, gpu_policy, storage_of, tracing, watching
 from benchmarks._harness import Config
 
 if TYPE_CHECKING:
@@ -198,11 +198,11 @@ class Step:
     def __call__(self) -> None:
         self.calls += 1
         seen: list[int] = []
-        observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
+        watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
         try:
             self.loss = self.step(*self.training.batch)
         finally:
-            observers.pop()
+            watching.observers.pop()
         self.kernels = sum(seen) or self.kernels
 
     def wait(self) -> None:
@@ -214,16 +214,16 @@ class Step:
 
 @contextmanager
 def watched(device: Any) -> Iterator[Mapping[str, int]]:
-    """Within the block "peak" is the most bytes that the device has held so far; of the host's memory nothing is said."""
-    seen = {"peak": device.held() or 0}
+    """Within the block "peak" is the most bytes that the device has held so far, what is kept for reuse included."""
+    seen = {"peak": device.held()}
     alloc = device.alloc
 
-    def watching(size: int, dtype: Any) -> Any:
+    def counting(size: int, dtype: Any) -> Any:
         buffer = alloc(size, dtype)
-        seen["peak"] = max(seen["peak"], device.held() or 0)
+        seen["peak"] = max(seen["peak"], device.held())
         return buffer
 
-    device.alloc = watching
+    device.alloc = counting
     try:
         yield seen
     finally:
