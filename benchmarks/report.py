@@ -29,7 +29,7 @@ SECTIONS = (
     (gpt2, "GPT-2 small"),
     (compile_time, "Compiling a training step"),
     (startup, "Start-up"),
-    (memory, "Memory over time"),
+    (memory, "Memory"),
 )
 
 

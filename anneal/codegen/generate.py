@@ -15,6 +15,7 @@ from anneal.codegen.row import merge_rows
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
+from anneal.schedule.inplace import overwrites_rows
 from anneal.schedule.parts import alone, parts_of
 from anneal.uop import Op, UOp, arena, dtypes
 
@@ -83,6 +84,8 @@ class _Body:
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
     ready = prepare(sink, target)
     chosen = tuple(opts) if opts is not None else choose(ready, target)
+    if not any(o.kind == "ROW" for o in chosen) and overwrites_rows(sink):
+        raise CompilerError("a kernel that overwrites its rows needs the opt ROW: only then nobody reads them later")
     program = lower(ready, chosen, target)
     return _Body(program, write(program, target), chosen)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from anneal.schedule.calls import Call
+from anneal.schedule.inplace import merged, reads_in_place
 from anneal.schedule.memory import arrange, uses
-from anneal.schedule.plan import Call, Kernel, Plan, name_of
-from anneal.uop import Op, UOp, toposort
+from anneal.schedule.plan import Plan
+from anneal.uop import Op
 
 __all__ = ["donate"]
 
@@ -56,24 +58,14 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
                 continue
             if source in c.args:
                 twin = c.args.index(source, c.outputs)
-                if not _read_in_place(c.kernel.sink, slot, twin):
+                if not reads_in_place(c.kernel.sink, slot, twin):
                     continue
                 pairs[twin] = slot
             accepted[v] = source
-        calls.append(_merge(c, pairs) if pairs else c)
+        calls.append(merged(c, pairs) if pairs else c)
     calls, (memory, temporaries) = arrange(plan.values, calls, concurrent, accepted)
     donated = replace(plan, calls=tuple(calls), memory=memory, temporaries=temporaries)
     return donated, accepted
-
-
-def _read_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
-    where = next(s.src[1] for s in sink.src if s.src[0].arg[0] == store_slot)
-    for u in toposort((sink,)):
-        if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
-            return False
-        if u.op is Op.ARGSORT and u.src[0].arg[0] == load_slot:
-            return False
-    return True
 
 
 def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[int | None, int]]:
@@ -93,7 +85,7 @@ def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[in
             last = max([n for n in readers[source] if n != copy], default=-1)
             c = order[first]
             fits = last < first or (
-                last == first and _read_in_place(c.kernel.sink, c.args.index(v), c.args.index(source, c.outputs))
+                last == first and reads_in_place(c.kernel.sink, c.args.index(v), c.args.index(source, c.outputs))
             )
             taken = any(source == other for other, _ in out.values())
             if not fits or taken or not _is_copy_of(order[copy], source):
@@ -109,27 +101,3 @@ def _is_copy_of(call: Call, source: int) -> bool:
     if len(sink.src) != 1 or value.op is not Op.LOAD or value.src != (value.src[0], sink.src[0].src[1]):
         return False
     return call.args[1:] == (source,)
-
-
-_merged: dict[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = {}
-
-
-def _merge(call: Call, pairs: Mapping[int, int]) -> Call:
-    """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
-    key = (call.kernel, tuple(sorted(pairs.items())))
-    keep = [s for s in range(len(call.args)) if s not in pairs]
-    kernel = _merged.get(key)
-    if kernel is None:
-        number = {s: n for n, s in enumerate(keep)}
-        new: dict[UOp, UOp] = {}
-        for u in toposort((call.kernel.sink,)):
-            if u.op is Op.PARAM:
-                slot, shape = u.arg
-                new[u] = UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
-            else:
-                new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
-        sink = new[call.kernel.sink]
-        if len(_merged) > 4096:
-            _merged.clear()
-        kernel = _merged[key] = Kernel(sink, name_of(sink))
-    return Call(kernel, tuple([call.args[s] for s in keep]), call.outputs, call.phase)

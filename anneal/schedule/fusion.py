@@ -57,6 +57,7 @@ class Policy:
     parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
     parts: bool = True  # a kernel may have parts: workgroups that compute one thing, and others that compute another
     join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
+    keeps_functions: bool = True  # a product stores what others make of it rather than itself
     keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
     masks: bool = False  # kernels are told what an index alone decides, and leave it out
     concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype

@@ -49,6 +49,8 @@ class Group:
     vector: bool = False  # it multiplies a matrix with a vector
     concatenates: bool = False  # its root is stored piece by piece
     parts: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
+    again: bool = False  # it computes a second time what another group has computed
+    second: frozenset[UOp] = frozenset()  # inputs that are read as they were computed then
 
     @property
     def sums_columns(self) -> bool:
@@ -171,7 +173,7 @@ class _Joining:
             self.join_producers(g)
         left = [g for g in self.groups if g not in self.gone]
         for g in left:
-            if g.product:
+            if g.product and self.policy.keeps_functions:
                 self.keep_functions(g)
         return left
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anneal.uop import DType, dtypes
 
 if TYPE_CHECKING:
-    from anneal.schedule.plan import Call, Value
+    from anneal.schedule.calls import Call, Value
 
 __all__ = ["arrange", "nbytes", "peak_bytes", "uses"]
 
@@ -21,6 +21,8 @@ _SMALL_PROGRAM = 256 << 20
 _WORTH_SHARING = 1 << 20
 # The work on a value of this size fills a GPU alone: its memory may go to another call of the level.
 _LARGE = 16 << 20
+# A call that lets go of so many bytes more than it asks for is taken as soon as it can run.
+_WORTH_FREEING = 1 << 20
 
 
 def nbytes(value: Value) -> int:
@@ -38,28 +40,181 @@ def arrange(
     """
     if not concurrent:
         return list(calls), _same_size(values, calls)
-    ahead = _dependencies(calls, overwrites or {})
-    early = _early_levels(ahead)
-    late = _late_levels(ahead, early)
-    best = _sorted(calls, late)
-    if peak_bytes(values, best) > _SMALL_PROGRAM:
-        best = min((best, _sorted(calls, early), list(calls)), key=lambda order: peak_bytes(values, order))
-    return best, _any_size(values, best, _runs(best, overwrites or {}))
+    p = _Program(values, calls, overwrites or {})
+    early = _early_levels(p.ahead)
+    late = sorted(range(len(calls)), key=_late_levels(p.ahead, early).__getitem__)
+    order, memory = late, None
+    if p.peak(late) > _SMALL_PROGRAM:
+        by_level = sorted(range(len(calls)), key=early.__getitem__)
+        orders = {tuple(o): None for o in (late, by_level, range(len(calls)), p.frugal(by_level), p.frugal(late))}
+        tried = [p.delayed(o) for o in orders]
+        least = None
+        # an order's pieces hold at least what lives at once in it: most orders need not be tried
+        for peak, _, order in sorted([(p.peak(o), n, o) for n, o in enumerate(tried)]):
+            if least is not None and peak >= least[0]:
+                break
+            pieces = p.pieces(order)
+            total = sum(size for size, _ in pieces[1])
+            if least is None or total < least[0]:
+                least = total, order, pieces
+        assert least is not None
+        _, order, memory = least
+    return [calls[n] for n in order], memory or p.pieces(order)
 
 
-def _sorted(calls: Sequence[Call], levels: Sequence[int]) -> list[Call]:
-    return [calls[n] for n in sorted(range(len(calls)), key=levels.__getitem__)]
+class _Program:
+    """Calls by number, in any order that their dependencies allow, and what each touches of the temporaries."""
 
+    def __init__(self, values: Sequence[Value], calls: Sequence[Call], overwrites: Mapping[int, int]) -> None:
+        self.ahead = _dependencies(calls, overwrites)
+        self.size = {v: nbytes(values[v]) for c in calls for v in c.args if values[v].kind == "temp"}
+        self.touched = [[v for v in dict.fromkeys(c.args) if v in self.size] for c in calls]
 
-def _runs(calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[int]:
-    """For each call the number of its run: calls in a row that do not depend on each other."""
-    ahead = _dependencies(calls, overwrites)
-    begin, number, numbers = 0, 0, []
-    for n, needs in enumerate(ahead):
-        if any(x >= begin for x in needs):
-            begin, number = n, number + 1
-        numbers.append(number)
-    return numbers
+    def lives(self, order: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """For each temporary the places in `order` of the first and of the last call that touches it."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for at, n in enumerate(order):
+            for v in self.touched[n]:
+                first.setdefault(v, at)
+                last[v] = at
+        return first, last
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The most bytes of temporaries that are alive at once."""
+        first, last = self.lives(order)
+        change = [0] * (len(order) + 1)
+        for v, at in first.items():
+            change[at] += self.size[v]
+            change[last[v] + 1] -= self.size[v]
+        live = peak = 0
+        for c in change:
+            live += c
+            peak = max(peak, live)
+        return peak
+
+    def frugal(self, base: Sequence[int]) -> list[int]:
+        """The order `base`, but what lets go of memory comes as soon as all it reads is there.
+
+        A weight's gradient then stands behind the other readers of what it is made of, and not among all the others at the
+        end, for which activations and their gradients would have to stay.
+        """
+        behind: list[list[int]] = [[] for _ in base]
+        missing = [len(needs) for needs in self.ahead]
+        for n, needs in enumerate(self.ahead):
+            for x in needs:
+                behind[x].append(n)
+        uses = dict.fromkeys(self.size, 0)
+        for touched in self.touched:
+            for v in touched:
+                uses[v] += 1
+        born: set[int] = set()
+        ready = {n for n, count in enumerate(missing) if not count}
+        rank = [0] * len(base)
+        for at, n in enumerate(base):
+            rank[n] = at
+        order: list[int] = []
+        gains: dict[int, int] = {}  # of calls that are ready, where nothing they touch has changed since
+        while ready:
+            best, most = -1, _WORTH_FREEING
+            for n in ready:
+                gain = gains.get(n)
+                if gain is None:
+                    gain = 0
+                    for v in self.touched[n]:
+                        if v not in born:
+                            gain -= self.size[v]
+                        if uses[v] == 1:
+                            gain += self.size[v]
+                    gains[n] = gain
+                if gain > most or (gain == most and best >= 0 and rank[n] < rank[best]):
+                    best, most = n, gain
+            if best < 0:
+                best = min(ready, key=rank.__getitem__)
+            ready.remove(best)
+            order.append(best)
+            changed = set()
+            for v in self.touched[best]:
+                uses[v] -= 1
+                born.add(v)
+                if uses[v] == 1:
+                    changed.add(v)
+            for n in behind[best]:
+                missing[n] -= 1
+                if not missing[n]:
+                    ready.add(n)
+            if changed:
+                for n in ready:
+                    if not changed.isdisjoint(self.touched[n]):
+                        gains.pop(n, None)
+        return order
+
+    def delayed(self, order: Sequence[int]) -> list[int]:
+        """The order with calls that ask for more memory than they let go of right before what needs them, where nothing
+        large stays longer for it."""
+        _, last = self.lives(order)
+        at = {n: place for place, n in enumerate(order)}
+        wanted = dict.fromkeys(order, len(order))  # the place of the first call that needs it, as that is delayed
+        key: dict[int, tuple[int, bool, int]] = {}
+        born = set[int]()
+        new: dict[int, bool] = {}
+        for n in order:
+            fresh = [v for v in self.touched[n] if v not in born]
+            born.update(fresh)
+            new[n] = sum(self.size[v] for v in fresh) >= _WORTH_FREEING
+        for n in reversed(order):
+            place = at[n]
+            if new[n] and wanted[n] < len(order):
+                stays = all(last[v] >= wanted[n] for v in self.touched[n] if self.size[v] >= _WORTH_FREEING)
+                if stays:
+                    place = wanted[n]
+            key[n] = (place, place == at[n], at[n])
+            for x in self.ahead[n]:
+                wanted[x] = min(wanted[x], place)
+        return sorted(order, key=key.__getitem__)
+
+    def pieces(self, order: Sequence[int]) -> Memory:
+        """The largest values first, each in the tightest piece that is free for its whole life.
+
+        A value lives from its first writer to its last reader, and unless it is large, from the begin to the end of their
+        runs: calls of one run stay independent.
+        """
+        first, last = self.lives(order)
+        begin, end = self._runs(order)
+        sizes: list[int] = []
+        taken: list[int] = []  # of each piece: the calls it is taken at, as bits
+        place: dict[int, int] = {}
+        for v in sorted(first, key=lambda v: -self.size[v]):
+            size = self.size[v]
+            born, died = first[v], last[v]
+            if size < _LARGE:
+                born, died = begin[born], end[died]
+            life = (2 << died) - (1 << born)
+            # pieces come in falling sizes: the last that fits is the tightest
+            piece = len(sizes) - 1 if size >= _WORTH_SHARING else -1
+            while piece >= 0 and taken[piece] & life:
+                piece -= 1
+            if piece < 0:
+                piece = len(sizes)
+                sizes.append(size)
+                taken.append(0)
+            taken[piece] |= life
+            place[v] = piece
+        return tuple(sorted(place.items())), tuple([(size, dtypes.uint8) for size in sizes])
+
+    def _runs(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
+        """For each place in `order` the first and the last place of its run: calls in a row that need not each other."""
+        where = [0] * len(order)
+        begins: list[int] = []
+        for at, n in enumerate(order):
+            where[n] = at
+            begin = begins[-1] if begins else 0
+            begins.append(at if any(where[x] >= begin for x in self.ahead[n]) else begin)
+        ends = list(range(len(order)))
+        for at in reversed(range(len(order) - 1)):
+            if begins[at] == begins[at + 1]:
+                ends[at] = ends[at + 1]
+        return begins, ends
 
 
 def uses(calls: Sequence[Call]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
@@ -142,40 +297,3 @@ def _same_size(values: Sequence[Value], calls: Sequence[Call]) -> Memory:
             if v in place and last[v] == n:
                 free.setdefault((values[v].size, values[v].dtype), []).append(place[v])
     return tuple(place.items()), tuple(pieces)
-
-
-def _any_size(values: Sequence[Value], calls: Sequence[Call], runs: Sequence[int]) -> Memory:
-    """The largest values first, each in the tightest piece that is free for its whole life.
-
-    A value lives from its first writer to its last reader, and unless it is large, from the begin to the end of their runs:
-    calls of one run stay independent.
-    """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for n, c in enumerate(calls):
-        for v in c.args:
-            if values[v].kind == "temp":
-                first.setdefault(v, n)
-                last[v] = n
-    begin = {r: n for n, r in reversed(list(enumerate(runs)))}
-    end = {r: n for n, r in enumerate(runs)}
-    sizes: list[int] = []
-    taken: list[int] = []  # of each piece: the calls it is taken at, as bits
-    place: dict[int, int] = {}
-    for v in sorted(first, key=lambda v: -nbytes(values[v])):
-        size = nbytes(values[v])
-        born, died = first[v], last[v]
-        if size < _LARGE:
-            born, died = begin[runs[born]], end[runs[died]]
-        life = (2 << died) - (1 << born)
-        # pieces come in falling sizes: the last that fits is the tightest
-        piece = len(sizes) - 1 if size >= _WORTH_SHARING else -1
-        while piece >= 0 and taken[piece] & life:
-            piece -= 1
-        if piece < 0:
-            piece = len(sizes)
-            sizes.append(size)
-            taken.append(0)
-        taken[piece] |= life
-        place[v] = piece
-    return tuple(sorted(place.items())), tuple([(size, dtypes.uint8) for size in sizes])

@@ -10,18 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from anneal import settings
 from anneal.errors import ShapeError, TransformError
+from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
+from anneal.schedule.calls import Call, Kernel, Value, name_of
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
+from anneal.schedule.inplace import shared_temporaries
 from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
-from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.show import show
@@ -29,7 +31,7 @@ from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.collector import uncollected
-from anneal.uop.sizes import is_symbolic, mapped, symbolic_arg, unbound, variables_of
+from anneal.uop.sizes import mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
     "BUILDING",
@@ -50,43 +52,6 @@ __all__ = [
 # Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
 # thread that holds a device's lock never waits for this one.
 BUILDING = threading.RLock()
-
-
-class Kernel:
-    """One distinct kernel: its graph, what a listing calls it, and the graph's key.
-
-    A kernel from disk has a function in the graph's place, called when the graph is first asked for.
-    """
-
-    __slots__ = ("_graph", "key", "name")
-
-    def __init__(self, graph: UOp | Callable[[], UOp], name: str, key: bytes | None = None) -> None:
-        self._graph, self.name = graph, name
-        self.key = key if key is not None else self.sink.key
-
-    @property
-    def sink(self) -> UOp:
-        if not isinstance(self._graph, UOp):
-            self._graph = self._graph()
-        return self._graph
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One numbered value of a plan."""
-
-    size: int
-    dtype: DType
-    kind: str  # "input", "output" or "temp"
-
-
-class Call(NamedTuple):
-    """One launch: values by PARAM slot; the first `outputs` of them are written."""
-
-    kernel: Kernel
-    args: tuple[int, ...]
-    outputs: int
-    phase: str
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -148,7 +113,15 @@ def _realize(s: Schedule) -> None:
 
 
 def _group(s: Schedule) -> None:
+    if s.policy.concurrent and is_scarce(s.real):
+        # of a product itself more can be computed again than of what others make of it
+        s.policy = replace(s.policy, keeps_functions=False)
     s.groups = group_kernels(s.order, s.real, s.sink.src, s.policy)
+
+
+def _again(s: Schedule) -> None:
+    if s.policy.concurrent:
+        s.groups = with_values_again(s.groups, s.real, s.sink.src, s.policy)
 
 
 def _split(s: Schedule) -> None:
@@ -171,6 +144,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("split-reduces", _split_reduces, "long reductions for few results in two stages"),
     Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
     Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),
+    Pass("compute-again", _again, "where memory is scarce: kernels that make a second time what need not be kept"),
     Pass("kernel-split", _split, "cut the graph at those nodes; equal pieces become the same object"),
     Pass("range-propagation", _rangeify, "each distinct piece: movement becomes index arithmetic, indices simplify"),
     Pass("memory-plan", _memory, "order calls, share temporaries whose lives do not overlap"),
@@ -263,31 +237,6 @@ def _kernel_of(piece: UOp) -> Kernel:
     return found
 
 
-def name_of(sink: UOp) -> str:
-    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
-    sizes it has, and a piece of its key."""
-    parts = parts_of(sink)
-    loops: list[tuple[int, str]] = []
-    reduces: list[tuple[int, str]] = []
-    for u in toposort((parts[0],)):
-        if u.op is Op.RANGE:
-            size = _size_word(u.src[0])
-            (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
-    words = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
-    if reduces:
-        words += ["by", *[n for _, n in sorted(reduces)]]
-    if len(parts) > 1:
-        words += ["and", str(len(parts) - 1)]
-    return "_".join([*words, sink.key.hex()[:6]])
-
-
-def _size_word(extent: UOp) -> str:
-    """What a kernel's name says of a range: its size, or the variables of a symbolic one."""
-    if extent.is_const:
-        return str(extent.arg)
-    return "".join(v.arg[0] for v in variables_of(extent)) if is_symbolic(extent) else "n"
-
-
 def _assemble(s: Schedule) -> Plan:
     values: list[Value] = []
     number: dict[UOp, int] = {}
@@ -300,7 +249,13 @@ def _assemble(s: Schedule) -> Plan:
         if u is not None:
             number[u] = i
     wanted = set(s.sink.src)
+    second: dict[UOp, int] = {}
     for g in s.groups:
+        if g.again:
+            for r in g.roots:
+                second[r] = len(values)
+                values.append(Value(int(r.size), r.dtype, "temp"))
+            continue
         for r in g.roots:
             kind = "output" if r in wanted else "temp"
             if r.op is Op.UPDATE:  # in the memory that it changes
@@ -312,8 +267,11 @@ def _assemble(s: Schedule) -> Plan:
             values.append(Value(int(r.size), r.dtype, kind))
     calls = []
     for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
-        args = tuple([number[u] for u in (*group.roots, *inputs)])
-        calls.append(Call(kernel, args, len(group.roots), phase_of(group.roots[-1])))
+        results = [(second if group.again else number)[r] for r in group.roots]
+        args = (*results, *[(second if u in group.second else number)[u] for u in inputs])
+        calls.append(Call(kernel, args, len(results), "backward" if group.again else phase_of(group.roots[-1])))
+    if s.policy.concurrent:
+        calls = shared_temporaries(values, calls)
     ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
     outputs = tuple([number[u] for u in s.sink.src])
     return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))

@@ -57,7 +57,8 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 def decode_plan(data: dict[str, Any]) -> Plan:
     """The plan that `encode_plan` wrote down; an exception if this is none: numbers of nothing, memory that is too small."""
-    from anneal.schedule.plan import Call, Kernel, Plan, Value
+    from anneal.schedule.calls import Call, Kernel, Value
+    from anneal.schedule.plan import Plan
 
     kernels = [
         Kernel(partial(_graph, rows, key), name, key)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anneal.schedule import memory
 from anneal.schedule.memory import arrange, nbytes, peak_bytes
@@ -87,3 +90,83 @@ def test_large_values_take_little_more_than_what_lives_at_once(monkeypatch: pyte
     values, calls = program(0, 8 * MIB)
     _, (places, pieces) = arrange(values, calls, True)
     assert len(places) == len(pieces)
+
+
+SIZES = (1, 5, 300_000, 3 * MIB, 5 * MIB, 40 * MIB)
+
+
+@st.composite
+def programs(draw: Any) -> tuple[list[Value], list[Call], dict[int, int]]:
+    """Calls over values of any size and dtype; some write a temporary a second time, some outputs overwrite an input."""
+    sizes, dtype = st.sampled_from(SIZES), st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float16, dtypes.bool_])
+    values = [Value(draw(sizes), dtypes.float32, "input") for _ in range(3)]
+    readable, overwrites = [0, 1, 2], {}
+    calls: list[Call] = []
+    for _ in range(draw(st.integers(1, 14))):
+        reads = draw(st.lists(st.sampled_from(readable), min_size=1, max_size=3, unique=True))
+        writes = []
+        for _ in range(draw(st.integers(1, 2))):
+            writes.append(len(values))
+            values.append(Value(draw(sizes), draw(dtype), "output" if draw(st.integers(0, 4)) == 0 else "temp"))
+        readers = {v for c in calls for v in c.args[c.outputs :]}
+        again = [v for v in reads if values[v].kind == "temp" and v not in readers]
+        if again and draw(st.booleans()):  # read by this call alone, and overwritten by it
+            reads.remove(again[0])
+            writes = [again[0]]
+            values = values[: max(max(c.args) for c in calls) + 1]
+        else:
+            readable += writes
+        calls.append(Call(KERNEL, (*writes, *reads), len(writes), "forward"))
+    for n in draw(st.lists(st.sampled_from([0, 1, 2]), max_size=2, unique=True)):
+        last = max((at for at, c in enumerate(calls) if n in c.args[c.outputs :]), default=-1)
+        new = len(values)
+        values.append(Value(values[n].size, dtypes.float32, "output"))
+        calls.insert(last + 1, Call(KERNEL, (new, n), 1, "update"))
+        overwrites[new] = n
+    return values, calls, overwrites
+
+
+@given(programs(), st.booleans())
+def test_no_two_live_values_share_memory_in_any_order(
+    program: tuple[list[Value], list[Call], dict[int, int]], small: bool
+) -> None:
+    values, calls, overwrites = program
+    before = memory._SMALL_PROGRAM
+    memory._SMALL_PROGRAM = before if small else 0
+    try:
+        order, (places, pieces) = arrange(values, calls, True, overwrites)
+    finally:
+        memory._SMALL_PROGRAM = before
+    assert sorted(map(id, order)) == sorted(map(id, calls))
+    place = dict(places)
+
+    def run(sequence: list[Call], shared: bool) -> list[list[Any]]:
+        """What each call reads, if a call's results are the call itself; memory that was overwritten gives something else."""
+        held: dict[object, Any] = {("own", v): v for v, value in enumerate(values) if value.kind == "input"}
+        seen = {}
+
+        def where(v: int) -> object:
+            v = overwrites.get(v, v)
+            return ("piece", place[v]) if shared and v in place else ("own", v)
+
+        for c in sequence:
+            read = [held.get(where(v)) for v in c.args[c.outputs :]]
+            twice = [held.get(where(v)) for v in c.args[: c.outputs] if written.get(v, 0) > 1]
+            seen[id(c)] = [read, *([twice] if id(c) in second else [])]
+            for v in c.args[: c.outputs]:
+                held[where(v)] = (id(c), v)
+        return [seen[id(c)] for c in calls]
+
+    written: dict[int, int] = {}
+    second: set[int] = set()
+    for c in calls:
+        for v in c.args[: c.outputs]:
+            written[v] = written.get(v, 0) + 1
+            if written[v] > 1:
+                second.add(id(c))
+    assert run(list(order), shared=True) == run(calls, shared=False)
+    for v, piece in places:
+        size, dtype = pieces[piece]
+        assert size * dtype.itemsize >= nbytes(values[v])
+    live = peak_bytes(values, order)
+    assert sum(size for size, _ in pieces) >= live

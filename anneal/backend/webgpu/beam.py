@@ -27,6 +27,7 @@ from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opt
 from anneal.codegen.candidates import neighbours, work
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
+from anneal.schedule.inplace import overwrites_rows
 from anneal.schedule.masks import read_elements
 from anneal.schedule.parts import parts_of
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
@@ -94,6 +95,8 @@ class _Search:
         self.device, self.sink, self.width = device, sink, width
         if len(parts_of(sink)) > 1:
             raise _Unsuitable("it is several kernels in one launch")
+        if overwrites_rows(sink):
+            raise _Unsuitable("it overwrites what it reads")
         self.ready = prepare(sink, device.target)
         self.axes = axes_of(self.ready)
         if any(a.extent is None for a in self.axes):

@@ -1,0 +1,75 @@
+"""What a plan is made of: kernels, the values they pass on, and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anneal.schedule.parts import parts_of
+from anneal.uop import DType, Op, UOp, toposort
+from anneal.uop.sizes import is_symbolic, variables_of
+
+__all__ = ["Call", "Kernel", "Value", "name_of"]
+
+
+class Kernel:
+    """One distinct kernel: its graph, what a listing calls it, and the graph's key.
+
+    A kernel from disk has a function in the graph's place, called when the graph is first asked for.
+    """
+
+    __slots__ = ("_graph", "key", "name")
+
+    def __init__(self, graph: UOp | Callable[[], UOp], name: str, key: bytes | None = None) -> None:
+        self._graph, self.name = graph, name
+        self.key = key if key is not None else self.sink.key
+
+    @property
+    def sink(self) -> UOp:
+        if not isinstance(self._graph, UOp):
+            self._graph = self._graph()
+        return self._graph
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One numbered value of a plan."""
+
+    size: int
+    dtype: DType
+    kind: str  # "input", "output" or "temp"
+
+
+class Call(NamedTuple):
+    """One launch: values by PARAM slot; the first `outputs` of them are written."""
+
+    kernel: Kernel
+    args: tuple[int, ...]
+    outputs: int
+    phase: str
+
+
+def name_of(sink: UOp) -> str:
+    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
+    sizes it has, and a piece of its key."""
+    parts = parts_of(sink)
+    loops: list[tuple[int, str]] = []
+    reduces: list[tuple[int, str]] = []
+    for u in toposort((parts[0],)):
+        if u.op is Op.RANGE:
+            size = _size_word(u.src[0])
+            (loops if u.arg[1] == "loop" else reduces).append((u.arg[0], size))
+    words = ["r" if reduces else "e", *[n for _, n in sorted(loops)]]
+    if reduces:
+        words += ["by", *[n for _, n in sorted(reduces)]]
+    if len(parts) > 1:
+        words += ["and", str(len(parts) - 1)]
+    return "_".join([*words, sink.key.hex()[:6]])
+
+
+def _size_word(extent: UOp) -> str:
+    """What a kernel's name says of a range: its size, or the variables of a symbolic one."""
+    if extent.is_const:
+        return str(extent.arg)
+    return "".join(v.arg[0] for v in variables_of(extent)) if is_symbolic(extent) else "n"
