@@ -120,6 +120,8 @@ def _place(path: StrPath) -> tuple[Path, os.stat_result | None]:
     if found is not None:
         _refuse_others(path, found)
         if not os.access(path, os.W_OK):  # a rename needs no such right
+            if _stat(path) is None:  # somebody removed it in between
+                return Path(os.path.realpath(path)), None
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
     return Path(os.path.realpath(path)), found
 

@@ -243,6 +243,10 @@ class Device(ABC):
             self._peak = max(self._peak, self._in_use)
             return buffer
 
+    def check_size(self, size: int, dtype: DType) -> None:
+        """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece."""
+        self._kind(size, dtype)
+
     def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Any:
         """Drop all that nobody uses, wait until the device has let go of it, and try again."""
         arena().sweep()

@@ -29,6 +29,7 @@ __all__ = [
     "stored_type",
     "template_of",
     "type_of",
+    "unseen",
 ]
 
 COMPONENTS = "xyzw"
@@ -120,6 +121,15 @@ def type_of(dtype: DType, lanes: int = 1) -> str:
 def stored_type(dtype: DType, lanes: int = 1) -> str:
     """The type of an element of memory that packs nothing: bools are words."""
     return type_of(dtypes.uint32 if dtype.kind == "bool" else dtype, lanes)
+
+
+def unseen(dtype: DType, value: str, lanes: int = 1) -> str:
+    """A float, so written that no compiler sees which it is."""
+    real = register(dtype)
+    bits, zero = (dtypes.uint64, "u64(zero_bits)") if real is dtypes.float64 else (dtypes.uint32, "zero_bits")
+    if lanes > 1:
+        zero = f"{type_of(bits, lanes)}({zero})"
+    return f"bitcast<{type_of(real, lanes)}>(bitcast<{type_of(bits, lanes)}>({bare(value)}) | {zero})"
 
 
 def literal(dtype: DType, value: bool | int | float, hidden: bool = False) -> str:

@@ -23,6 +23,7 @@ from anneal.codegen.expressions import (
     stored_type,
     template_of,
     type_of,
+    unseen,
 )
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
@@ -39,6 +40,8 @@ _READ_AT_ONCE = 8  # partial results that one thread combines between two barrie
 _MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
 # Of a zero that it sees a compiler may make a zero (x * 0.0), a negation (0.0 - x), or anything (x / 0.0).
 _BY_ZERO = frozenset((Op.SUB, Op.MUL, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD, Op.POW))
+# x - x and x / x are no 0 and no 1 where x is infinite or nan.
+_OF_ITSELF = frozenset((Op.SUB, Op.DIV))
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 
@@ -445,6 +448,8 @@ class _Writer:
         if op is Op.BITCAST:
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
+        if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
+            args[1] = unseen(a.dtype, args[1], lanes)
         special = by_constant(u, args, kind, lanes)
         if special is not None:
             return special

@@ -236,7 +236,9 @@ def compiled(plan: Plan, device: Device) -> list[Program]:
 def execute(
     plan: Plan, device: Device, inputs: list[Storage], values: Mapping[str, int] | None = None
 ) -> list[Storage]:
-    """Run a plan once; returns the storages of its outputs."""
+    """Run a plan once; returns the storages of its outputs. Raises DeviceError for one that the device can never hold."""
+    for v in plan.outputs:
+        device.check_size(plan.values[v].size, plan.values[v].dtype)
     programs = compiled(plan, device)
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
     with device.lock:

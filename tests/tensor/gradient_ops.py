@@ -316,8 +316,15 @@ def missing() -> set[str]:
     """The names that have neither a case nor a reason; an alias has those of what it names."""
     every = names()
     known = {n for c in CASES for n in c.names.split()} | {n for some in WITHOUT.values() for n in some.split()}
-    same = {id(f) for n, f in every.items() if n in known}
-    return {n for n, f in every.items() if n not in known and id(f) not in same}
+    same = {id(_inner(f)) for n, f in every.items() if n in known}
+    return {n for n, f in every.items() if n not in known and id(_inner(f)) not in same}
+
+
+def _inner(f: Any) -> Any:
+    """The function below what checks its arguments: each name has a check of its own."""
+    while hasattr(f, "__wrapped__"):
+        f = f.__wrapped__
+    return f
 
 
 def arrays(case: Case, values: str = "ordinary", empty: str = "") -> list[np.ndarray[Any, Any]]:
