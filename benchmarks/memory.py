@@ -190,6 +190,7 @@ def _measured_ours(case: Case, device: str, steps: int, before: int | None) -> d
     from benchmarks.models import Step, watched
 
     opened = get_device(device)
+    opened.empty_cache()  # of the case before
     held = opened.held()
     opened.reset_peak()
     with watched(opened) as seen:

@@ -123,6 +123,9 @@ def stored_type(dtype: DType, lanes: int = 1) -> str:
     return type_of(dtypes.uint32 if dtype.kind == "bool" else dtype, lanes)
 
 
+_LARGE = 2.0**125
+
+
 def unseen(dtype: DType, value: str, lanes: int = 1) -> str:
     """A float, so written that no compiler sees which it is."""
     real = register(dtype)
@@ -132,8 +135,9 @@ def unseen(dtype: DType, value: str, lanes: int = 1) -> str:
     return f"bitcast<{type_of(real, lanes)}>(bitcast<{type_of(bits, lanes)}>({bare(value)}) | {zero})"
 
 
-def literal(dtype: DType, value: bool | int | float, hidden: bool = False) -> str:
-    """A constant as WGSL text; a float zero that is `hidden` is one that no compiler sees."""
+def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:
+    """A constant as WGSL text. With `hidden`, bits that only a run knows, no compiler sees a float that is zero, or so large that
+    its reciprocal may be taken for zero."""
     dtype = register(dtype)
     if dtype.kind == "bool":
         return "true" if value else "false"
@@ -147,14 +151,15 @@ def literal(dtype: DType, value: bool | int | float, hidden: bool = False) -> st
         if math.isfinite(value) and not 0 < abs(value) < 2.3e-308 and not (hidden and value == 0):
             return f"{float(value)!r}lf"
         long = struct.unpack("<Q", struct.pack("<d", value))[0] if value == value else 0x7FF8000000000000
-        return f"bitcast<f64>({long:#018x}lu | u64(zero_bits))"
+        return f"bitcast<f64>({long:#018x}lu | u64({hidden or 'zero_bits'}))"
     if dtype is dtypes.int32:
         return f"{value}i" if value != dtype.min else "i32(-2147483648)"
     value = float(value)
-    if math.isfinite(value) and not 0 < abs(value) < 1.2e-38 and not (hidden and value == 0):
+    plain = math.isfinite(value) and not 0 < abs(value) < 1.2e-38
+    if plain and not (hidden and (value == 0 or abs(value) > _LARGE)):
         return f"{value!r}{'h' if dtype.bits == 16 else 'f'}"
     bits = struct.unpack("<I", struct.pack("<f", value))[0] if value == value else 0x7FC00000
-    text = f"bitcast<f32>({bits:#010x}u | zero_bits)"
+    text = f"bitcast<f32>({bits:#010x}u | {hidden or 'zero_bits'})"
     return f"f16({text})" if dtype.bits == 16 else text
 
 

@@ -179,14 +179,15 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     head = ["enable f16;"] if f16 else []
     head += bindings
     head += [f"var<workgroup> {x.name}: array<{x.element}, {x.length}>;" for x in text.shared]
-    builtins = _BUILTINS
     if "zero_bits" in body or any("zero_bits" in h for h in helpers):
-        # 0, but a compiler does not know that no workgroup lies beyond the last.
+        # 0, but a compiler does not know that the memory is not empty, nor, if it were, a single bit of this. (That no
+        # workgroup lies beyond the last NVIDIA's does know.)
         head.append("var<private> zero_bits: u32;")
-        builtins += ", @builtin(num_workgroups) groups: vec3<u32>"
-        body = "  zero_bits = u32(group_id.x >= groups.x);\n" + body
-    main = f"@compute @workgroup_size({threads})\nfn main({builtins}) {{"
+        memory = next(m.group(1) for b in bindings if (m := _MEMORY.search(b)))
+        body = f"  zero_bits = select(0u, group_id.x * 2654435769u, arrayLength(&{memory}) == 0u);\n" + body
+    main = f"@compute @workgroup_size({threads})\nfn main({_BUILTINS}) {{"
     return "\n".join([*head, *helpers, *accesses, main, body, "}"]) + "\n"
 
 
+_MEMORY = re.compile(r"var<storage[^>]*> (\w+): array<")
 _BUILTINS = "@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32"

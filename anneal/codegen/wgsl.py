@@ -45,6 +45,13 @@ _OF_ITSELF = frozenset((Op.SUB, Op.DIV))
 _LINE = 110  # characters of an expression before it gets a name of its own
 
 
+def _is_zeros(u: UOp) -> bool:
+    """Whether it chooses between 0.0 and -0.0, which a compiler may take for equal."""
+    if u.op is not Op.WHERE or not u.dtype.is_float:
+        return False
+    return all(x.op is Op.CONST and x.arg == 0 for x in u.src[1:])
+
+
 class _Writer:
     def __init__(self, program: LinearProgram, target: Target) -> None:
         self.program, self.target = program, target
@@ -94,10 +101,10 @@ class _Writer:
             return f"vec{n}<i32>({', '.join(f'{i}i' for i in range(n))})"
         return literal(o.dtype, o.arg)
 
-    def hidden(self, o: Operand) -> str:
-        """The operand, with a float zero that is a constant so written that no compiler sees it."""
+    def hidden(self, o: Operand, bits: str = "zero_bits") -> str:
+        """The operand, with a constant that invites shortcuts so written that no compiler sees it."""
         if isinstance(o, UOp) and o.op is Op.CONST:
-            return literal(o.dtype, o.arg, hidden=True)
+            return literal(o.dtype, o.arg, bits)
         return self.operand(o)
 
     def type(self, u: UOp) -> str:
@@ -426,8 +433,10 @@ class _Writer:
 
     def alu(self, u: UOp, s: Stmt) -> str:
         alone = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
-        args = [self.hidden(o) if alone or u.op in _BY_ZERO else self.operand(o) for o in s.src]
+        args = [self.hidden(o) if alone or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
         if alone:
+            # unlike bits: of two alike a compiler would know that they are equal
+            args[1:] = [self.hidden(o, "(zero_bits << 1u)") for o in s.src[1:]]
             # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.
             first = s.src[0]
             assert isinstance(first, UOp)
@@ -448,6 +457,8 @@ class _Writer:
         if op is Op.BITCAST:
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
+        if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
+            args.reverse()  # a constant first, NVIDIA's compiler (580.159) makes a maximum of the comparison, which drops nan
         if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
             args[1] = unseen(a.dtype, args[1], lanes)
         special = by_constant(u, args, kind, lanes)

@@ -12,8 +12,8 @@ fn round_f16(x: f32) -> f32 {
   return select(select(small, select(infinity(), -infinity(), x < 0.0f), size >= 0x477ff000u), x, size >= 0x7f800000u);
 }
 @compute @workgroup_size(32)
-fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32, @builtin(num_workgroups) groups: vec3<u32>) {
-  zero_bits = u32(group_id.x >= groups.x);
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  zero_bits = select(0u, group_id.x * 2654435769u, arrayLength(&p0) == 0u);
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let x0 = p1[(wg * 32i) + lid];

@@ -6,8 +6,8 @@ fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u
 fn min_i32(a: i32, b: i32) -> i32 { return select(a, b, b < a); }
 fn max_f32(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 @compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32, @builtin(num_workgroups) groups: vec3<u32>) {
-  zero_bits = u32(group_id.x >= groups.x);
+fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_index) local_id: u32) {
+  zero_bits = select(0u, group_id.x * 2654435769u, arrayLength(&p0) == 0u);
   let wg = i32(group_id.x);
   let lid = i32(local_id);
   let n0 = (wg * 8i) + (lid >> 4u);
