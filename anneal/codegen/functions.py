@@ -226,7 +226,8 @@ FUNCTIONS: dict[str, str] = {
   let apart = (bitcast<u32>(r) & 0x7fffffffu) != 0u && (r < 0.0f) != (b < 0.0f);
   let q = round(div_f32(a - r, b)) - select(0.0f, 1.0f, apart);
   let zero = bitcast<f32>((bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u);
-  return select(select(q, zero, q == 0.0f), div_f32(a, b), b == 0.0f);
+  // A nan would be taken from itself, which NVIDIA's compiler (580.159) makes 0.
+  return select(select(select(q, zero, q == 0.0f), div_f32(a, b), b == 0.0f), a, is_nan(a));
 }""",
     "floordiv_i32": """fn floordiv_i32(a: i32, b: i32) -> i32 {
   let d = select(b, 1i, (b == 0i) | (b == -1i));

@@ -19,7 +19,7 @@ from anneal.uop.sizes import count
 
 __all__ = ["is_scarce", "with_values_again"]
 
-SCARCE = 16 << 30
+SCARCE = 64 << 30
 _LARGE = 16 << 20
 _SMALL = 16  # what is so many times smaller may stay longer for it
 _PRICE = 64  # of an element: up to this it takes no longer than to write it

@@ -140,20 +140,30 @@ def test_products_with_constants_that_are_summed(webgpu: str) -> None:
     x = Tensor(np.repeat(VALUES[:, None], 3, 1), device=webgpu)
     weights = np.array([[0.0, 0.0], [0.0, -0.0], [0.0, 1.0]], np.float32)
     sums = [(x * c + (x * 0.0)).sum(1) for c in (0.0, 1.0, math.inf)]
+    # NVIDIA's compiler (580.159) makes x * (a + b) of x * a + x * b, whatever a and b are: a constant is to do as memory does.
+    zeros = Tensor(np.zeros(3, np.float32), device=webgpu)
+    loaded = [(x * Tensor(np.full(3, c, np.float32), device=webgpu) + x * zeros).sum(1) for c in (0.0, 1.0, math.inf)]
     product = x @ Tensor(weights, device=webgpu)
-    spread = x.var(1, correction=3)
+    # of four: a quarter is exact, so that equal values differ from their mean by nothing
+    spread = Tensor(np.repeat(VALUES[:, None], 4, 1), device=webgpu).var(1, correction=4)
     nothing = x[:, 0].add(x[:, 1], alpha=0)
     mixed = x[:, 0].lerp(x[:, 1], 0.0)
     plain = x[:, 0].addcmul(x[:, 1], x[:, 2], value=0.0)
-    realize([*sums, product, spread, nothing, mixed, plain])
+    realize([*sums, *loaded, product, spread, nothing, mixed, plain])
     with np.errstate(all="ignore"):
         zero = VALUES * np.float32(0)
-        for c, t in zip((0.0, 1.0, math.inf), sums, strict=True):
-            assert not len(wrong(t.numpy(), 3 * (VALUES * np.float32(c) + zero), 1e-6, False)), c
+        for c, t, same in zip((0.0, 1.0, math.inf), sums, loaded, strict=True):
+            wanted = 3 * (VALUES * np.float32(c) + zero)
+            factored = 3 * (VALUES * (np.float32(c) + np.float32(0)))
+            at = np.intersect1d(wrong(t.numpy(), wanted, 1e-6, False), wrong(t.numpy(), same.numpy(), 1e-6, False))
+            assert not len(at), c
+            assert not len(
+                np.intersect1d(wrong(t.numpy(), wanted, 1e-6, False), wrong(t.numpy(), factored, 1e-6, False))
+            ), c
         for column in (0, 1):
             wanted = zero + zero + VALUES * weights[2, column]
             assert not len(wrong(product.numpy()[:, column], wanted, 1e-6, False)), column
-        deviation = 3 * (VALUES - VALUES) ** 2 / np.float32(0)
+        deviation = 4 * (VALUES - VALUES) ** 2 / np.float32(0)
         got = spread.numpy()
         finite = np.isfinite(VALUES) & (np.abs(VALUES) < 1e30)  # larger means overflow, or not, in their sum
         assert not len(wrong(got[finite], deviation[finite], 0, False)), got
