@@ -21,6 +21,9 @@ _SMALL_PROGRAM = 256 << 20
 _WORTH_SHARING = 1 << 20
 # The work on a value of this size fills a GPU alone: its memory may go to another call of the level.
 _LARGE = 16 << 20
+# Orders that save memory have fewer calls side by side (5 % of the time of GPT-2's step on an H200): they are taken where they
+# leave no more than this part of what another order needs.
+_WORTH_WAITING = 0.75
 # A call that lets go of so many bytes more than it asks for is taken as soon as it can run.
 _WORTH_FREEING = 1 << 20
 
@@ -46,19 +49,20 @@ def arrange(
     order, memory = late, None
     if p.peak(late) > _SMALL_PROGRAM:
         by_level = sorted(range(len(calls)), key=early.__getitem__)
-        orders = {tuple(o): None for o in (late, by_level, range(len(calls)), p.frugal(by_level), p.frugal(late))}
-        tried = [p.delayed(o) for o in orders]
-        least = None
+        wide = [late, by_level, list(range(len(calls)))]
+        order = min(wide, key=p.peak)
+        memory = p.pieces(order)
+        enough = _WORTH_WAITING * sum(size for size, _ in memory[1])
+        orders = {tuple(o): None for o in (*wide, p.frugal(by_level), p.frugal(late))}
+        thrifty = [p.delayed(o) for o in orders]
         # an order's pieces hold at least what lives at once in it: most orders need not be tried
-        for peak, _, order in sorted([(p.peak(o), n, o) for n, o in enumerate(tried)]):
-            if least is not None and peak >= least[0]:
+        for peak, _, other in sorted([(p.peak(o), n, o) for n, o in enumerate(thrifty)]):
+            if peak >= enough:
                 break
-            pieces = p.pieces(order)
+            pieces = p.pieces(other)
             total = sum(size for size, _ in pieces[1])
-            if least is None or total < least[0]:
-                least = total, order, pieces
-        assert least is not None
-        _, order, memory = least
+            if total < enough:
+                enough, order, memory = total, other, pieces
     return [calls[n] for n in order], memory or p.pieces(order)
 
 
