@@ -73,7 +73,8 @@ class Storage:
 
     __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
 
-    # While a jit captures in a thread, every storage that it makes from host data is noted here: its value would be frozen.
+    # While a jit captures in a thread, every storage that it makes from host data is noted here: its value would be
+    # frozen.
     noted: ClassVar[_Noted]
     # Bytes of device memory that storages have asked for so far.
     allocated: ClassVar[int] = 0
@@ -224,7 +225,8 @@ class Device(ABC):
         """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first: commands run in
         order, so it may be written anew while the GPU still has to run what used it before.
 
-        Raises OutOfMemoryError, with what holds most, where there is none left even after everything unused was dropped.
+        Raises OutOfMemoryError, with what holds most, where there is none left even after everything unused was
+        dropped.
         """
         with self.lock:
             kind, nbytes = self._kind(size, dtype)
@@ -290,7 +292,7 @@ class Device(ABC):
             self._reclaiming = False
 
     def memory(self) -> MemoryUse:
-        """What is in use, what is kept for later use, and the most that was in use."""
+        """The bytes in use, those kept for later use, and the most that were in use."""
         with self.lock:
             self._reclaim()
             return MemoryUse(self._in_use, self.pool.held, self._peak)
@@ -318,7 +320,7 @@ class Device(ABC):
 
     @abstractmethod
     def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
-        """What memory for so many elements is to be found under in the pool, and its bytes.
+        """The pool's key for memory of so many elements, and its bytes.
         Raises DeviceError where the device can have no such."""
 
     @abstractmethod
@@ -384,8 +386,8 @@ _ENTRY_BYTES = 256
 class BufferPool:
     """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
 
-    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. What was freed last
-    stays, however large: a loop over large results frees one for each that it makes.
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that was
+    freed last stays, however large: a loop over large results frees one for each that it makes.
     """
 
     __slots__ = ("_drop", "_free", "budget", "held")

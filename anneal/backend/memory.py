@@ -1,4 +1,4 @@
-"""What holds a device's memory: tensors by the user's line that made them, captured functions, and what waits for reuse."""
+"""A report of who holds a device's memory: tensors by the user's line that made them, captured functions, the pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Holder", "MemoryReport", "Reserved", "empty_cache", "memory_report",
 
 
 class Reserved(Protocol):
-    """What holds memory that no tensor shows: a captured function with its temporaries."""
+    """A holder of memory that no tensor shows: a captured function with its temporaries."""
 
     def reserved(self) -> tuple[str, str, int]:
         """The name of its device, what it is, and the bytes that it holds."""
@@ -69,7 +69,7 @@ class MemoryReport:
 
 
 def memory_report(device: str) -> MemoryReport:
-    """What the open device called `device` holds; nothing, if it was never opened."""
+    """The report of the device called `device`; an empty one, if it was never opened."""
     opened = [d for d in open_devices() if d.name == device]
     use = opened[0].memory() if opened else MemoryUse(0, 0, 0)
     found: dict[tuple[str, str], tuple[int, int]] = {}
