@@ -69,11 +69,14 @@ class Group:
 
 
 def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, ...], policy: Policy) -> list[Group]:
-    """The kernels that compute the nodes of `real`, producers first; nodes that none need store any more leave `real`."""
+    """The kernels that compute the nodes of `real`, producers first; nodes that none need store any more leave `real`.
+
+    A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
+    """
     groups: list[Group] = []
     owner: dict[UOp, Group] = {}
     for u in order:
-        if u in real:
+        if u in real and u.size:
             g = owner[u] = _cone(u, real, policy)
             groups.append(g)
     groups = _by_level(groups, owner)

@@ -127,7 +127,7 @@ def _again(s: Schedule) -> None:
 def _split(s: Schedule) -> None:
     masks = masks_of(s.order, s.real) if s.policy.masks else {}
     unread = {u: m for u, m in masks.items() if u not in s.sink.src}
-    s.cuts = [cut(g, s.real, masks, unread) for g in s.groups if g.roots[0].size > 0]
+    s.cuts = [cut(g, s.real, masks, unread) for g in s.groups]
 
 
 def _rangeify(s: Schedule) -> None:
@@ -249,6 +249,20 @@ def _assemble(s: Schedule) -> Plan:
         if u is not None:
             number[u] = i
     wanted = set(s.sink.src)
+
+    def numbered(r: UOp) -> None:
+        kind = "output" if r in wanted else "temp"
+        if r.op is Op.UPDATE:  # in the memory that it changes
+            number[r] = number[r.src[0]]
+            if r in wanted:
+                values[number[r]] = Value(int(r.size), r.dtype, kind)
+            return
+        number[r] = len(values)
+        values.append(Value(int(r.size), r.dtype, kind))
+
+    for u in s.order:
+        if u in s.real and not u.size:  # no kernel computes it
+            numbered(u)
     second: dict[UOp, int] = {}
     for g in s.groups:
         if g.again:
@@ -257,14 +271,7 @@ def _assemble(s: Schedule) -> Plan:
                 values.append(Value(int(r.size), r.dtype, "temp"))
             continue
         for r in g.roots:
-            kind = "output" if r in wanted else "temp"
-            if r.op is Op.UPDATE:  # in the memory that it changes
-                number[r] = number[r.src[0]]
-                if r in wanted:
-                    values[number[r]] = Value(int(r.size), r.dtype, kind)
-                continue
-            number[r] = len(values)
-            values.append(Value(int(r.size), r.dtype, kind))
+            numbered(r)
     calls = []
     for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
         results = [(second if group.again else number)[r] for r in group.roots]

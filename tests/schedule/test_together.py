@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from anneal.backend import get_device
 from anneal.backend.cpu.reference import evaluate
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.tensor import Tensor
 from anneal.tensor.execution import execute, gpu_policy, policy_for
 
@@ -61,13 +62,14 @@ def results(rng: np.random.Generator) -> list[Tensor]:
     return [*out, *[t.grad for t in (*leaves, *parameters) if t.grad is not None]]
 
 
-def hold(seed: int, policies: dict[str, Policy]) -> None:
-    tensors = results(np.random.default_rng(seed))
+def hold(seed: int, policies: dict[str, Policy], tensors: list[Tensor] | None = None) -> None:
+    tensors = results(np.random.default_rng(seed)) if tensors is None else tensors
     nodes = list(dict.fromkeys(t.uop for t in tensors))
     want = evaluate(nodes)
     device = get_device("cpu")
     for name, policy in policies.items():
         plan, inputs, _ = plan_for(graph(nodes), policy)
+        reads_what_was_written(plan)
         for n, (s, w) in enumerate(zip(execute(plan, device, inputs), want, strict=True)):
             got = device.download(s.ensure(), s.size, s.dtype).reshape(w.shape)
             # float32 sums of some thousand elements that may cancel
@@ -75,6 +77,15 @@ def hold(seed: int, policies: dict[str, Policy]) -> None:
             np.testing.assert_allclose(
                 got / scale, w / scale, rtol=2e-4, atol=1e-4, err_msg=f"{seed} {name} result {n}"
             )
+
+
+def reads_what_was_written(plan: Plan) -> None:
+    """Each value that a call reads is an input or what an earlier call wrote; each of any size that is asked for as well."""
+    known = set(range(plan.inputs))
+    for call in plan.calls:
+        assert known.issuperset(call.args[call.outputs :]), f"{call.kernel.name} reads what no call before it writes"
+        known.update(call.args[: call.outputs])
+    assert known.issuperset(v for v in plan.outputs if plan.values[v].size)
 
 
 def policies() -> dict[str, Policy]:
@@ -86,6 +97,32 @@ def policies() -> dict[str, Policy]:
 def test_results_do_not_show_what_they_were_computed_with(first: int) -> None:
     for seed in range(first, first + 10):
         hold(seed, policies())
+
+
+def nothing(rng: np.random.Generator) -> list[Tensor]:
+    """Results of no elements, of the kinds that have kernels of their own elsewhere."""
+    x = Tensor(rng.standard_normal((3, 4)).astype(np.float32))
+    none = x[:0].realize()
+    made: list[Callable[[], Tensor]] = [
+        lambda: Tensor.zeros(0, 2).contiguous(),
+        lambda: Tensor.full((2, 0), 3.0).contiguous(),
+        lambda: none * 2.0,
+        lambda: none.sum(1),
+        lambda: x[:, :0].exp(),
+        lambda: none @ x.transpose(0, 1),
+        lambda: Tensor.cat(none, x[:0] * 2.0),
+        lambda: none.argsort(1),
+        lambda: none.cumsum(1),
+    ]
+    return [made[i]() for i in rng.permutation(len(made))[: rng.integers(1, 4)]]
+
+
+@pytest.mark.parametrize("seed", range(40, 60))
+def test_results_of_no_elements_are_in_nobodys_way(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    empty, full = nothing(rng), results(rng)
+    tensors = [*empty, *full] if seed % 2 else [*full, *empty]
+    hold(seed, policies(), tensors)
 
 
 if __name__ == "__main__":
