@@ -2,10 +2,12 @@
 
     python -m benchmarks.compile_time --config baby --peers tinygrad
     python -m benchmarks.compile_time --config full --growth --json
+    python -m benchmarks.compile_time --chain 20000,100000 --json
 
 Every sample is a fresh interpreter; imports and the creation of the weights are not counted. tinygrad 0.14 traces and
 schedules the same step on its NULL device, in turns with ours; its code generation is measured once (`peer_codegen_s`),
-and `ratio` leaves it out.
+and `ratio` leaves it out. With `--chain`, instead: as many additions one after another, built, planned, compiled and run on
+the cpu device.
 """
 
 from __future__ import annotations
@@ -91,7 +93,31 @@ def compare(config: str, layers: int | None, peers: list[str], runs: int, growth
     return result
 
 
+def chains(lengths: list[int], runs: int) -> dict[str, Any]:
+    """Chains of additions, each of them in processes of its own."""
+    found = []
+    for n in lengths:
+        samples = [h.cold("benchmarks.compile_time", "--child", "anneal", "--chain", str(n)) for _ in range(runs)]
+        found.append({"chain": n, **{k: h.summary([s[k] for s in samples]) for k in ("seconds", "build_s", "run_s")}})
+    return {"benchmark": "compile_time", "machine": h.machine(), "runs": runs, "chains": found}
+
+
+def chain_rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "who": f"anneal, a chain of {c['chain']} additions",
+            "median s": c["seconds"]["median"],
+            "min s": c["seconds"]["min"],
+            "to build it": c["build_s"]["median"],
+            "to plan, compile and run it": c["run_s"]["median"],
+        }
+        for c in result["chains"]
+    ]
+
+
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    if "chains" in result:
+        return chain_rows(result)
     out = [
         {
             "who": f"anneal, {result['config']}: {result['layers']} layers",
@@ -146,16 +172,29 @@ def main() -> None:
     parser.add_argument("--peers", default="", help="tinygrad, or nothing")
     parser.add_argument("--runs", type=int, default=3, help="cold processes of each (default 3)")
     parser.add_argument("--growth", action="store_true", help=f"also time {DEEPER} times the layers")
+    parser.add_argument("--chain", default="", help="a list of lengths: time chains of additions instead")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", "tinygrad"), help=argparse.SUPPRESS)
     parser.add_argument("--codegen", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    lengths = [int(n) for n in args.chain.split(",") if n.strip().isdigit() and int(n)]
+    if len(lengths) < len(args.chain.split(",")) and args.chain:
+        parser.error(f"--chain takes lengths with commas between them, not {args.chain!r}")
+    if args.child and lengths:
+        from benchmarks import ours
+
+        print(json.dumps(ours.chain_once(lengths[0])))
+        return
     if args.child:
         print(json.dumps(child(args.child, h.CONFIGS[args.config].deeper(args.layers), args.codegen)))
         return
     peers = h.chosen_names(parser, args.peers, ("tinygrad",), "peer")
     if args.runs < 1 or (args.layers is not None and args.layers < 1):
         parser.error("--runs and --layers take a number from 1 up")
+    if lengths:
+        result = chains(lengths, args.runs)
+        h.report(result, rows(result), args.json)
+        return
     result = compare(args.config, args.layers, peers, args.runs, args.growth)
     h.report(result, rows(result), args.json)
 

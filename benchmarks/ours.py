@@ -250,3 +250,23 @@ def compile_once(config: Config) -> dict[str, Any]:
         "kernel_nodes": sum(len(toposort((k.sink,))) for k in plan.kernels),
         "wgsl_bytes": sum(map(len, sources)),
     }
+
+
+def chain_once(length: int) -> dict[str, Any]:
+    """Seconds to build a chain of `length` additions of two tensors, and to plan, compile and run it on the cpu."""
+    from anneal import settings
+    from anneal.tensor import Tensor, realize
+
+    x, one = Tensor(np.zeros(4, np.float32), device="cpu"), Tensor(np.ones(4, np.float32), device="cpu")
+    realize([x, one])
+    y = x
+    start = time.perf_counter()
+    for _ in range(length):
+        y = y + one
+    built = time.perf_counter()
+    with settings.override(cache=False):
+        total = y.numpy()
+    done = time.perf_counter()
+    if (total != length).any():
+        raise SystemExit(f"a chain of {length} additions of 1 came to {total}")
+    return {"chain": length, "seconds": done - start, "build_s": built - start, "run_s": done - built}

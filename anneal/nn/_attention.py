@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ class RotaryEmbedding(Module):
     def __init__(self, dim: int, max_positions: int, theta: float = 10000.0) -> None:
         if dim % 2:
             raise ShapeError(f"RotaryEmbedding: features turn in pairs, and {dim} is odd")
+        if not 0.0 < theta < math.inf:
+            raise ShapeError(f"RotaryEmbedding: theta, the slowest wavelength, is a positive number, not {theta}")
         self.dim, self.max_positions, self.theta = dim, max_positions, theta
         # From the host: a device's cos and sin are not good for angles of thousands.
         angles = np.outer(np.arange(max_positions), theta ** (-np.arange(0, dim, 2) / dim))

@@ -336,9 +336,13 @@ def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Ge
     """Draws from softmax(logits) over the last axis, int32: shape `logits.shape[:-1]`, plus (num_samples,) if given.
 
     The argmax of logits plus Gumbel noise, so no probabilities are summed.
+
+    Raises ShapeError for logits of shape () and for a negative number of samples.
     """
     if not logits.ndim:
         raise ShapeError("categorical: logits have one axis or more, not shape ()")
+    if num_samples is not None and num_samples < 0:
+        raise ShapeError(f"categorical: num_samples is 0 or more, not {num_samples}")
     batch, classes = logits.shape[:-1], logits.shape[-1]
     count = 1 if num_samples is None else num_samples
     noise = _gumbel((*batch, count, classes), logits.device, generator)
@@ -388,8 +392,13 @@ def host_normal(shape: tuple[int, ...], std: float, dtype: DType = dtypes.float3
     return x.astype(numpy_dtype(dtype), copy=False)
 
 
+_LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interval is a float32 too
+
+
 def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
-    """Uniform numbers in [-bound, bound) made on the host."""
+    """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite in float32."""
+    if not abs(bound) <= _LARGEST_BOUND:
+        raise ShapeError(f"uniform: the bound is a finite number of at most {_LARGEST_BOUND:.4g}, not {bound}")
     x = host_generator().random(shape, np.float32)
     x *= np.float32(2 * bound)
     x -= np.float32(bound)
