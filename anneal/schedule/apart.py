@@ -40,9 +40,11 @@ def take_apart(sink: UOp, policy: Policy) -> UOp:
         return sink
     new: dict[UOp, UOp] = {}
     a = arena()
+    phase = a.phase
     for u in order:
         src = tuple([new[s] for s in u.src])
-        a.phase = u.provenance[0]
+        if (at := u.provenance[0]) is not phase:
+            a.phase = phase = at
         if u in found:
             new[u] = _part(src[0], u.arg)
         else:

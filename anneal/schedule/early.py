@@ -21,12 +21,14 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
     """
     new: dict[UOp, UOp] = {}
     a = arena()
+    phase = a.phase
     record = announcer()
     order = toposort((sink,))
     in_place = _in_place(order)
     copies = 0
     for u in order:
-        a.phase = u.provenance[0]  # what replaces a backward node is backward too
+        if (at := u.provenance[0]) is not phase:  # what replaces a backward node is backward too
+            a.phase = phase = at
         src = tuple([new[s] for s in u.src])
         op = u.op
         out: UOp

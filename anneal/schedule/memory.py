@@ -53,6 +53,8 @@ def arrange(
         order = min(wide, key=p.peak)
         memory = p.pieces(order)
         enough = _WORTH_WAITING * sum(size for size, _ in memory[1])
+        if p.certain(order[p.peak_at(order)[1]]) >= enough:
+            return [calls[n] for n in order], memory
         orders = {tuple(o): None for o in (*wide, p.frugal(by_level), p.frugal(late))}
         thrifty = [p.delayed(o) for o in orders]
         # an order's pieces hold at least what lives at once in it: most orders need not be tried
@@ -86,16 +88,37 @@ class _Program:
 
     def peak(self, order: Sequence[int]) -> int:
         """The most bytes of temporaries that are alive at once."""
+        return self.peak_at(order)[0]
+
+    def peak_at(self, order: Sequence[int]) -> tuple[int, int]:
+        """The same, and the first place in `order` where they are."""
         first, last = self.lives(order)
         change = [0] * (len(order) + 1)
         for v, at in first.items():
             change[at] += self.size[v]
             change[last[v] + 1] -= self.size[v]
-        live = peak = 0
-        for c in change:
+        live = peak = place = 0
+        for at, c in enumerate(change):
             live += c
-            peak = max(peak, live)
-        return peak
+            if live > peak:
+                peak, place = live, at
+        return peak, place
+
+    def certain(self, call: int) -> int:
+        """The bytes of temporaries that are alive while `call` runs, in whatever order: what a call that it needs has touched,
+        and one that needs it touches again."""
+        before, after = {call}, {call}
+        stack = [call]
+        while stack:
+            for x in self.ahead[stack.pop()]:
+                if x not in before:
+                    before.add(x)
+                    stack.append(x)
+        for n in range(call + 1, len(self.ahead)):  # what a call needs has a lower number
+            if not after.isdisjoint(self.ahead[n]):
+                after.add(n)
+        born = {v for n in before for v in self.touched[n]}
+        return sum(self.size[v] for v in born.intersection(v for n in after for v in self.touched[n]))
 
     def frugal(self, base: Sequence[int]) -> list[int]:
         """The order `base`, but what lets go of memory comes as soon as all it reads is there.

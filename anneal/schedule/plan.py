@@ -120,7 +120,7 @@ def _group(s: Schedule) -> None:
 
 
 def _again(s: Schedule) -> None:
-    if s.policy.concurrent:
+    if s.policy.concurrent and is_scarce(s.real):
         s.groups = with_values_again(s.groups, s.real, s.sink.src, s.policy)
 
 
@@ -309,6 +309,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
     new: dict[UOp, UOp] = {}
     storages: list[Any] = []
     a = arena()
+    phase = a.phase
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
     for u in toposort((sink,)):
@@ -320,7 +321,8 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
             if src == u.src:
                 new[u] = u
                 continue
-            a.phase = u.provenance[0]
+            if (at := u.provenance[0]) is not phase:
+                a.phase = phase = at
             new[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
         elif u.op is Op.PARAM:
             raise TransformError(
@@ -337,6 +339,7 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     """The graph with VARIABLEs for bound variables, whose values are noted."""
     new: dict[UOp, UOp] = {}
     a = arena()
+    phase = a.phase
     order = toposort((sink,))
     if not any(u.op is Op.BIND or u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order):
         return sink
@@ -350,7 +353,8 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
         if src == u.src and arg is u.arg:
             new[u] = u
             continue
-        a.phase = u.provenance[0]
+        if (at := u.provenance[0]) is not phase:
+            a.phase = phase = at
         new[u] = UOp(u.op, u.dtype, src, arg, u.tag)
     return new[sink]
 

@@ -27,12 +27,14 @@ def sort_by_digits(sink: UOp, policy: Policy) -> UOp:
     """`sink` with its long sorts in passes."""
     longest = policy.sort_by_counting
     a = arena()
+    phase = a.phase
     new: dict[UOp, UOp] = {}
     if not longest or not any(_is_long(u, longest) for u in toposort((sink,))):
         return sink
     for u in toposort((sink,)):
         src = tuple([new[s] for s in u.src])
-        a.phase = u.provenance[0]
+        if (at := u.provenance[0]) is not phase:
+            a.phase = phase = at
         new[u] = _sorted(src[0]) if _is_long(u, longest) else u if src == u.src else u.replace(src=src)
     return new[sink]
 

@@ -42,11 +42,13 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
         return sink
     new: dict[UOp, UOp] = {}
     a = arena()
+    phase = a.phase
     order = toposort((sink,))
     joint = _joint_sums(order)
     for u in order:
         src = tuple([new[s] for s in u.src])
-        a.phase = u.provenance[0]
+        if (at := u.provenance[0]) is not phase:
+            a.phase = phase = at
         v = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
         if (terms := joint.get(u)) is not None:
             v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)

@@ -313,6 +313,7 @@ class _Here(threading.local):
 
     phase = "forward"
     track = True
+    origin: Provenance = ("forward", None, 0)  # the provenance of what is made untracked
 
 
 class Arena:
@@ -344,7 +345,9 @@ class Arena:
 
     @phase.setter
     def phase(self, phase: str) -> None:
-        self._here.phase = phase
+        here = self._here
+        here.phase = phase
+        here.origin = (phase, None, 0)
 
     @property
     def track(self) -> bool:
@@ -427,7 +430,7 @@ class Arena:
                 f = f.f_back
             d.provenance = (here.phase, f.f_code, f.f_lineno)
         else:
-            d.provenance = (here.phase, None, 0)
+            d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]
         u: UOp = d  # type: ignore[assignment]
         nodes = self.nodes

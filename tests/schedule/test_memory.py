@@ -92,6 +92,25 @@ def test_large_values_take_little_more_than_what_lives_at_once(monkeypatch: pyte
     assert len(places) == len(pieces)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_certain_to_be_alive_is_so_in_every_order(seed: int) -> None:
+    rng = random.Random(seed)
+    values, calls = program(seed, MIB // 4)
+    p = memory._Program(values, calls, {})
+    for _ in range(20):
+        order: list[int] = []
+        left = set(range(len(calls)))
+        while left:
+            n = rng.choice(sorted(x for x in left if left.isdisjoint(p.ahead[x])))
+            left.remove(n)
+            order.append(n)
+        first, last = p.lives(order)
+        for at, n in enumerate(order):
+            alive = sum(p.size[v] for v in first if first[v] <= at <= last[v])
+            assert p.certain(n) <= alive <= p.peak(order)
+    assert any(p.certain(n) for n in range(len(calls)))
+
+
 SIZES = (1, 5, 300_000, 3 * MIB, 5 * MIB, 40 * MIB)
 
 
