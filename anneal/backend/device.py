@@ -182,8 +182,11 @@ class Batch(ABC):
         """Whether `run_and_exchange` may replace `buffer`."""
         return False
 
-    def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """`run`; after `lag` runs more the second buffer of each pair stands for the first."""
+    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Any, Any]]]) -> None:
+        """`run`; after `lag` runs more the second buffer of each pair stands for the first.
+
+        `pairs` is called once the work is under way: the device does not wait for what is made there.
+        """
         self.run()
 
     def restart(self) -> None:

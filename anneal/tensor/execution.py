@@ -198,13 +198,16 @@ class Execution:
             self._places.clear()
             self._bind()
 
-    def run(self, exchange: Sequence[tuple[Any, Any]] = ()) -> None:
-        """Launch; from the next time on, use the second buffer of each pair in place of the first."""
-        if not exchange:
+    def run(self, exchange: Callable[[], Sequence[tuple[Any, Any]]] | None = None) -> None:
+        """Launch; from the next time on, use the second buffer of each pair in place of the first.
+
+        `exchange` makes the pairs once the launch is under way, and gives the same ones again when it is called again.
+        """
+        if exchange is None:
             self.batch.run()
             return
         self.batch.run_and_exchange(exchange)
-        for old, new in exchange:
+        for old, new in exchange():
             places = self._places.pop(id(old), None)
             if places is None:
                 places = [v for v, b in enumerate(self.buffers) if b is old]

@@ -451,16 +451,25 @@ class _Captured:
     def launch(self, arguments: list[Storage]) -> Any:
         """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
         device = self.device
-        exchange = []
-        for coming in self.coming.values():
-            last = new = coming[-1]
-            if last.storage.size <= _SMALL_RESULT and all(r.batch.exchanges(last.storage.buffer) for r in self.runs):
-                new = _Written.__new__(_Written)
-                new.like(last)
-                exchange.append((last.storage.buffer, new.storage.ensure()))
-            coming.append(new)
+        small = {
+            id(w): w
+            for w in [coming[-1] for coming in self.coming.values()]
+            if w.storage.size <= _SMALL_RESULT and all(r.batch.exchanges(w.storage.buffer) for r in self.runs)
+        }
+        fresh: dict[int, _Written] = {}
+
+        def exchange() -> list[tuple[Any, Any]]:
+            """New memory for the next run's results, made while this one runs."""
+            if not fresh:
+                for key, written in small.items():
+                    fresh[key] = _Written.__new__(_Written)
+                    fresh[key].like(written)
+            return [(w.storage.buffer, fresh[key].storage.ensure()) for key, w in small.items()]
+
         for run in self.runs:
-            run.run(exchange)
+            run.run(exchange if small else None)
+        for coming in self.coming.values():
+            coming.append(fresh.get(id(coming[-1]), coming[-1]))
         for state, aside in [(h.storage, aside) for h, aside in self.copies]:
             device.copy(aside.ensure(), state.ensure(), state.size, state.dtype)
         for r in self.graded:

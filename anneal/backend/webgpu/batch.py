@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ class WebGpuBatch(Batch):
             self.device.set_variables(names, values)
 
     def run(self) -> None:
-        self.run_and_exchange(())
+        self.run_and_exchange(tuple)
 
     def exchanges(self, buffer: Any) -> bool:
         return len(self._ready) == _AHEAD and bool(self._calls) and id(buffer) not in self._fenced
@@ -109,7 +109,7 @@ class WebGpuBatch(Batch):
     def restart(self) -> None:
         self._ready.clear()
 
-    def run_and_exchange(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Any, Any]]]) -> None:
         if not self.dispatches:
             return
         queue = self.device.queue
@@ -120,7 +120,7 @@ class WebGpuBatch(Batch):
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
-            for old, new in pairs:
+            for old, new in pairs():
                 self._exchange(old, new)
             while self._runs > 1 and len(self._ready) < _AHEAD:
                 self._ready.append(self.device.finisher.submit(self._finish, self._encode()))

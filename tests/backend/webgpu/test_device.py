@@ -263,7 +263,7 @@ def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) 
     for _ in range(4):
         assert batch.exchanges(kept[-1])
         fresh = device.alloc(20, dtypes.float32)
-        batch.run_and_exchange([(kept[-1], fresh)])
+        batch.run_and_exchange(lambda fresh=fresh: [(kept[-1], fresh)])
         kept.append(fresh)
     for _ in range(1 + batch.lag):
         batch.run()
@@ -273,7 +273,7 @@ def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) 
     np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * runs)
     # what is prepared can be dropped: then the last buffer is used at once
     fresh = device.alloc(20, dtypes.float32)
-    batch.run_and_exchange([(kept[-1], fresh)])
+    batch.run_and_exchange(lambda fresh=fresh: [(kept[-1], fresh)])
     batch.restart()
     assert not batch.exchanges(fresh)
     batch.run()
