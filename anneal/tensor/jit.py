@@ -41,7 +41,7 @@ from anneal.tensor import execution as _realize
 from anneal.tensor._arguments import JitError, flatten, rebuild
 from anneal.tensor._base import _MODE, INSIDE, capture_epoch, leaves
 from anneal.tensor._surroundings import Surroundings
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
 
 if TYPE_CHECKING:
@@ -215,7 +215,17 @@ class _Written:
         self.ref = _nobody
         self.alone, self.flat_alone = other.alone, other.flat_alone
         storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
-        self.show(storage, _realize.buffer_leaf(storage, other.leaf.shape))
+        above: list[UOp] = []
+        u = other.leaf
+        while u.op is not Op.BUFFER:
+            above.append(u)
+            u = u.src[0]
+        nodes = arena()
+        leaf = nodes.again(u, (), storage)
+        while above:
+            u = above.pop()
+            leaf = nodes.again(u, (leaf, *u.src[1:]), u.arg)
+        self.show(storage, leaf)
 
     def show(self, storage: Storage, leaf: UOp) -> None:
         storage.reused = True

@@ -369,7 +369,20 @@ class Arena:
         finally:
             here.track = track
 
-    def add(self, key: tuple[Any, ...], op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any, tag: Any) -> UOp:
+    def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
+        """A node like `u` with other sources and another argument, none of them a constant's; it has the provenance of `u`."""
+        return self.add((u.op, u.dtype, src, arg, u.tag), u.op, u.dtype, src, arg, u.tag, u.provenance)
+
+    def add(
+        self,
+        key: tuple[Any, ...],
+        op: Op,
+        dtype: DType,
+        src: tuple[UOp, ...],
+        arg: Any,
+        tag: Any,
+        origin: Provenance | None = None,
+    ) -> UOp:
         d = _new(_Draft)
         d.op = op
         d.dtype = dtype
@@ -418,7 +431,9 @@ class Arena:
         d.vmax = vmax
         d.weak = weak
         here = self._here
-        if here.track:
+        if origin is not None:
+            d.provenance = origin
+        elif here.track:
             f = sys._getframe(1)
             while f.f_back is not None:
                 code = f.f_code
