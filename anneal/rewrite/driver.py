@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp
 
-__all__ = ["Match", "Recorder", "Table", "graph_rewrite", "substitute"]
+__all__ = ["Match", "Recorder", "Table", "graph_rewrite"]
 
 Match = Callable[[Any, Any], Any]  # (node, ctx) -> (node, rule text) | None
 Table = Mapping[Op, Match]
@@ -148,16 +148,3 @@ def _top_down(sink: UOp, rules: dict[Op, tuple[Match, ...]], ctx: Any, recorder:
         done[u] = n.replace(src=tuple([done.get(s, s) for s in n.src])) if n.src else n
         stack.pop()
     return done[sink]
-
-
-def substitute(sink: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> Any:
-    """`sink` (or each of several) with every node that is a key of `mapping` replaced by its value.
-
-    What stands below a replaced node is not looked at, and values are not searched for keys.
-    """
-    roots = (sink,) if isinstance(sink, UOp) else tuple(sink)
-    new: dict[UOp, UOp] = dict(mapping)
-    for u in toposort(roots, until=mapping.__contains__):
-        new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
-    out = tuple(new[r] for r in roots)
-    return out[0] if isinstance(sink, UOp) else out

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from anneal.rewrite.announce import announcer
-from anneal.rewrite.driver import Recorder, substitute
+from anneal.rewrite.driver import Recorder
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
+from anneal.rewrite.walk import substitute
 from anneal.uop import ALU, Op, UOp, dtypes
 
 __all__ = ["simplify"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from anneal import settings
 from anneal.errors import ShapeError, TransformError
+from anneal.rewrite.pipeline import Pass, Pipeline
+from anneal.schedule import show
 from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
 from anneal.schedule.calls import Call, Kernel, Value, name_of
@@ -26,7 +27,6 @@ from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
 from anneal.schedule.saved import keep, recall
-from anneal.schedule.show import show
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes, toposort
@@ -38,7 +38,6 @@ __all__ = [
     "PASSES",
     "Call",
     "Kernel",
-    "Pass",
     "Plan",
     "Schedule",
     "clear_cache",
@@ -72,9 +71,9 @@ class Plan:
         return list(dict.fromkeys(c.kernel for c in self.calls))
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Schedule:
-    """What the passes hand on to each other; every field is printable after its pass."""
+    """What the passes hand on to each other: each makes a new one, with more fields filled."""
 
     sink: UOp
     policy: Policy
@@ -86,82 +85,123 @@ class Schedule:
     plan: Plan | None = None
 
 
-class Pass(NamedTuple):
-    """A step of the pipeline: it reads and fills a Schedule."""
-
-    name: str
-    run: Callable[[Schedule], None]
-    reason: str
+def _early(s: Schedule) -> Schedule:
+    return replace(s, sink=sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy))
 
 
-def _early(s: Schedule) -> None:
-    s.sink = sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy)
+def _take_apart(s: Schedule) -> Schedule:
+    return replace(s, sink=take_apart(s.sink, s.policy))
 
 
-def _take_apart(s: Schedule) -> None:
-    s.sink = take_apart(s.sink, s.policy)
+def _split_reduces(s: Schedule) -> Schedule:
+    return replace(s, sink=split_reduces(s.sink, s.policy))
 
 
-def _split_reduces(s: Schedule) -> None:
-    s.sink = split_reduces(s.sink, s.policy)
+def _realize(s: Schedule) -> Schedule:
+    order = toposort((s.sink,))[:-1]
+    policy = s.policy.fit_to(u for u in order if u.op not in MOVEMENT)
+    return replace(s, order=order, policy=policy, real=realize_map(order, s.sink.src, policy))
 
 
-def _realize(s: Schedule) -> None:
-    s.order = toposort((s.sink,))[:-1]
-    s.policy = s.policy.fit_to(u for u in s.order if u.op not in MOVEMENT)
-    s.real = realize_map(s.order, s.sink.src, s.policy)
-
-
-def _group(s: Schedule) -> None:
-    if s.policy.concurrent and is_scarce(s.real):
+def _group(s: Schedule) -> Schedule:
+    policy = s.policy
+    if policy.concurrent and is_scarce(s.real):
         # of a product itself more can be computed again than of what others make of it
-        s.policy = replace(s.policy, keeps_functions=False)
-    s.groups = group_kernels(s.order, s.real, s.sink.src, s.policy)
+        policy = replace(policy, keeps_functions=False)
+    return replace(s, policy=policy, groups=group_kernels(s.order, s.real, s.sink.src, policy))
 
 
-def _again(s: Schedule) -> None:
+def _again(s: Schedule) -> Schedule:
     if s.policy.concurrent and is_scarce(s.real):
-        s.groups = with_values_again(s.groups, s.real, s.sink.src, s.policy)
+        return replace(s, groups=with_values_again(s.groups, s.real, s.sink.src, s.policy))
+    return s
 
 
-def _split(s: Schedule) -> None:
+def _split(s: Schedule) -> Schedule:
     masks = masks_of(s.order, s.real) if s.policy.masks else {}
     unread = {u: m for u, m in masks.items() if u not in s.sink.src}
-    s.cuts = [cut(g, s.real, masks, unread) for g in s.groups]
+    return replace(s, cuts=[cut(g, s.real, masks, unread) for g in s.groups])
 
 
-def _rangeify(s: Schedule) -> None:
-    s.kernels = [_kernel_of(c) for c, _, _ in s.cuts]
+def _rangeify(s: Schedule) -> Schedule:
+    return replace(s, kernels=[_kernel_of(c) for c, _, _ in s.cuts])
 
 
-def _memory(s: Schedule) -> None:
-    s.plan = _assemble(s)
+def _memory(s: Schedule) -> Schedule:
+    return replace(s, plan=_assemble(s))
 
 
-PASSES: tuple[Pass, ...] = (
-    Pass("early-rewrites", _early, "drop what moves nothing, make compound ops simple"),
-    Pass("take-apart", _take_apart, "products with one vector that are read in pieces become a product for each"),
-    Pass("split-reduces", _split_reduces, "long reductions for few results in two stages"),
-    Pass("realize-map", _realize, "choose the nodes that must exist in memory"),
-    Pass("kernel-groups", _group, "join kernels that share ranges and inputs: several stores, one launch"),
-    Pass("compute-again", _again, "where memory is scarce: kernels that make a second time what need not be kept"),
-    Pass("kernel-split", _split, "cut the graph at those nodes; equal pieces become the same object"),
-    Pass("range-propagation", _rangeify, "each distinct piece: movement becomes index arithmetic, indices simplify"),
-    Pass("memory-plan", _memory, "order calls, share temporaries whose lives do not overlap"),
+PASSES: Pipeline[Schedule] = Pipeline(
+    "schedule",
+    (
+        Pass(
+            name="early-rewrites",
+            run=_early,
+            view=show.sink,
+            stage="tensor",
+            reason="drop what moves nothing, make compound ops simple",
+        ),
+        Pass(
+            name="take-apart",
+            run=_take_apart,
+            view=show.sink,
+            stage="tensor",
+            reason="products with one vector that are read in pieces become a product for each",
+        ),
+        Pass(
+            name="split-reduces",
+            run=_split_reduces,
+            view=show.sink,
+            stage="tensor",
+            reason="long reductions for few results in two stages",
+        ),
+        Pass(
+            name="realize-map",
+            run=_realize,
+            view=show.realized,
+            reason="choose the nodes that must exist in memory",
+        ),
+        Pass(
+            name="kernel-groups",
+            run=_group,
+            view=show.groups,
+            reason="join kernels that share ranges and inputs: several stores, one launch",
+        ),
+        Pass(
+            name="compute-again",
+            run=_again,
+            view=show.groups,
+            reason="where memory is scarce: kernels that make a second time what need not be kept",
+        ),
+        Pass(
+            name="kernel-split",
+            run=_split,
+            view=show.cuts,
+            reason="cut the graph at those nodes; equal pieces become the same object",
+        ),
+        Pass(
+            name="range-propagation",
+            run=_rangeify,
+            view=show.kernels,
+            stage="kernel",
+            reason="each distinct piece: movement becomes index arithmetic, indices simplify",
+        ),
+        Pass(
+            name="memory-plan",
+            run=_memory,
+            view=show.calls,
+            reason="order calls, share temporaries whose lives do not overlap",
+        ),
+    ),
 )
 
 
 def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
-    """Run PASSES over a parametrised tensor graph, up to and including the pass called `until`."""
-    s = Schedule(sink, policy)
-    loud = settings.current().debug >= 5
-    for p in PASSES:
-        p.run(s)
-        if loud:
-            show(p.name, s)
-        if p.name == until:
-            break
-    return s
+    """Run PASSES over a parametrised tensor graph, up to and including the pass called `until`.
+
+    Raises UserError for an `until` that is no pass, with the names of all.
+    """
+    return PASSES.run(Schedule(sink, policy), until)
 
 
 def cut(

@@ -1,35 +1,46 @@
-"""What a pass has made, as text on stderr, under ANNEAL_DEBUG=5."""
+"""What each pass has made, as graphs and lines of text: the views that PASSES name."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anneal.rewrite import check
+from anneal.uop import UOp
 
 if TYPE_CHECKING:
     from anneal.schedule.plan import Schedule
 
-__all__ = ["show"]
+__all__ = ["calls", "cuts", "groups", "kernels", "realized", "sink"]
 
 
-def show(name: str, s: Schedule) -> None:
-    """Print the part of the schedule that the pass called `name` has filled, and hold it to its stage's table."""
-    lines: list[str] = []
-    if name in ("early-rewrites", "split-reduces"):
-        check(s.sink, "tensor")
-        lines = str(s.sink).splitlines()
-    elif name == "realize-map":
-        lines = [repr(u) for u in s.real]
-    elif name == "kernel-groups":
-        lines = [", ".join(map(repr, g.roots)) for g in s.groups]
-    elif name == "kernel-split":
-        lines = [f"{len(group.roots)} stores, {len(inputs)} inputs" for _, inputs, group in s.cuts]
-    elif name == "range-propagation":
-        for kernel in dict.fromkeys(s.kernels):
-            check(kernel.sink, "kernel")
-            lines += [f"-- {kernel.name}", *str(kernel.sink).splitlines()]
-    elif s.plan is not None:
-        lines = [f"{c.kernel.name} {c.args[: c.outputs]} <- {c.args[c.outputs :]} ({c.phase})" for c in s.plan.calls]
-        lines.append(f"{len(s.plan.memory)} temporaries in {len(s.plan.temporaries)} buffers")
-    print("\n".join([f"anneal: after {name}", *[f"  {line}" for line in lines]]), file=sys.stderr)
+def sink(s: Schedule) -> Iterator[UOp | str]:
+    yield s.sink
+
+
+def realized(s: Schedule) -> Iterator[UOp | str]:
+    for u in s.real:
+        yield repr(u)
+
+
+def groups(s: Schedule) -> Iterator[UOp | str]:
+    for g in s.groups:
+        yield ", ".join(map(repr, g.roots)) + (" (again)" if g.again else "")
+
+
+def cuts(s: Schedule) -> Iterator[UOp | str]:
+    for _, inputs, group in s.cuts:
+        yield f"{len(group.roots)} stores, {len(inputs)} inputs"
+
+
+def kernels(s: Schedule) -> Iterator[UOp | str]:
+    for kernel in dict.fromkeys(s.kernels):
+        yield f"-- {kernel.name}"
+        yield kernel.sink
+
+
+def calls(s: Schedule) -> Iterator[UOp | str]:
+    if s.plan is None:
+        return
+    for c in s.plan.calls:
+        yield f"{c.kernel.name} {c.args[: c.outputs]} <- {c.args[c.outputs :]} ({c.phase})"
+    yield f"{len(s.plan.memory)} temporaries in {len(s.plan.temporaries)} buffers"

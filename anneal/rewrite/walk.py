@@ -1,0 +1,75 @@
+"""The one walk that makes a graph anew: sources first, without recursion.
+
+A pass that changes nodes is a `visit`: a function from a node and its rebuilt sources to the node that takes its place. The
+walk calls it once for each node, also where several nodes share a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import overload
+
+from anneal.uop import UOp, arena, toposort
+
+__all__ = ["Visit", "over", "rebuild", "substitute", "unfolded"]
+
+Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
+
+
+def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order: Sequence[UOp] | None = None) -> UOp:
+    """What `visit` makes of `root`, after it has made what takes the place of every node below.
+
+    `known` holds results: the walk neither visits its keys nor looks below them, and adds every result to it, so that a second
+    root shares the work of the first. `order` is the nodes below `root`, sources first, where the caller has them already
+    (then `known` does not shorten it). Nodes made by `visit` bear the phase of the node whose place they take.
+
+    >>> from anneal.uop import Op, UOp, dtypes
+    >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
+    >>> cosines = lambda u, src: src[0].alu(Op.COS) if u.op is Op.SIN else over(u, src)
+    >>> rebuild(x.alu(Op.SIN) * x.alu(Op.SIN).alu(Op.EXP), cosines) is x.alu(Op.COS) * x.alu(Op.COS).alu(Op.EXP)
+    True
+    """
+    new = {} if known is None else known
+    if order is None:
+        order = toposort((root,), until=known.__contains__ if known else None)
+    a = arena()
+    before = phase = a.phase
+    try:
+        for u in order:
+            if (at := u.provenance[0]) is not phase:
+                a.phase = phase = at
+            new[u] = visit(u, tuple([new[s] for s in u.src]))
+    finally:
+        if phase is not before:
+            a.phase = before
+    return new[root]
+
+
+def over(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` over other sources, folded if it is elementwise: the visit that changes nothing by itself."""
+    return u if src == u.src else u.replace(src=src)
+
+
+def unfolded(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` over other sources, as it is: for graphs whose elementwise nodes are to stay."""
+    return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+
+
+@overload
+def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp: ...
+@overload
+def substitute(root: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...]: ...
+def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | tuple[UOp, ...]:
+    """`root` (or each of several) with every node that is a key of `mapping` replaced by its value.
+
+    The nodes below a replaced one are not looked at, and values are not searched for keys.
+
+    >>> from anneal.uop import Op, UOp, const, dtypes
+    >>> i, j = (UOp(Op.VARIABLE, dtypes.int32, (), (name, 0, 9)) for name in "ij")
+    >>> substitute(i * 4 + j, {j: const(dtypes.int32, 0)}) is i * 4
+    True
+    """
+    known = dict(mapping)
+    if isinstance(root, UOp):
+        return rebuild(root, over, known)
+    return tuple([rebuild(r, over, known) for r in root])
