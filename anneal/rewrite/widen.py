@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anneal.rewrite.walk import over, rebuild
 from anneal.uop import ALU, DType, Op, UOp, alu, dtypes, toposort
 
 __all__ = ["FLOATS", "INTEGERS", "widened"]
@@ -34,18 +35,17 @@ def widened(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
     order = toposort((sink,))
     if not any(u.dtype in wide for u in order):
         return sink
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        src = tuple([new[s] for s in u.src])
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         narrow = u.dtype in wide
         if u.op in ALU and u.op is not Op.BITCAST and (narrow or any(s.dtype in wide for s in src)):
-            new[u] = _computed(u, src, wide)
-        elif u.op is Op.REDUCE and narrow:
+            return _computed(u, src, wide)
+        if u.op is Op.REDUCE and narrow:
             total = UOp(Op.REDUCE, wide[u.dtype], (_wide(src[0], wide), *src[1:]), u.arg, u.tag)
-            new[u] = total.cast(u.dtype)
-        else:
-            new[u] = u if src == u.src else u.replace(src=src)
-    return new[sink]
+            return total.cast(u.dtype)
+        return over(u, src)
+
+    return rebuild(sink, visit, order=order)
 
 
 def _wide(u: UOp, wide: Mapping[DType, DType]) -> UOp:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import Policy
 from anneal.schedule.rows import is_vector_product
 from anneal.shape import matched_axes
-from anneal.uop import ALU, Op, UOp, arena, toposort
+from anneal.uop import ALU, Op, UOp, toposort
 
 __all__ = ["take_apart"]
 
@@ -38,18 +39,7 @@ def take_apart(sink: UOp, policy: Policy) -> UOp:
             found.update(_pieces(u, consumers))
     if not found:
         return sink
-    new: dict[UOp, UOp] = {}
-    a = arena()
-    phase = a.phase
-    for u in order:
-        src = tuple([new[s] for s in u.src])
-        if (at := u.provenance[0]) is not phase:
-            a.phase = phase = at
-        if u in found:
-            new[u] = _part(src[0], u.arg)
-        else:
-            new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
-    return new[sink]
+    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), order=order)
 
 
 def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from anneal.rewrite import over, rebuild, substitute
 from anneal.schedule.calls import Call, Kernel, Value, name_of
 from anneal.schedule.memory import nbytes, peak_bytes, uses
 from anneal.uop import Op, UOp, toposort
@@ -91,11 +92,7 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
 
 def _with(index: UOp, old: UOp, new: UOp) -> UOp:
     """An index with one range in the place of another."""
-    made: dict[UOp, UOp] = {old: new}
-    for u in toposort((index,)):
-        if u not in made:
-            made[u] = u.replace(src=tuple([made[s] for s in u.src])) if u.src else u
-    return made[index]
+    return substitute(index, {old: new})
 
 
 def overwrites_rows(sink: UOp) -> bool:
@@ -114,14 +111,14 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     kernel = _merged.get(key)
     if kernel is None:
         number = {s: n for n, s in enumerate(keep)}
-        new: dict[UOp, UOp] = {}
-        for u in toposort((call.kernel.sink,)):
-            if u.op is Op.PARAM:
-                slot, shape = u.arg
-                new[u] = UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
-            else:
-                new[u] = u.replace(src=tuple([new[s] for s in u.src])) if u.src else u
-        sink = new[call.kernel.sink]
+
+        def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+            if u.op is not Op.PARAM:
+                return over(u, src)
+            slot, shape = u.arg
+            return UOp(Op.PARAM, u.dtype, (), (number[pairs.get(slot, slot)], shape))
+
+        sink = rebuild(call.kernel.sink, visit)
         if len(_merged) > 4096:
             _merged.clear()
         kernel = _merged[key] = Kernel(sink, name_of(sink))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
@@ -167,13 +168,9 @@ def nested(sink: UOp) -> UOp:
                         mine &= ~(3 << 2 * at)
             for s in u.src:
                 note(s, mine)
-    new: dict[UOp, UOp] = {}
-    for u in order:
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         bits = known[u] >> 2 * twice[u.src[0]] & 3 if u.op is Op.WHERE and u.src[0] in twice else 0
-        if bits:
-            new[u] = new[u.src[1 if bits == 1 else 2]]
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[sink]
+        return src[1 if bits == 1 else 2] if bits else over(u, src)
+
+    return rebuild(sink, visit, order=order)

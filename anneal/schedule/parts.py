@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["alone", "parts_of"]
@@ -38,13 +39,12 @@ def alone(part: UOp) -> tuple[UOp, list[int]]:
     number = {slot: n for n, slot in enumerate(slots)}
     ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     ids = {r: n for n, r in enumerate(ranges)}
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        src = tuple([new[s] for s in u.src])
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.PARAM:
-            new[u] = UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
-        elif u.op is Op.RANGE:
-            new[u] = UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
-        else:
-            new[u] = u.replace(src=src) if src else u
-    return new[part], slots
+            return UOp(Op.PARAM, u.dtype, (), (number[u.arg[0]], u.arg[1]))
+        if u.op is Op.RANGE:
+            return UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
+        return over(u, src)
+
+    return rebuild(part, visit, order=order), slots

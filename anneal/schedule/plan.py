@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anneal.errors import ShapeError, TransformError
-from anneal.rewrite.pipeline import Pass, Pipeline
+from anneal.rewrite import Pass, Pipeline, rebuild
 from anneal.schedule import show
 from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
@@ -232,17 +232,8 @@ def cut(
     for n, r in enumerate(roots):
         if r.op is Op.UPDATE:
             new[r.src[0]] = UOp(Op.PARAM, r.dtype, (), (n, r.shape))
-    for u in toposort(roots, until=outside):
-        if u in new:
-            continue
-        if u.src:
-            src = tuple([new[x] for x in u.src])
-            if u.op is Op.CONTIGUOUS:
-                new[u] = src[0]
-            else:
-                new[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
-        else:
-            new[u] = u
+    order = [u for u in toposort(roots, until=outside) if u not in new]
+    rebuild(roots[-1], _cut, new, order)
     d = roots[0].dtype
     kept = {r: unread[r].on(new[r], unread=True) if r in unread else new[r] for r in roots}
     parts = [
@@ -250,6 +241,12 @@ def cut(
         for g in group.parts or (group,)
     ]
     return parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group
+
+
+def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.op is Op.CONTIGUOUS:
+        return src[0]
+    return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
 _kernels: dict[UOp, Kernel] = {}
@@ -346,57 +343,41 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 
     Bound variables become VARIABLEs; `values` takes what they are bound to.
     """
-    new: dict[UOp, UOp] = {}
     storages: list[Any] = []
-    a = arena()
-    phase = a.phase
     if SYMBOLIC.seen:
         sink = _unbound(sink, {} if values is None else values)
-    for u in toposort((sink,)):
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if src:
+            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
         if u.op is Op.BUFFER:
-            new[u] = UOp(Op.PARAM, u.dtype, (), (len(storages), u.shape))
             storages.append(u.arg)
-        elif u.src:
-            src = tuple([new[x] for x in u.src])
-            if src == u.src:
-                new[u] = u
-                continue
-            if (at := u.provenance[0]) is not phase:
-                a.phase = phase = at
-            new[u] = UOp(u.op, u.dtype, src, u.arg, u.tag)
-        elif u.op is Op.PARAM:
+            return UOp(Op.PARAM, u.dtype, (), (len(storages) - 1, u.shape))
+        if u.op is Op.PARAM:
             raise TransformError(
                 f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the same "
                 "part of every example at once and has no values; choose with where() instead of if, return what you want "
                 "to look at, and keep nothing from inside the function"
             )
-        else:
-            new[u] = u
-    return new[sink], storages
+        return u
+
+    return rebuild(sink, visit), storages
 
 
 def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     """The graph with VARIABLEs for bound variables, whose values are noted."""
-    new: dict[UOp, UOp] = {}
-    a = arena()
-    phase = a.phase
     order = toposort((sink,))
     if not any(u.op is Op.BIND or u.op is Op.VARIABLE or symbolic_arg(u.arg) for u in order):
         return sink
-    for u in order:
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.BIND or u.op is Op.VARIABLE:
             size = unbound(u, values)  # a number, if the variable has only one value
-            new[u] = size if isinstance(size, UOp) else const(dtypes.int32, size)
-            continue
-        src = tuple([new[x] for x in u.src])
+            return size if isinstance(size, UOp) else const(dtypes.int32, size)
         arg = mapped(u.arg, lambda n: unbound(n, values)) if symbolic_arg(u.arg) else u.arg
-        if src == u.src and arg is u.arg:
-            new[u] = u
-            continue
-        if (at := u.provenance[0]) is not phase:
-            a.phase = phase = at
-        new[u] = UOp(u.op, u.dtype, src, arg, u.tag)
-    return new[sink]
+        return u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
+
+    return rebuild(sink, visit, order=order)
 
 
 def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:

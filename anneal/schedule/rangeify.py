@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import simplify
+from anneal.rewrite import over, rebuild, simplify
 from anneal.schedule.concat import pieces_of, placed
 from anneal.schedule.masks import where
 from anneal.schedule.parts import parts_of
@@ -374,25 +374,22 @@ def split_ranges(sink: UOp) -> UOp:
 
 
 def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
-    new: dict[UOp, UOp] = {}
-    for u in order:
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         parts = mapping.get(u)
         if parts is not None:
             total, stride = parts[-1], parts[-1].src[0].arg
             for p in reversed(parts[:-1]):
                 total = alu(Op.ADD, (alu(Op.MUL, (p, _int(stride))), total))
                 stride *= p.src[0].arg
-            new[u] = total
-        elif u.op is Op.REDUCE:
+            return total
+        if u.op is Op.REDUCE:
             ranges: list[UOp] = []
-            for r in u.src[1:]:
-                ranges.extend(mapping.get(r) or [new[r]])
-            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], *ranges), u.arg)
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[order[-1]]
+            for r, again in zip(u.src[1:], src[1:], strict=True):
+                ranges.extend(mapping.get(r) or [again])
+            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg)
+        return over(u, src)
+
+    return rebuild(order[-1], visit, order=order)
 
 
 def renumber(sink: UOp) -> UOp:
@@ -411,22 +408,14 @@ def renumber(sink: UOp) -> UOp:
             if any(s.ranges >> r.arg[0] & 1 for s in part.src):
                 rank[r] = (n, -strides.get(r, 0))
     loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
-    mapping: dict[UOp, UOp] = {}
-    new: dict[UOp, UOp] = {}
-    for n, r in enumerate(loops + reduces):
-        if r.arg[0] != n:
-            mapping[r] = r
-    if not mapping:
-        return sink
     number = {r: n for n, r in enumerate(loops + reduces)}
-    for u in order:
-        if u.op is Op.RANGE:
-            new[u] = UOp(Op.RANGE, u.dtype, tuple([new[s] for s in u.src]), (number[u], u.arg[1]))
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[sink]
+    if all(r.arg[0] == n for r, n in number.items()):
+        return sink
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return UOp(Op.RANGE, u.dtype, src, (number[u], u.arg[1])) if u.op is Op.RANGE else over(u, src)
+
+    return rebuild(sink, visit, order=order)
 
 
 def _strides(position: UOp) -> dict[UOp, int]:
@@ -450,35 +439,27 @@ def _strides(position: UOp) -> dict[UOp, int]:
 
 def simplify_indices(sink: UOp) -> UOp:
     """Run the index algebra over every load, store and gate that still holds a division, modulo or comparison."""
-    order = toposort((sink,))
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        if u.op is Op.LOAD or u.op is Op.STORE:
-            src = [new[s] for s in u.src]
-            src[1] = simplify(src[1])
-            gate = 2 if u.op is Op.LOAD else 3
-            if len(src) > gate:
-                src[gate] = simplify(src[gate])
-                if src[gate].is_const and src[gate].arg:
-                    src.pop()
-            new[u] = UOp(u.op, u.dtype, tuple(src), u.arg)
-        elif u.op is Op.WHERE and u.src[0].op is not Op.CONST:
-            gate_expr = simplify(new[u.src[0]])
-            value = new[u.src[1]]
-            zero = new[u.src[2]]
-            if (
-                value.op is Op.LOAD
-                and len(value.src) == 3
-                and value.src[2] is gate_expr
-                and zero.is_const
-                and zero.arg == 0
-                and math.copysign(1, zero.arg) > 0
-            ):
-                new[u] = value
-            else:
-                new[u] = where(gate_expr, value, zero, u.tag)
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[sink]
+    return rebuild(sink, _simplified)
+
+
+def _simplified(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.op is Op.LOAD or u.op is Op.STORE:
+        src = (src[0], simplify(src[1]), *src[2:])
+        gate = 2 if u.op is Op.LOAD else 3
+        if len(src) > gate:
+            condition = simplify(src[gate])
+            src = src[:gate] if condition.is_const and condition.arg else (*src[:gate], condition)
+        return UOp(u.op, u.dtype, src, u.arg)
+    if u.op is Op.WHERE and u.src[0].op is not Op.CONST:
+        condition, value, zero = simplify(src[0]), src[1], src[2]
+        if (
+            value.op is Op.LOAD
+            and len(value.src) == 3
+            and value.src[2] is condition
+            and zero.is_const
+            and zero.arg == 0
+            and math.copysign(1, zero.arg) > 0
+        ):
+            return value
+        return where(condition, value, zero, u.tag)
+    return over(u, src)

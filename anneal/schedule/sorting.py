@@ -11,8 +11,9 @@ becomes, for each digit of six bits, one step that is stable:
 
 from __future__ import annotations
 
+from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import Policy
-from anneal.uop import Op, UOp, alu, arena, const, dtypes, toposort
+from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["PERMUTATION", "sort_by_digits"]
 
@@ -26,17 +27,12 @@ _BLOCK = 64
 def sort_by_digits(sink: UOp, policy: Policy) -> UOp:
     """`sink` with its long sorts in passes."""
     longest = policy.sort_by_counting
-    a = arena()
-    phase = a.phase
-    new: dict[UOp, UOp] = {}
-    if not longest or not any(_is_long(u, longest) for u in toposort((sink,))):
+    if not longest:
         return sink
-    for u in toposort((sink,)):
-        src = tuple([new[s] for s in u.src])
-        if (at := u.provenance[0]) is not phase:
-            a.phase = phase = at
-        new[u] = _sorted(src[0]) if _is_long(u, longest) else u if src == u.src else u.replace(src=src)
-    return new[sink]
+    order = toposort((sink,))
+    if not any(_is_long(u, longest) for u in order):
+        return sink
+    return rebuild(sink, lambda u, src: _sorted(src[0]) if _is_long(u, longest) else over(u, src), order=order)
 
 
 def _is_long(u: UOp, longest: int) -> bool:

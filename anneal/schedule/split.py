@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 
+from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import Policy
 from anneal.schedule.helpers import is_product
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, arena, const, toposort
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, toposort
 from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["split_reduces"]
@@ -41,23 +42,20 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
     if not policy.parallel:
         return sink
     new: dict[UOp, UOp] = {}
-    a = arena()
-    phase = a.phase
     order = toposort((sink,))
     joint = _joint_sums(order)
-    for u in order:
-        src = tuple([new[s] for s in u.src])
-        if (at := u.provenance[0]) is not phase:
-            a.phase = phase = at
-        v = u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        v = unfolded(u, src)
         if (terms := joint.get(u)) is not None:
             v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)
         if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, policy)) > 1:
             v = _in_two_stages(v, pieces)
         elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, policy)) > 1:
             v = _in_short_segments(v, pieces)
-        new[u] = v
-    return new[sink]
+        return v
+
+    return rebuild(sink, visit, new, order)
 
 
 def _pieces(u: UOp, policy: Policy) -> int:
