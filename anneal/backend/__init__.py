@@ -1,9 +1,15 @@
 """Devices: `cpu` interprets kernels with NumPy, `webgpu` runs generated WGSL through wgpu-py."""
 
-from anneal.backend.device import Batch, Device, Limits, MemoryUse, Program, Storage, get_device, numpy_dtype
-from anneal.backend.memory import Holder, MemoryReport, empty_cache, memory_report, register
+from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.batch import Batch, Program
+from anneal.backend.device import Device, Limits
+from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
+from anneal.backend.registry import DEVICE_NAMES, empty_cache, get_device, memory_report
+from anneal.backend.storage import Storage
 
 __all__ = [
+    "DEVICE_NAMES",
+    "Array",
     "Batch",
     "Device",
     "Holder",

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from anneal.backend.device import DEVICE_NAMES
+from anneal.backend import DEVICE_NAMES
 from anneal.errors import DataError, DTypeError
 from anneal.tensor import Tensor
 from anneal.tensor._base import DTypeLike, as_dtype, outdate_captures

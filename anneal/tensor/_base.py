@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal import settings
-from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
+from anneal.backend import DEVICE_NAMES, Storage, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._checked import check_methods, checked, said, whole
 from anneal.tensor._movement import expand, reshape

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal import settings
-from anneal.backend import Device, MemoryReport, Program, Storage, get_device, memory_report
-from anneal.backend.device import Array
+from anneal.backend import Array, Device, MemoryReport, Program, Storage, get_device, memory_report
 from anneal.errors import DeviceError
 from anneal.schedule import BUILDING, Plan, Policy, graph, plan_for
 from anneal.tensor._sizes import needed, seen

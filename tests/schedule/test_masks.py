@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from anneal.backend import get_device
+from anneal.backend import Storage, get_device, numpy_dtype
 from anneal.backend.cpu.reference import evaluate
-from anneal.backend.device import Storage, numpy_dtype
 from anneal.codegen import Target, generate
 from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
 from anneal.schedule.masks import unread_choice

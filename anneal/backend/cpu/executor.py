@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend.arrays import numpy_dtype
+from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.device import Batch, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.device import Device, Limits
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
 from anneal.uop.collector import uncollected

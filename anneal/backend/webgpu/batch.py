@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import wgpu
 
-from anneal.backend.device import Batch
+from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use, parts

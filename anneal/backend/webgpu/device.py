@@ -15,7 +15,9 @@ import numpy as np
 import wgpu
 
 from anneal import schedule, settings
-from anneal.backend.device import Array, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.batch import Call, Program
+from anneal.backend.device import Device, Limits
 from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch

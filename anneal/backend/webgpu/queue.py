@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import wgpu
 
-from anneal.backend.device import BufferPool
+from anneal.backend.pool import BufferPool
 
 __all__ = ["Dispatch", "Queue"]
 

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.backend import Storage, get_device
-from anneal.backend import device as device_module
+from anneal.backend import Storage, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
 from anneal.backend.cpu.lanes import Lanes
-from anneal.backend.device import BufferPool
+from anneal.backend.pool import BufferPool
 from anneal.errors import CompilerError, DeviceError
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.cpu.kernels import F32, I32, exact, kernel, load, loop, over, param, reduce, store
@@ -274,9 +273,9 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setattr(device_module, "_open_webgpu", none)
-    monkeypatch.setattr(device_module, "_OPEN", {})
-    monkeypatch.setattr(device_module, "_AUTO", [])
+    monkeypatch.setattr(registry, "_open_webgpu", none)
+    monkeypatch.setattr(registry, "OPEN", {})
+    monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=False, adapter=""):
         assert get_device("auto").name == "cpu"
         assert get_device("auto") is get_device("cpu")
@@ -288,9 +287,9 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setattr(device_module, "_open_webgpu", none)
-    monkeypatch.setattr(device_module, "_OPEN", {})
-    monkeypatch.setattr(device_module, "_AUTO", [])
+    monkeypatch.setattr(registry, "_open_webgpu", none)
+    monkeypatch.setattr(registry, "OPEN", {})
+    monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
         get_device("auto")
 

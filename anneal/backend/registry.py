@@ -1,0 +1,139 @@
+"""The devices of this process: opened on first use, finished with before a fork."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from anneal import settings
+from anneal.backend.device import Device
+from anneal.backend.memory import MemoryReport, MemoryUse, report
+from anneal.errors import DeviceError
+from anneal.schedule import BUILDING
+from anneal.uop import arena
+
+__all__ = ["DEVICE_NAMES", "OPEN", "empty_cache", "get_device", "memory_report", "open_devices"]
+
+DEVICE_NAMES = ("auto", "cpu", "webgpu")
+
+# Devices are opened once per process, on first use, by one thread at a time.
+OPEN: dict[str, Device] = {}
+_AUTO: list[str] = []
+_OPENING = threading.RLock()
+
+
+def open_devices() -> list[Device]:
+    """The devices that this process has opened so far."""
+    return list(OPEN.values())
+
+
+def get_device(name: str = "auto") -> Device:
+    """The device called `name`: "cpu", "webgpu", or "auto" (webgpu if there is a hardware adapter, else cpu).
+
+    Raises DeviceError, with what to do, for an unknown name or when WebGPU has no suitable adapter. Software adapters
+    are refused unless ANNEAL_ADAPTER names one or ANNEAL_REQUIRE_WEBGPU is set.
+
+    >>> get_device("cpu").name
+    'cpu'
+    """
+    device = OPEN.get(name)
+    if device is not None:
+        return device
+    with _OPENING:
+        device = OPEN.get(name)
+        if device is not None:
+            return device
+        if name == "auto":
+            return get_device(_auto_name())
+        if name in _LEFT_BEHIND:
+            raise DeviceError(
+                f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
+                'in the new process alone, or start that with multiprocessing.get_context("spawn")'
+            )
+        if name == "cpu":
+            from anneal.backend.cpu import CpuDevice
+
+            device = CpuDevice()
+        elif name == "webgpu":
+            device = _open_webgpu()
+        else:
+            raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(DEVICE_NAMES)}")
+        OPEN[name] = device
+        return device
+
+
+def memory_report(device: str) -> MemoryReport:
+    """The report of the device called `device`; an empty one, if it was never opened."""
+    opened = OPEN.get(device)
+    return report(device, MemoryUse(0, 0, 0)) if opened is None else opened.report()
+
+
+def empty_cache() -> None:
+    """Give memory that nobody uses back to the system, on every open device."""
+    arena().sweep()
+    for device in open_devices():
+        device.empty_cache()
+
+
+# Devices of the process that this one was forked from: kept, since what a driver holds cannot be let go of here.
+_LEFT_BEHIND: dict[str, Device] = {}
+
+
+def _locks() -> list[Any]:
+    """All locks, in the order in which a thread takes several."""
+    return [_OPENING, BUILDING, *[d.lock for d in OPEN.values()]]
+
+
+def _before_fork() -> None:
+    # the new process has this thread alone: what others are at must be finished
+    for lock in _locks():
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in _locks():
+        lock.release()
+
+
+def _in_fork() -> None:
+    _after_fork()
+    for name, device in list(OPEN.items()):
+        if not device.survives_fork:
+            _LEFT_BEHIND[name] = OPEN.pop(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
+
+
+def _open_webgpu() -> Device:
+    chosen = settings.current()
+    try:
+        from anneal.backend.webgpu import open_device
+    except ImportError as e:
+        raise DeviceError(
+            f"device 'webgpu' needs the wgpu package ({e}); pip install wgpu, or choose device 'cpu'"
+        ) from e
+    opened: Device = open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
+    return opened
+
+
+def _auto_name() -> str:
+    if not _AUTO:
+        wanted = settings.current()
+        if wanted.device in ("cpu", "webgpu"):
+            get_device(wanted.device)
+            return wanted.device
+        try:
+            get_device("webgpu")
+            _AUTO.append("webgpu")
+        except DeviceError as e:
+            if wanted.require_webgpu:
+                raise
+            reason = str(e).splitlines()[0].split(";")[0]
+            print(f"anneal: no WebGPU hardware ({reason}); using the cpu device", file=sys.stderr)
+            get_device("cpu")
+            _AUTO.append("cpu")
+    return _AUTO[0]
