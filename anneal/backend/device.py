@@ -50,7 +50,9 @@ class Device(ABC):
         self.lock = threading.RLock()
         self.pool = BufferPool(pool_bytes, self._drop)
         self._returned: deque[Any] = deque()  # freed, and not yet in the pool
-        self._reclaiming = False
+        # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A lock
+        # because entering one costs no call of Python.
+        self._changing = threading.Lock()
         self._in_use = self._peak = 0
 
     # -- memory
@@ -64,12 +66,12 @@ class Device(ABC):
         """
         with self.lock:
             kind, nbytes = self._kind(size, dtype)
-            self._reclaim()
-            self._reclaiming = True  # a finaliser that comes while the pool is changed has to wait
-            try:
-                buffer = self.pool.take(kind)
-            finally:
-                self._reclaiming = False
+            buffer = None
+            if not self._changing.locked():
+                if self._returned:
+                    self._reclaim()
+                with self._changing:
+                    buffer = self.pool.take(kind)
             if buffer is None:
                 try:
                     buffer = self._create(size, dtype)
@@ -109,18 +111,15 @@ class Device(ABC):
 
     def _reclaim(self) -> None:
         """Put what was freed into the pool."""
-        if self._reclaiming or not self._returned:
+        if self._changing.locked():
             return
-        self._reclaiming = True
-        try:
+        with self._changing:
             while self._returned:
                 buffer = self._returned.popleft()
                 if (found := self._kind_of(buffer)) is not None:
                     kind, nbytes = found
                     self._in_use -= nbytes
                     self.pool.give(kind, nbytes, buffer, self._in_use // 4)
-        finally:
-            self._reclaiming = False
 
     def memory(self) -> MemoryUse:
         """The bytes in use, those kept for later use, and the most that were in use."""
@@ -146,12 +145,11 @@ class Device(ABC):
     def empty_cache(self) -> None:
         """Give back the memory that nobody uses, and scratch memory that can be made again."""
         with self.lock:
+            if self._changing.locked():
+                return
             self._reclaim()
-            self._reclaiming = True
-            try:
+            with self._changing:
                 self.pool.clear()
-            finally:
-                self._reclaiming = False
 
     @abstractmethod
     def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:

@@ -57,6 +57,29 @@ def test_a_storage_gives_its_buffer_back() -> None:
     assert device.alloc(1234, F32) is buffer
 
 
+def test_a_finaliser_that_comes_while_the_pool_changes_leaves_it_alone() -> None:
+    device = CpuDevice()
+    inner: list[object] = []
+
+    class Interrupted(BufferPool):
+        def take(self, kind: object) -> object:
+            if not inner:
+                inner.append(None)
+                device.free(second)
+                inner.append(device.alloc(1234, F32))
+                device.empty_cache()
+            return super().take(kind)
+
+    device.pool = Interrupted(1 << 20, lambda buffer: None)
+    inner.append(None)
+    first, second = device.alloc(1234, F32), device.alloc(1234, F32)
+    device.free(first)
+    inner.clear()
+    assert device.alloc(1234, F32) is first
+    assert not any(inner[1] is b for b in (first, second))
+    assert device.alloc(1234, F32) is second
+
+
 def test_storages_differ_though_their_fields_agree() -> None:
     a, b = Storage(3, F32, "cpu"), Storage(3, F32, "cpu")
     assert a != b
