@@ -2,13 +2,14 @@
 
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.batch import Batch, Program
-from anneal.backend.device import Device, Limits
+from anneal.backend.device import Device, Limits, OpaqueBuffer
 from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
-from anneal.backend.registry import DEVICE_NAMES, empty_cache, get_device, memory_report
+from anneal.backend.registry import HOST, AnyDevice, device_names, empty_cache, get_device, memory_report
 from anneal.backend.storage import Storage
 
 __all__ = [
-    "DEVICE_NAMES",
+    "HOST",
+    "AnyDevice",
     "Array",
     "Batch",
     "Device",
@@ -16,8 +17,10 @@ __all__ = [
     "Limits",
     "MemoryReport",
     "MemoryUse",
+    "OpaqueBuffer",
     "Program",
     "Storage",
+    "device_names",
     "empty_cache",
     "get_device",
     "memory_report",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from anneal.errors import DeviceError
 
 __all__ = ["Batch", "Call", "Program"]
 
-Call = tuple["Program", Sequence[Any]]
+Buffer = TypeVar("Buffer")
 
 
 class Program(ABC):
@@ -26,7 +26,10 @@ class Program(ABC):
         return ""
 
 
-class Batch(ABC):
+Call = tuple[Program, Sequence[Buffer]]
+
+
+class Batch(ABC, Generic[Buffer]):
     """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
 
     `lag`: how many runs after the coming one are prepared already, so that an exchange does not reach them.
@@ -42,11 +45,11 @@ class Batch(ABC):
         """From the next run on variables have these values; whether that asks for a `restart`."""
         raise DeviceError(f"{type(self).__name__} has no variables")
 
-    def exchanges(self, buffer: Any) -> bool:
+    def exchanges(self, buffer: Buffer) -> bool:
         """Whether `run_and_exchange` may replace `buffer`."""
         return False
 
-    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Any, Any]]]) -> None:
+    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
         """`run`; after `lag` runs more the second buffer of each pair stands for the first.
 
         `pairs` is called once the work is under way: the device does not wait for what is made there.

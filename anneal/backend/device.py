@@ -11,9 +11,9 @@ import gc
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, NewType, TypeVar
 
 from anneal.backend.arrays import Array
 from anneal.backend.batch import Batch, Call, Program
@@ -23,7 +23,11 @@ from anneal.errors import OutOfMemoryError
 from anneal.schedule import Kernel
 from anneal.uop import DType, UOp, arena
 
-__all__ = ["Device", "Limits"]
+__all__ = ["Device", "Limits", "OpaqueBuffer"]
+
+Buffer = TypeVar("Buffer")
+# A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
+OpaqueBuffer = NewType("OpaqueBuffer", object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class Limits:
     dtypes: frozenset[DType]
 
 
-class Device(ABC):
-    """Allocator, compiler and launcher of one piece of hardware.
+class Device(ABC, Generic[Buffer]):
+    """Allocator, compiler and launcher of one piece of hardware. `Buffer` is the type of its memory.
 
     Any thread may use a device that holds its `lock`; what several calls do together (bind, then run) is done under one
     lock. `free` alone may be called at any time: finalisers call it.
@@ -48,8 +52,8 @@ class Device(ABC):
 
     def __init__(self, pool_bytes: int) -> None:
         self.lock = threading.RLock()
-        self.pool = BufferPool(pool_bytes, self._drop)
-        self._returned: deque[Any] = deque()  # freed, and not yet in the pool
+        self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._drop)
+        self._returned: deque[Buffer] = deque()  # freed, and not yet in the pool
         # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A lock
         # because entering one costs no call of Python.
         self._changing = threading.Lock()
@@ -57,7 +61,7 @@ class Device(ABC):
 
     # -- memory
 
-    def alloc(self, size: int, dtype: DType) -> Any:
+    def alloc(self, size: int, dtype: DType) -> Buffer:
         """Memory for `size` elements, contents undefined. Freed memory of the same kind is used first: commands run in
         order, so it may be written anew while the GPU still has to run what used it before.
 
@@ -85,7 +89,7 @@ class Device(ABC):
         """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece."""
         self._kind(size, dtype)
 
-    def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Any:
+    def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Buffer:
         """Drop all that nobody uses, wait until the device has let go of it, and try again."""
         arena().sweep()
         gc.collect()
@@ -100,7 +104,7 @@ class Device(ABC):
                 f"batches, or compute under no_grad() what needs no gradient\n{self.report().text(most=8)}"
             ) from None
 
-    def free(self, buffer: Any) -> None:
+    def free(self, buffer: Buffer) -> None:
         """Hand a buffer back. The caller must not use it again; a batch that was prepared with it may still run."""
         self._returned.append(buffer)
         if self.lock.acquire(blocking=False):  # else whoever has it looks before it allocates
@@ -152,36 +156,36 @@ class Device(ABC):
                 self.pool.clear()
 
     @abstractmethod
-    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
+    def _kind(self, size: int, dtype: DType) -> tuple[Hashable, int]:
         """The pool's key for memory of so many elements, and its bytes.
         Raises DeviceError where the device can have no such."""
 
     @abstractmethod
-    def _kind_of(self, buffer: Any) -> tuple[Any, int] | None:
+    def _kind_of(self, buffer: Buffer) -> tuple[Hashable, int] | None:
         """The same of a buffer; None if it is not this device's."""
 
     @abstractmethod
-    def _create(self, size: int, dtype: DType) -> Any:
+    def _create(self, size: int, dtype: DType) -> Buffer:
         """New memory. Raises MemoryError where there is none."""
 
     @abstractmethod
-    def _drop(self, buffer: Any) -> None:
+    def _drop(self, buffer: Buffer) -> None:
         """A buffer left the pool: nothing may keep it alive."""
 
     @abstractmethod
-    def upload(self, buffer: Any, data: Array) -> None:
+    def upload(self, buffer: Buffer, data: Array) -> None:
         """Copy `data` (any shape, the buffer's dtype and size) into the buffer."""
 
     @abstractmethod
-    def download(self, buffer: Any, size: int, dtype: DType) -> Array:
+    def download(self, buffer: Buffer, size: int, dtype: DType) -> Array:
         """A fresh flat host array with the buffer's contents, after all work submitted so far."""
 
-    def download_all(self, pieces: Sequence[tuple[Any, int, DType]]) -> list[Array]:
+    def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
         """`download` of several buffers, each with its size and dtype; waits once."""
         return [self.download(*p) for p in pieces]
 
     @abstractmethod
-    def copy(self, source: Any, destination: Any, size: int, dtype: DType) -> None:
+    def copy(self, source: Buffer, destination: Buffer, size: int, dtype: DType) -> None:
         """Copy `size` elements from buffer to buffer, in order with batches, uploads and downloads."""
 
     @abstractmethod
@@ -197,7 +201,7 @@ class Device(ABC):
         return [self.compile(k.sink) for k in kernels]
 
     @abstractmethod
-    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> Batch:
+    def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> Batch[Buffer]:
         """Bind calls, each a program and its buffers in the order of the PARAM slots, for execution in order.
 
         `values` are those of the variables that the programs have.

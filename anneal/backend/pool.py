@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 __all__ = ["BufferPool"]
+
+Buffer = TypeVar("Buffer")
 
 _ENTRY_BYTES = 256
 
 
-class BufferPool:
+class BufferPool(Generic[Buffer]):
     """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
 
     Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that was
@@ -19,13 +21,13 @@ class BufferPool:
 
     __slots__ = ("_drop", "_free", "budget", "held")
 
-    def __init__(self, budget: int, drop: Callable[[Any], None]) -> None:
+    def __init__(self, budget: int, drop: Callable[[Buffer], None]) -> None:
         self.budget = budget
         self.held = 0
         self._drop = drop
-        self._free: dict[Any, tuple[int, list[Any]]] = {}
+        self._free: dict[Hashable, tuple[int, list[Buffer]]] = {}
 
-    def take(self, kind: Any) -> Any | None:
+    def take(self, kind: Hashable) -> Buffer | None:
         """A pooled buffer of `kind`, the one freed last, or None."""
         entry = self._free.get(kind)
         if entry is None:
@@ -37,7 +39,7 @@ class BufferPool:
             del self._free[kind]
         return buffer
 
-    def give(self, kind: Any, nbytes: int, buffer: Any, budget: int = 0) -> None:
+    def give(self, kind: Hashable, nbytes: int, buffer: Buffer, budget: int = 0) -> None:
         """Keep `buffer`; may push others out. `budget` counts where it is larger than the pool's own."""
         # Every entry also costs the host an object, so tiny buffers are not free to keep.
         nbytes += _ENTRY_BYTES

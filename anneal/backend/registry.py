@@ -5,31 +5,41 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from anneal import settings
-from anneal.backend.device import Device
+from anneal.backend.device import Device, OpaqueBuffer
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.errors import DeviceError
 from anneal.schedule import BUILDING
 from anneal.uop import arena
 
-__all__ = ["DEVICE_NAMES", "OPEN", "empty_cache", "get_device", "memory_report", "open_devices"]
+__all__ = ["HOST", "OPEN", "AnyDevice", "device_names", "empty_cache", "get_device", "memory_report", "open_devices"]
 
-DEVICE_NAMES = ("auto", "cpu", "webgpu")
+# A device of which nobody but itself knows what its buffers are.
+AnyDevice = Device[OpaqueBuffer]
+
+# The device of tensors that name none: it is always there, and holds every dtype.
+HOST = "cpu"
 
 # Devices are opened once per process, on first use, by one thread at a time.
-OPEN: dict[str, Device] = {}
+OPEN: dict[str, AnyDevice] = {}
 _AUTO: list[str] = []
 _OPENING = threading.RLock()
 
 
-def open_devices() -> list[Device]:
+def device_names() -> tuple[str, ...]:
+    """The names that `get_device` knows."""
+    return ("auto", *_KNOWN)
+
+
+def open_devices() -> list[AnyDevice]:
     """The devices that this process has opened so far."""
     return list(OPEN.values())
 
 
-def get_device(name: str = "auto") -> Device:
+def get_device(name: str = "auto") -> AnyDevice:
     """The device called `name`: "cpu", "webgpu", or "auto" (webgpu if there is a hardware adapter, else cpu).
 
     Raises DeviceError, with what to do, for an unknown name or when WebGPU has no suitable adapter. Software adapters
@@ -52,15 +62,10 @@ def get_device(name: str = "auto") -> Device:
                 f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
                 'in the new process alone, or start that with multiprocessing.get_context("spawn")'
             )
-        if name == "cpu":
-            from anneal.backend.cpu import CpuDevice
-
-            device = CpuDevice()
-        elif name == "webgpu":
-            device = _open_webgpu()
-        else:
-            raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(DEVICE_NAMES)}")
-        OPEN[name] = device
+        known = _KNOWN.get(name)
+        if known is None:
+            raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
+        device = OPEN[name] = known()
         return device
 
 
@@ -78,7 +83,7 @@ def empty_cache() -> None:
 
 
 # Devices of the process that this one was forked from: kept, since what a driver holds cannot be let go of here.
-_LEFT_BEHIND: dict[str, Device] = {}
+_LEFT_BEHIND: dict[str, AnyDevice] = {}
 
 
 def _locks() -> list[Any]:
@@ -108,7 +113,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
 
 
-def _open_webgpu() -> Device:
+def _open_cpu() -> Device[Any]:
+    from anneal.backend.cpu import CpuDevice
+
+    return CpuDevice()
+
+
+def _open_webgpu() -> Device[Any]:
     chosen = settings.current()
     try:
         from anneal.backend.webgpu import open_device
@@ -116,14 +127,17 @@ def _open_webgpu() -> Device:
         raise DeviceError(
             f"device 'webgpu' needs the wgpu package ({e}); pip install wgpu, or choose device 'cpu'"
         ) from e
-    opened: Device = open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
-    return opened
+    return open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
+
+
+# How to open each device that has a name.
+_KNOWN: dict[str, Callable[[], Device[Any]]] = {HOST: _open_cpu, "webgpu": _open_webgpu}
 
 
 def _auto_name() -> str:
     if not _AUTO:
         wanted = settings.current()
-        if wanted.device in ("cpu", "webgpu"):
+        if wanted.device != "auto":
             get_device(wanted.device)
             return wanted.device
         try:
@@ -134,6 +148,6 @@ def _auto_name() -> str:
                 raise
             reason = str(e).splitlines()[0].split(";")[0]
             print(f"anneal: no WebGPU hardware ({reason}); using the cpu device", file=sys.stderr)
-            get_device("cpu")
-            _AUTO.append("cpu")
+            get_device(HOST)
+            _AUTO.append(HOST)
     return _AUTO[0]

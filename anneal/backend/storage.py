@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from anneal.backend.arrays import Array
+from anneal.backend.device import OpaqueBuffer
 from anneal.backend.registry import OPEN, get_device
 from anneal.uop import DType, UOp
 
@@ -33,7 +34,7 @@ class Storage:
 
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
         self.size, self.dtype, self.device = size, dtype, device
-        self.buffer: Any = None
+        self.buffer: OpaqueBuffer | None = None
         self.host = host
         self.reused = False
         # The graph these values were computed from, kept only where a gradient has to go on through it.
@@ -43,7 +44,7 @@ class Storage:
         if host is not None and Storage.noted.made is not None:
             Storage.noted.made.append(self)
 
-    def ensure(self) -> Any:
+    def ensure(self) -> OpaqueBuffer:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""
         if self.buffer is None or self.host is not None:
             device = get_device(self.device)

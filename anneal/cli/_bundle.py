@@ -31,7 +31,7 @@ from anneal.cli._reporters import JsonLines, Picture, Progress, Reporter, Start
 from anneal.errors import AnnealError, DataError
 
 if TYPE_CHECKING:
-    from anneal.backend import Device
+    from anneal.backend import AnyDevice
     from anneal.cli._trace import Trace
 
 __all__ = ["Bundle", "Several"]
@@ -119,7 +119,7 @@ class Bundle(JsonLines):
 
     # -- the rest of it
 
-    def describe(self, traced: Trace, device: Device) -> None:
+    def describe(self, traced: Trace, device: AnyDevice) -> None:
         """Write the graph of a step, its schedule and its kernels."""
         from anneal.cli._graph import lines
         from anneal.cli._kernels import report

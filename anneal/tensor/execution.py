@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal import settings
-from anneal.backend import Array, Device, MemoryReport, Program, Storage, get_device, memory_report
+from anneal.backend import AnyDevice, Array, MemoryReport, Program, Storage, get_device, memory_report
 from anneal.errors import DeviceError
 from anneal.schedule import BUILDING, Plan, Policy, graph, plan_for
 from anneal.tensor._sizes import needed, seen
@@ -113,7 +113,7 @@ def own(t: Tensor) -> None:
         s.owner = weakref.ref(t)
 
 
-def policy_for(device: Device) -> Policy:
+def policy_for(device: AnyDevice) -> Policy:
     """The fusion policy for a device."""
     if device.name == "cpu":
         # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
@@ -146,7 +146,7 @@ class Execution:
     def __init__(
         self,
         plan: Plan,
-        device: Device,
+        device: AnyDevice,
         inputs: Sequence[Storage],
         outputs: Sequence[Storage],
         values: Mapping[str, int] | None = None,
@@ -225,7 +225,7 @@ class Execution:
             self.close()
 
 
-def compiled(plan: Plan, device: Device) -> list[Program]:
+def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     """The programs of a plan's calls."""
     global _compiling
     begun = time.perf_counter()
@@ -236,7 +236,7 @@ def compiled(plan: Plan, device: Device) -> list[Program]:
 
 
 def execute(
-    plan: Plan, device: Device, inputs: list[Storage], values: Mapping[str, int] | None = None
+    plan: Plan, device: AnyDevice, inputs: list[Storage], values: Mapping[str, int] | None = None
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. Raises DeviceError for one that the device can never hold."""
     for v in plan.outputs:
@@ -282,7 +282,7 @@ _profiled: weakref.WeakSet[Plan] = weakref.WeakSet()
 def _tell(
     level: int,
     plan: Plan,
-    device: Device,
+    device: AnyDevice,
     inputs: list[Storage],
     values: Mapping[str, int],
     hit: bool,
@@ -371,7 +371,7 @@ def values(tensors: Sequence[Tensor]) -> list[Array]:
     for name, numbers in by_device.items():
         storages = [storage_of(tensors[n].uop) for n in numbers]
         shapes = [tensors[n].shape for n in numbers]
-        pieces = [(s.buffer, needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
+        pieces = [(s.ensure(), needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
         device = get_device(name)
         with device.lock:
             arrays = device.download_all(pieces)

@@ -296,7 +296,7 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setattr(registry, "_open_webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=False, adapter=""):
@@ -310,7 +310,7 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setattr(registry, "_open_webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
