@@ -4,7 +4,16 @@ from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.batch import Batch, Program
 from anneal.backend.device import Device, Limits, OpaqueBuffer
 from anneal.backend.memory import Holder, MemoryReport, MemoryUse, register
-from anneal.backend.registry import HOST, AnyDevice, device_names, empty_cache, get_device, memory_report
+from anneal.backend.registry import (
+    HOST,
+    AnyDevice,
+    device_names,
+    empty_cache,
+    get_device,
+    memory_report,
+    planned_cost_model,
+    register_device,
+)
 from anneal.backend.storage import Storage
 
 __all__ = [
@@ -25,5 +34,7 @@ __all__ = [
     "get_device",
     "memory_report",
     "numpy_dtype",
+    "planned_cost_model",
     "register",
+    "register_device",
 ]

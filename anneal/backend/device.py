@@ -20,7 +20,7 @@ from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.backend.pool import BufferPool
 from anneal.errors import OutOfMemoryError
-from anneal.schedule import Kernel
+from anneal.schedule import Kernel, Policy
 from anneal.uop import DType, UOp, arena
 
 __all__ = ["Device", "Limits", "OpaqueBuffer"]
@@ -48,6 +48,7 @@ class Device(ABC, Generic[Buffer]):
 
     name: str
     limits: Limits
+    cost_model: Policy  # what the scheduler decides by
     survives_fork: ClassVar[bool] = False
 
     def __init__(self, pool_bytes: int) -> None:
@@ -183,6 +184,10 @@ class Device(ABC, Generic[Buffer]):
     def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
         """`download` of several buffers, each with its size and dtype; waits once."""
         return [self.download(*p) for p in pieces]
+
+    def host_view(self, buffer: Buffer, size: int, dtype: DType) -> Array | None:
+        """The contents of a buffer that the host sees as they are, without a copy or a wait; None of any other."""
+        return None
 
     @abstractmethod
     def copy(self, source: Buffer, destination: Buffer, size: int, dtype: DType) -> None:

@@ -6,16 +6,29 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from anneal import settings
+from anneal.backend import cost_models
 from anneal.backend.device import Device, OpaqueBuffer
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.errors import DeviceError
-from anneal.schedule import BUILDING
+from anneal.schedule import BUILDING, Policy
 from anneal.uop import arena
 
-__all__ = ["HOST", "OPEN", "AnyDevice", "device_names", "empty_cache", "get_device", "memory_report", "open_devices"]
+__all__ = [
+    "HOST",
+    "OPEN",
+    "AnyDevice",
+    "device_names",
+    "empty_cache",
+    "get_device",
+    "memory_report",
+    "open_devices",
+    "planned_cost_model",
+    "register_device",
+]
 
 # A device of which nobody but itself knows what its buffers are.
 AnyDevice = Device[OpaqueBuffer]
@@ -32,6 +45,33 @@ _OPENING = threading.RLock()
 def device_names() -> tuple[str, ...]:
     """The names that `get_device` knows."""
     return ("auto", *_KNOWN)
+
+
+def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: Policy) -> None:
+    """Let tensors be put on the device called `name`, which `open_device` makes when it is first asked for.
+
+    `cost_model` is what `anneal kernels` and the like plan with, which open no device. Raises DeviceError for a name that is
+    taken. ANNEAL_DEVICE knows only the devices of anneal itself; `set_default_device` and `device=` take any.
+    """
+    with _OPENING:
+        if name in device_names():
+            raise DeviceError(f"there is a device {name!r} already; choose another name")
+        _KNOWN[name] = _Known(open_device, cost_model)
+
+
+def planned_cost_model(name: str) -> Policy:
+    """The cost model to plan with for the device called `name`, which is not opened; "auto" is taken to be a GPU.
+
+    Raises DeviceError for an unknown name.
+    """
+    return _known("webgpu" if name == "auto" else name).cost_model
+
+
+def _known(name: str) -> _Known:
+    known = _KNOWN.get(name)
+    if known is None:
+        raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
+    return known
 
 
 def open_devices() -> list[AnyDevice]:
@@ -62,10 +102,7 @@ def get_device(name: str = "auto") -> AnyDevice:
                 f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
                 'in the new process alone, or start that with multiprocessing.get_context("spawn")'
             )
-        known = _KNOWN.get(name)
-        if known is None:
-            raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
-        device = OPEN[name] = known()
+        device = OPEN[name] = _known(name).open()
         return device
 
 
@@ -130,8 +167,15 @@ def _open_webgpu() -> Device[Any]:
     return open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
 
 
-# How to open each device that has a name.
-_KNOWN: dict[str, Callable[[], Device[Any]]] = {HOST: _open_cpu, "webgpu": _open_webgpu}
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A device that has a name: how to open it, and the cost model to plan with for a machine that may have none."""
+
+    open: Callable[[], Device[Any]]
+    cost_model: Policy
+
+
+_KNOWN = {HOST: _Known(_open_cpu, cost_models.CPU), "webgpu": _Known(_open_webgpu, cost_models.gpu())}
 
 
 def _auto_name() -> str:

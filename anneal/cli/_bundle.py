@@ -125,7 +125,6 @@ class Bundle(JsonLines):
         from anneal.cli._kernels import report
         from anneal.codegen import Target, generate
         from anneal.schedule import graph, plan_for
-        from anneal.tensor.execution import policy_for
 
         target = getattr(device, "target", None) or Target(f16=True)
 
@@ -135,7 +134,7 @@ class Bundle(JsonLines):
             except AnnealError as error:  # a dtype that only the cpu has
                 return f"// no WGSL: {error}\n"
 
-        found = report(plan_for(graph(traced.outputs), policy_for(device))[0], source)
+        found = report(plan_for(graph(traced.outputs), device.cost_model)[0], source)
         with _told(self.path):
             self._write("graph.txt", "\n".join(lines(traced)) + "\n")
             for kernel in found:

@@ -434,7 +434,7 @@ class _Captured:
                     wanted[value] = max(i for i, x in enumerate(inputs) if id(x) == source)
             done: dict[int, int] = {}
             if wanted:
-                plan, done = donate(plan, wanted, _realize.policy_for(self.device).concurrent)
+                plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
             bound_in = [pairs.get(id(s), s) for s in inputs]
             bound_out = list(outputs)
             for k, (value, s) in enumerate(zip(plan.outputs, outputs, strict=True)):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
@@ -238,6 +239,7 @@ class CpuDevice(Device[Array]):
 
     name = "cpu"
     survives_fork = True
+    cost_model = cost_models.CPU
     _POOL = 256 << 20
     _BINDINGS = 1024
     _PROGRAMS = 2048
@@ -274,6 +276,9 @@ class CpuDevice(Device[Array]):
 
     def download(self, buffer: Array, size: int, dtype: DType) -> Array:
         return buffer[:size].copy()
+
+    def host_view(self, buffer: Array, size: int, dtype: DType) -> Array:
+        return buffer[:size]
 
     def copy(self, source: Array, destination: Array, size: int, dtype: DType) -> None:
         np.copyto(destination[:size], source[:size])

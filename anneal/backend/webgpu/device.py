@@ -15,6 +15,7 @@ import numpy as np
 import wgpu
 
 from anneal import schedule, settings
+from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.batch import Call, Program
 from anneal.backend.device import Device, Limits
@@ -100,6 +101,7 @@ class WebGpuDevice(Device[Buffer]):
             window_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
+        self.cost_model = cost_models.gpu(self.limits.max_buffers, self.limits.max_binding_bytes)
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
