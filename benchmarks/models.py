@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal import nn, settings
-from anneal.backend import Storage, get_device
+from anneal.backend import Storage, cost_models, get_device
 from anneal.nn import init
 from anneal.schedule import Plan, donate, graph, plan_for
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
 from anneal.tensor import functional as F
-from anneal.tensor.execution import buffer_leaf, gpu_policy, storage_of, tracing, watching
+from anneal.tensor.execution import buffer_leaf, storage_of, tracing, watching
 from benchmarks._harness import Config
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def planned(
     traced = time.perf_counter()
     nodes = list(dict.fromkeys([loss.uop, *[t.uop for t in wanted]]))
     with settings.override(cache=False):
-        plan, inputs, _ = plan_for(graph(nodes), gpu_policy(max_buffers, binding_bytes))
+        plan, inputs, _ = plan_for(graph(nodes), cost_models.gpu(max_buffers, binding_bytes))
     scheduled = time.perf_counter()
     slots = {id(s): n for n, s in enumerate(inputs)}
     outputs = dict(zip(nodes, plan.outputs, strict=True))

@@ -133,10 +133,10 @@ class Kernels:
         """What computes these lazy tensors, ready to run any number of times, and their values."""
         from anneal.backend import Storage
         from anneal.schedule import graph, plan_for
-        from anneal.tensor.execution import Execution, policy_for
+        from anneal.tensor.execution import Execution
 
         device = self.device
-        plan, inputs, _ = plan_for(graph([t.uop for t in outputs]), policy_for(device))
+        plan, inputs, _ = plan_for(graph([t.uop for t in outputs]), device.cost_model)
         made = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
         bound = Execution(plan, device, inputs, made)
         calls = [(device.compile(c.kernel.sink), [bound.buffers[v] for v in c.args]) for c in plan.calls]

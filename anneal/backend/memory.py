@@ -5,12 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from anneal.backend.device import MemoryUse, Storage, open_devices
 from anneal.uop import UOp, arena
 
-__all__ = ["Holder", "MemoryReport", "Reserved", "empty_cache", "memory_report", "register"]
+if TYPE_CHECKING:
+    from anneal.backend.storage import Storage
+
+__all__ = ["Holder", "MemoryReport", "MemoryUse", "Reserved", "register", "report"]
 
 
 class Reserved(Protocol):
@@ -27,6 +29,16 @@ _RESERVED: weakref.WeakSet[Any] = weakref.WeakSet()
 def register(holder: Reserved) -> None:
     """Have reports list `holder` for as long as it lives."""
     _RESERVED.add(holder)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of a device's memory: `in_use` by tensors and compiled functions, `cached` for later use, and the most that
+    was `in_use` since the last `reset_peak`."""
+
+    in_use: int
+    cached: int
+    peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +80,14 @@ class MemoryReport:
         return self.text()
 
 
-def memory_report(device: str) -> MemoryReport:
-    """The report of the device called `device`; an empty one, if it was never opened."""
-    opened = [d for d in open_devices() if d.name == device]
-    use = opened[0].memory() if opened else MemoryUse(0, 0, 0)
+def report(device: str, use: MemoryUse) -> MemoryReport:
+    """Who holds the memory of the device called `device`, of which `use` is taken."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for where, what, nbytes in (*_tensors(device), *_functions(device)):
         count, total = found.get((where, what), (0, 0))
         found[where, what] = count + 1, total + nbytes
     holders = [Holder(where, what, count, nbytes) for (where, what), (count, nbytes) in found.items()]
     return MemoryReport(device, use, tuple(sorted(holders, key=lambda h: -h.nbytes)))
-
-
-def empty_cache() -> None:
-    """Give memory that nobody uses back to the system, on every open device."""
-    arena().sweep()
-    for device in open_devices():
-        device.empty_cache()
 
 
 def _tensors(device: str) -> Iterator[tuple[str, str, int]]:

@@ -31,7 +31,7 @@ from anneal.cli._reporters import JsonLines, Picture, Progress, Reporter, Start
 from anneal.errors import AnnealError, DataError
 
 if TYPE_CHECKING:
-    from anneal.backend import Device
+    from anneal.backend import AnyDevice
     from anneal.cli._trace import Trace
 
 __all__ = ["Bundle", "Several"]
@@ -119,13 +119,12 @@ class Bundle(JsonLines):
 
     # -- the rest of it
 
-    def describe(self, traced: Trace, device: Device) -> None:
+    def describe(self, traced: Trace, device: AnyDevice) -> None:
         """Write the graph of a step, its schedule and its kernels."""
         from anneal.cli._graph import lines
         from anneal.cli._kernels import report
         from anneal.codegen import Target, generate
         from anneal.schedule import graph, plan_for
-        from anneal.tensor.execution import policy_for
 
         target = getattr(device, "target", None) or Target(f16=True)
 
@@ -135,7 +134,7 @@ class Bundle(JsonLines):
             except AnnealError as error:  # a dtype that only the cpu has
                 return f"// no WGSL: {error}\n"
 
-        found = report(plan_for(graph(traced.outputs), policy_for(device))[0], source)
+        found = report(plan_for(graph(traced.outputs), device.cost_model)[0], source)
         with _told(self.path):
             self._write("graph.txt", "\n".join(lines(traced)) + "\n")
             for kernel in found:

@@ -8,7 +8,7 @@ from typing import Any
 from anneal.cli._output import data, json_report, message, table
 from anneal.cli._trace import trace
 from anneal.codegen import fused_ops, generate, kernel_info
-from anneal.schedule import Plan, Policy, plan_for
+from anneal.schedule import Plan, plan_for
 from anneal.schedule import graph as sink_of
 from anneal.uop import UOp
 
@@ -17,8 +17,10 @@ __all__ = ["kernels", "report", "time_kernels"]
 
 def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
     """Print the kernels of `model`'s forward pass, or of its whole training step."""
+    from anneal.backend import planned_cost_model
+
     traced = trace(model, batch)
-    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), _policy(device))
+    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), planned_cost_model(device))
     found = report(plan)
     if as_json:
         json_report({"model": model, "step": step, "device": device, "kernels": found})
@@ -35,14 +37,13 @@ def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: 
 def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
     """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first."""
     from anneal.backend import get_device
-    from anneal.tensor.execution import policy_for
     from anneal.tensor.profile import profile
     from anneal.uop.sizes import Values
 
     opened = get_device(device)
     traced = trace(model, batch, opened.name)
     values = Values()
-    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), policy_for(opened), values)
+    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), opened.cost_model, values)
     times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")
     if not as_json:
@@ -70,14 +71,6 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
             "kernels": found,
         }
     )
-
-
-def _policy(device: str) -> Policy:
-    """The fusion policy of the cpu device, or of an adapter whose storage buffers are no limit."""
-    from anneal.backend import get_device
-    from anneal.tensor.execution import gpu_policy, policy_for
-
-    return policy_for(get_device("cpu")) if device == "cpu" else gpu_policy()
 
 
 def report(plan: Plan, source: Callable[[UOp], str] | None = None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from anneal.backend.device import DEVICE_NAMES
+from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
 from anneal.tensor import Tensor
 from anneal.tensor._base import DTypeLike, as_dtype, outdate_captures
@@ -202,7 +202,7 @@ class Module:
         dtypes.bfloat16
         """
         for a in args:
-            if isinstance(a, str) and a in DEVICE_NAMES:
+            if isinstance(a, str) and a in device_names():
                 device = a
             else:
                 dtype = a

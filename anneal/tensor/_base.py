@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal import settings
-from anneal.backend.device import DEVICE_NAMES, Storage, get_device, numpy_dtype
+from anneal.backend import HOST, Storage, device_names, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.tensor._checked import check_methods, checked, said, whole
 from anneal.tensor._movement import expand, reshape
@@ -171,15 +171,13 @@ def default_device() -> str:
     """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu"."""
     if _MODE.device is None:
         wanted = settings.current().device
-        return "cpu" if wanted == "auto" else _resolve_device(wanted)
+        return HOST if wanted == "auto" else _resolve_device(wanted)
     return _MODE.device
 
 
 def _resolve_device(device: str) -> str:
-    if device == "cpu":
-        return "cpu"
-    if device not in DEVICE_NAMES:
-        raise DeviceError(f"unknown device {device!r}; choose one of {', '.join(DEVICE_NAMES)}")
+    if device == HOST:
+        return HOST
     # Opening it now makes a missing adapter an error at this call, not at the first result.
     return get_device(device).name
 
@@ -213,7 +211,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
 
 def check_device_dtype(device: str, dtype: DType) -> None:
     """Raise DTypeError if `device` cannot hold `dtype`."""
-    if device != "cpu":
+    if device != HOST:
         held = get_device(device).limits.dtypes
         if dtype not in held:
             names = ", ".join(sorted(d.name for d in held))
@@ -717,11 +715,11 @@ class TensorBase:
         Tensor([1., 2.], dtype=float32)
         """
         for a in args:
-            if isinstance(a, str) and a in DEVICE_NAMES:
+            if isinstance(a, str) and a in device_names():
                 device = a
             elif isinstance(a, str) and a not in _KNOWN_DTYPES:
                 raise DeviceError(
-                    f"to: {a!r} is neither a device ({', '.join(DEVICE_NAMES)}) nor a dtype ({', '.join(_KNOWN_DTYPES)})"
+                    f"to: {a!r} is neither a device ({', '.join(device_names())}) nor a dtype ({', '.join(_KNOWN_DTYPES)})"
                 )
             elif isinstance(a, TensorBase):
                 device, dtype = a.device, a.dtype
@@ -865,7 +863,7 @@ class TensorBase:
             return seen(host, u.shape).copy()
         device = get_device(storage.device)
         with device.lock:
-            array = device.download(storage.buffer, needed(u.shape), storage.dtype)
+            array = device.download(storage.ensure(), needed(u.shape), storage.dtype)
         return seen(array, u.shape)
 
     @checked

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError
 from anneal.tensor import _movement as move
 from anneal.tensor._base import (
@@ -674,8 +675,8 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
         return None
     storage = u.arg
     values, buffer = storage.host, storage.buffer
-    if values is None and buffer is not None and storage.device == "cpu":
-        values = buffer[: storage.size]
+    if values is None and buffer is not None:
+        values = get_device(storage.device).host_view(buffer, storage.size, storage.dtype)
     return values  # type: ignore[no-any-return]
 
 

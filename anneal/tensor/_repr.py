@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anneal.backend import HOST
+
 if TYPE_CHECKING:
     from anneal.tensor._base import TensorBase
 
@@ -17,7 +19,7 @@ _SMALL = 1000
 def text(t: TensorBase) -> str:
     """What `repr` shows. Up to 1000 values are computed and shown; a larger tensor is described and not computed."""
     tail = f", dtype={t.dtype.name}"
-    if t.device != "cpu":
+    if t.device != HOST:
         tail += f", device={t.device!r}"
     if t.requires_grad:
         tail += ", requires_grad=True"

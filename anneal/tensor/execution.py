@@ -11,10 +11,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anneal import settings
-from anneal.backend import Device, MemoryReport, Program, Storage, get_device, memory_report
-from anneal.backend.device import Array
+from anneal.backend import (
+    AnyDevice,
+    Array,
+    MemoryReport,
+    Program,
+    Storage,
+    cost_models,
+    get_device,
+    memory_report,
+)
 from anneal.errors import DeviceError
-from anneal.schedule import BUILDING, Plan, Policy, graph, plan_for
+from anneal.schedule import BUILDING, Plan, graph, plan_for
 from anneal.tensor._sizes import needed, seen
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import Values, symbolic_arg, widest
@@ -25,12 +33,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Execution",
     "execute",
-    "gpu_policy",
     "is_realized",
     "memory",
     "own",
     "plan_of",
-    "policy_for",
     "realize",
     "realize_uops",
     "storage_of",
@@ -114,28 +120,6 @@ def own(t: Tensor) -> None:
         s.owner = weakref.ref(t)
 
 
-def policy_for(device: Device) -> Policy:
-    """The fusion policy for a device."""
-    if device.name == "cpu":
-        # rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again
-        return Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
-    return gpu_policy(device.limits.max_buffers, device.limits.max_binding_bytes)
-
-
-def gpu_policy(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
-    """The fusion policy for an adapter with that many storage buffers; more than 128 would only slow the compiler."""
-    return Policy(
-        max_buffers=min(max_buffers, 128),
-        row_fusion=65536,
-        repeated_rows=1 << 26,
-        parallel=512,
-        masks=True,
-        concurrent=True,
-        sort_by_counting=16384,
-        binding_bytes=binding_bytes,
-    )
-
-
 class Execution:
     """A plan bound to buffers: `run()` launches it, any number of times.
 
@@ -147,7 +131,7 @@ class Execution:
     def __init__(
         self,
         plan: Plan,
-        device: Device,
+        device: AnyDevice,
         inputs: Sequence[Storage],
         outputs: Sequence[Storage],
         values: Mapping[str, int] | None = None,
@@ -226,7 +210,7 @@ class Execution:
             self.close()
 
 
-def compiled(plan: Plan, device: Device) -> list[Program]:
+def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     """The programs of a plan's calls."""
     global _compiling
     begun = time.perf_counter()
@@ -237,7 +221,7 @@ def compiled(plan: Plan, device: Device) -> list[Program]:
 
 
 def execute(
-    plan: Plan, device: Device, inputs: list[Storage], values: Mapping[str, int] | None = None
+    plan: Plan, device: AnyDevice, inputs: list[Storage], values: Mapping[str, int] | None = None
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. Raises DeviceError for one that the device can never hold."""
     for v in plan.outputs:
@@ -265,7 +249,7 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         device = get_device(device_name)
         begun = time.perf_counter()
         values = Values()
-        plan, inputs, hit = plan_for(graph(lazy), policy_for(device), values)
+        plan, inputs, hit = plan_for(graph(lazy), device.cost_model, values)
         planned = time.perf_counter()
         _cache_hits, _cache_misses = _cache_hits + hit, _cache_misses + (not hit)
         _compiling += planned - begun
@@ -283,7 +267,7 @@ _profiled: weakref.WeakSet[Plan] = weakref.WeakSet()
 def _tell(
     level: int,
     plan: Plan,
-    device: Device,
+    device: AnyDevice,
     inputs: list[Storage],
     values: Mapping[str, int],
     hit: bool,
@@ -372,7 +356,7 @@ def values(tensors: Sequence[Tensor]) -> list[Array]:
     for name, numbers in by_device.items():
         storages = [storage_of(tensors[n].uop) for n in numbers]
         shapes = [tensors[n].shape for n in numbers]
-        pieces = [(s.buffer, needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
+        pieces = [(s.ensure(), needed(x), s.dtype) for s, x in zip(storages, shapes, strict=True) if s is not None]
         device = get_device(name)
         with device.lock:
             arrays = device.download_all(pieces)
@@ -399,5 +383,5 @@ def memory(device: str | None = None) -> MemoryReport:
 
 def plan_of(tensors: Sequence[Tensor], max_buffers: int = 128) -> Plan:
     """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers; no device is opened."""
-    plan, _, _ = plan_for(graph([t.uop for t in tensors]), gpu_policy(max_buffers))
+    plan, _, _ = plan_for(graph([t.uop for t in tensors]), cost_models.gpu(max_buffers))
     return plan

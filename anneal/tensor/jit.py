@@ -35,7 +35,7 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from anneal.backend import Device, Storage, get_device, register
+from anneal.backend import AnyDevice, Storage, get_device, register
 from anneal.schedule import BUILDING, Plan, donate
 from anneal.tensor import execution as _realize
 from anneal.tensor._arguments import JitError, flatten, rebuild
@@ -126,7 +126,7 @@ class _Slot:
         memory.reused = True
         self._loaded: weakref.ref[Storage] | None = None
 
-    def load(self, device: Device, other: Storage) -> None:
+    def load(self, device: AnyDevice, other: Storage) -> None:
         """Copy the values of `other` in, unless they are there already."""
         mine = self.memory
         if self._loaded is not None and self._loaded() is other and not other.reused:
@@ -239,7 +239,7 @@ class _Written:
         below = self.flat_alone - (less if self.flat is self.leaf else 0)
         return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
 
-    def detach(self, device: Device) -> None:
+    def detach(self, device: AnyDevice) -> None:
         """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
         old, buffer = self.storage, self.storage.ensure()
         fresh = Storage(old.size, old.dtype, old.device)
@@ -247,7 +247,7 @@ class _Written:
         old.buffer = _copy_of(device, old)
         self.show(fresh, _realize.buffer_leaf(fresh, self.leaf.shape))
 
-    def follow(self, device: Device) -> None:
+    def follow(self, device: AnyDevice) -> None:
         """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
         t = self.ref()
         shown = t is not None and t.uop is self.leaf
@@ -280,7 +280,7 @@ def _references_when_alone(reshaped: bool) -> tuple[int, int]:
     return getrefcount(h.leaf), getrefcount(h.flat)
 
 
-def _copy_of(device: Device, storage: Storage) -> Any:
+def _copy_of(device: AnyDevice, storage: Storage) -> Any:
     """A new buffer with the contents of `storage`."""
     with device.lock:
         fresh = device.alloc(storage.size, storage.dtype)
@@ -297,7 +297,7 @@ class _Captured:
     def __init__(
         self,
         name: str,
-        device: Device,
+        device: AnyDevice,
         record: _Recorder,
         arguments: list[Storage],
         result: Any,
@@ -434,7 +434,7 @@ class _Captured:
                     wanted[value] = max(i for i, x in enumerate(inputs) if id(x) == source)
             done: dict[int, int] = {}
             if wanted:
-                plan, done = donate(plan, wanted, _realize.policy_for(self.device).concurrent)
+                plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
             bound_in = [pairs.get(id(s), s) for s in inputs]
             bound_out = list(outputs)
             for k, (value, s) in enumerate(zip(plan.outputs, outputs, strict=True)):
@@ -464,7 +464,9 @@ class _Captured:
         small = {
             id(w): w
             for w in [coming[-1] for coming in self.coming.values()]
-            if w.storage.size <= _SMALL_RESULT and all(r.batch.exchanges(w.storage.buffer) for r in self.runs)
+            if w.storage.size <= _SMALL_RESULT
+            and (b := w.storage.buffer) is not None
+            and all(r.batch.exchanges(b) for r in self.runs)
         }
         fresh: dict[int, _Written] = {}
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anneal.backend import Device, Storage
+from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
 from anneal.schedule import Plan
 from anneal.tensor.execution import Execution, compiled
@@ -104,7 +104,7 @@ def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> 
 
 def profile(
     plan: Plan,
-    device: Device,
+    device: AnyDevice,
     inputs: Sequence[Storage],
     values: Mapping[str, int] | None = None,
     heat: float = 0.1,
@@ -145,7 +145,7 @@ def profile(
     return Profile(tuple(launches), together)
 
 
-def _repeated(run: Execution, device: Device, least: float) -> float:
+def _repeated(run: Execution, device: AnyDevice, least: float) -> float:
     """Seconds of a run when only the last of many is waited for: at least `least` seconds of them."""
     run.run()
     device.synchronize()

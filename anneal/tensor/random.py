@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.backend.device import numpy_dtype
+from anneal.backend import numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor._base import DTypeLike, as_dtype, default_device, int_args, wrap_array
 from anneal.tensor._checked import Integer, checked, need_tensor

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from anneal.backend import cost_models
 from anneal.codegen import Target, choose, prepare
 from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, realize
 from anneal.tensor import functional as F
-from anneal.tensor.execution import gpu_policy
 from anneal.uop import Op, toposort
 
 
@@ -25,7 +25,7 @@ def gradient(device: str) -> list[Tensor]:
 
 
 def test_they_are_rows() -> None:
-    plan, _, _ = plan_for(graph([gradient("cpu")[0].uop]), gpu_policy())
+    plan, _, _ = plan_for(graph([gradient("cpu")[0].uop]), cost_models.gpu())
     kinds = [[opt.kind for opt in choose(prepare(c.kernel.sink, Target()), Target())] for c in plan.calls]
     assert all("ROW" in k for k in kinds), kinds
 
@@ -37,7 +37,7 @@ def test_a_product_beside_them_stays_apart() -> None:
     realize([x, w, weight])
     (F.conv2d(x, w).square().sum() + F.group_norm(x, 2, weight).silu().sum()).backward()
     assert x.grad is not None
-    plan, _, _ = plan_for(graph([x.grad.uop]), gpu_policy())
+    plan, _, _ = plan_for(graph([x.grad.uop]), cost_models.gpu())
     for call in plan.calls:
         lengths = {u.src[0].ranges for u in toposort((call.kernel.sink,)) if u.op is Op.REDUCE}
         opts = [opt.kind for opt in choose(prepare(call.kernel.sink, Target()), Target())]

@@ -16,7 +16,6 @@ from anneal.backend import get_device
 from anneal.codegen.heuristics import elementwise, reduces, rows
 from anneal.codegen.opts import KINDS
 from anneal.schedule import Policy, graph, plan_for, split
-from anneal.tensor import execution
 from tests.conftest import opened
 from tests.fuzz import programs
 from tests.fuzz.force import forced
@@ -87,7 +86,7 @@ def test_programs_that_once_failed() -> None:
 @pytest.mark.parametrize("row_fusion", [0, 8192])
 def test_programs_agree_under_every_policy(limit: int, row_fusion: int) -> None:
     policy = Policy(max_buffers=limit, row_fusion=row_fusion)
-    with mock.patch.object(execution, "policy_for", return_value=policy):
+    with mock.patch.object(get_device("cpu"), "cost_model", policy):
         failures = run(range(100), ["cpu"], 10)
     assert not failures, failures[0]
     for seed in range(100):
@@ -99,7 +98,7 @@ def test_programs_agree_under_every_policy(limit: int, row_fusion: int) -> None:
 def test_programs_agree_where_every_reduce_is_split() -> None:
     policy = Policy(max_buffers=16, row_fusion=8, parallel=512)
     with (
-        mock.patch.object(execution, "policy_for", return_value=policy),
+        mock.patch.object(get_device("cpu"), "cost_model", policy),
         mock.patch.multiple(
             split,
             _LEAST_DEPTH=2,

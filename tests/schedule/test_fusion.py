@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from anneal.backend import cost_models
 from anneal.schedule import Policy, graph, plan_for
 from anneal.tensor import Tensor, realize
 from anneal.tensor import functional as F
-from anneal.tensor.execution import gpu_policy
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 from .build import F32, buffer, expand, layer_norm, matmul, permute, plan, reduce, reshape, softmax
@@ -134,7 +134,7 @@ def test_products_that_are_only_summed_need_no_memory() -> None:
     y = F.conv2d(x, w, padding=1).relu()
     F.conv2d(y, w, padding=1).sum().backward()
     assert x.grad is not None
-    found = plan_for(graph([x.grad.uop]), gpu_policy(128, 1 << 12))[0]
+    found = plan_for(graph([x.grad.uop]), cost_models.gpu(128, 1 << 12))[0]
     assert max(v.size for v in found.values) < 4 * 16 * 8 * 8 * 16 * 9 // 10
 
 

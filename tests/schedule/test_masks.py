@@ -9,18 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from anneal.backend import get_device
+from anneal.backend import Storage, cost_models, get_device, numpy_dtype
 from anneal.backend.cpu.reference import evaluate
-from anneal.backend.device import Storage, numpy_dtype
 from anneal.codegen import Target, generate
 from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
 from anneal.schedule.masks import unread_choice
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import Execution, execute, gpu_policy
+from anneal.tensor.execution import Execution, execute
 from anneal.uop import Op, UOp, const
 
-MASKS = replace(gpu_policy(), concurrent=False)  # the cpu's memory has one dtype
+MASKS = replace(cost_models.gpu(), concurrent=False)  # the cpu's memory has one dtype
 Array = npt.NDArray[np.float32]
 
 

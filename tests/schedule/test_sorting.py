@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anneal.backend import get_device
 from anneal.schedule import Policy, clear_cache, graph, helpers, plan_for
-from anneal.tensor import Tensor, Variable, execution, set_default_device
+from anneal.tensor import Tensor, Variable, set_default_device
 from anneal.uop import Op, toposort
 
 rng = np.random.default_rng(0)
@@ -17,8 +18,8 @@ rng = np.random.default_rng(0)
 @pytest.fixture
 def by_digits(webgpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On webgpu more than 100 keys are sorted digit by digit."""
-    make = execution.gpu_policy
-    monkeypatch.setattr(execution, "gpu_policy", lambda *limits: replace(make(*limits), sort_by_counting=100))
+    device = get_device(webgpu)
+    monkeypatch.setattr(device, "cost_model", replace(device.cost_model, sort_by_counting=100))
     set_default_device(webgpu)
     yield
     set_default_device(None)

@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from anneal.backend import get_device
 from anneal.schedule import Policy, graph, plan_for
 from anneal.tensor import Tensor, execution
 from anneal.uop import Op, UOp, toposort
@@ -73,7 +74,7 @@ def test_the_norm_of_many_arrays_takes_no_kernel_for_each() -> None:
 
 def test_a_sum_that_occurs_twice_counts_twice(device: str) -> None:
     x = [numbers(n, 40) for n in (3, 5, 32)]
-    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+    with mock.patch.object(get_device(device), "cost_model", POLICY):
         t = [Tensor(a) for a in x]
         s = [a.sum() for a in t]
         pair = s[0] + s[1]
@@ -90,7 +91,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def test_the_values_are_the_same(device: str) -> None:
-    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+    with mock.patch.object(get_device(device), "cost_model", POLICY):
         check_values()
 
 
@@ -119,7 +120,7 @@ def test_long_segments_are_cut(device: str) -> None:
     r = np.random.default_rng(5)
     index = r.choice(9, 2000, p=[0.6, 0.2, 0.05, 0, 0.05, 0.04, 0.03, 0.02, 0.01]).astype(np.int32)
     cotangent = numbers(2000, 3)
-    with mock.patch.object(execution, "policy_for", return_value=POLICY):
+    with mock.patch.object(get_device(device), "cost_model", POLICY):
         table = Tensor(np.zeros((9, 3), np.float32), requires_grad=True)
         (table[Tensor(index)] * Tensor(cotangent)).sum().backward()
         assert table.grad is not None

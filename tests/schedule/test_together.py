@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.backend import get_device
+from anneal.backend import cost_models, get_device
 from anneal.backend.cpu.reference import evaluate
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.tensor import Tensor
-from anneal.tensor.execution import execute, gpu_policy, policy_for
+from anneal.tensor.execution import execute
 
 SIZES = (1, 2, 3, 4, 7, 8, 16, 33, 64, 130)
 
@@ -89,8 +89,8 @@ def reads_what_was_written(plan: Plan) -> None:
 
 
 def policies() -> dict[str, Policy]:
-    many, few = (replace(gpu_policy(n), concurrent=False) for n in (128, 8))  # the cpu's memory has one dtype
-    return {"cpu": policy_for(get_device("cpu")), "webgpu": many, "8 buffers": few}
+    many, few = (replace(cost_models.gpu(n), concurrent=False) for n in (128, 8))  # the cpu's memory has one dtype
+    return {"cpu": cost_models.CPU, "webgpu": many, "8 buffers": few}
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.backend.device import numpy_dtype
+from anneal.backend import numpy_dtype
 from anneal.tensor import Tensor
 from anneal.tensor.execution import realize
 from anneal.uop import BINARY, UNARY, DType, Op, UOp, alu, const, dtypes

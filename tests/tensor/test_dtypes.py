@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anneal.backend import get_device
-from anneal.backend.device import numpy_dtype
+from anneal.backend import get_device, numpy_dtype
 from anneal.tensor import Tensor, dtypes, functional, realize
 from anneal.uop import DType
 from tests.helpers import reference

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anneal.backend import Storage
 from anneal.backend.cpu.reference import evaluate, threefry2x32
-from anneal.backend.device import Storage
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.index import Bounds, Linear, NeedsSplit, NotLinear, Slots, box_of, linear
 from anneal.backend.cpu.plan import Value, bits, mask_of
-from anneal.backend.device import numpy_dtype
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["Analysis", "Dot", "share_ranges"]

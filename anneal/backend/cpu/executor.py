@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend import cost_models
+from anneal.backend.arrays import numpy_dtype
+from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
 from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.streams import Share, Streams, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
-from anneal.backend.device import Batch, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend.device import Device, Limits
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
 from anneal.uop.collector import uncollected
@@ -148,10 +151,10 @@ def _are_of_vectors(programs: Sequence[CpuProgram]) -> bool:
     return sum([p.worth_of_vectors for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
-class CpuBatch(Batch):
+class CpuBatch(Batch[Array]):
     """Flat calls, replayed in order."""
 
-    def __init__(self, device: CpuDevice, calls: Sequence[Call], values: Mapping[str, int]) -> None:
+    def __init__(self, device: CpuDevice, calls: Sequence[Call[Array]], values: Mapping[str, int]) -> None:
         self._device = device
         # kept only where other values may be given
         self._calls = list(calls) if values else []
@@ -164,7 +167,7 @@ class CpuBatch(Batch):
         self._again = False
         self._bind(calls)
 
-    def _bind(self, calls: Sequence[Call]) -> None:
+    def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self._bound = self._device.bind(calls, self._values, not self._in_lanes)
         # with whose values they are to run: others may use the same ones meanwhile
         self._partial = [(b, b.key) for b in self._bound if isinstance(b, _Part)]
@@ -231,11 +234,12 @@ class CpuBatch(Batch):
         return out
 
 
-class CpuDevice(Device):
+class CpuDevice(Device[Array]):
     """NumPy on the host. Buffers are flat arrays; whoever holds the device's lock runs batches."""
 
     name = "cpu"
     survives_fork = True
+    cost_model = cost_models.CPU
     _POOL = 256 << 20
     _BINDINGS = 1024
     _PROGRAMS = 2048
@@ -257,10 +261,10 @@ class CpuDevice(Device):
         self.lanes = Lanes(None if blas_obeys() else 1)
 
     # -- memory
-    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
+    def _kind(self, size: int, dtype: DType) -> tuple[tuple[int, DType], int]:
         return (size, dtype), size * numpy_dtype(dtype).itemsize
 
-    def _kind_of(self, buffer: Array) -> tuple[Any, int]:
+    def _kind_of(self, buffer: Array) -> tuple[tuple[int, DType], int]:
         return (buffer.size, _DTYPES[buffer.dtype]), buffer.nbytes
 
     def _create(self, size: int, dtype: DType) -> Array:
@@ -272,6 +276,9 @@ class CpuDevice(Device):
 
     def download(self, buffer: Array, size: int, dtype: DType) -> Array:
         return buffer[:size].copy()
+
+    def host_view(self, buffer: Array, size: int, dtype: DType) -> Array:
+        return buffer[:size]
 
     def copy(self, source: Array, destination: Array, size: int, dtype: DType) -> None:
         np.copyto(destination[:size], source[:size])
@@ -342,11 +349,11 @@ class CpuDevice(Device):
         with uncollected():
             return CpuProgram(sink, name_of(sink), self.lanes.count)
 
-    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> CpuBatch:
+    def prepare(self, calls: Sequence[Call[Array]], values: Mapping[str, int] | None = None) -> CpuBatch:
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call], values: Mapping[str, int], alone: bool) -> list[_Bound]:
+    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], alone: bool) -> list[_Bound]:
         """Each call's program on its buffers, for these values of variables; all in one lane, if they are to be `alone`."""
         return [self._bind(_chosen(p, values, alone), buffers, values) for p, buffers in calls]
 

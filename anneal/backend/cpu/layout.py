@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
+from anneal.backend.batch import Program
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
-from anneal.backend.device import Program
 from anneal.rewrite.widen import FLOATS, widened
 from anneal.schedule.parts import parts_of
 from anneal.uop import UOp

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
-from anneal.backend.device import numpy_dtype
 from anneal.uop import Op, UOp, const
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anneal.backend.device import numpy_dtype
+from anneal.backend.arrays import numpy_dtype
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op
 

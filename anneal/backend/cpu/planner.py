@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges
 from anneal.backend.cpu.calls import copy_cast
 from anneal.backend.cpu.index import Bounds, Linear, Unsettled
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.plan import Loop, Pad, Plan, Product, Value, bits, mask_of
-from anneal.backend.device import numpy_dtype
 from anneal.uop import Op, UOp
 
 __all__ = ["Planner", "make_plan"]

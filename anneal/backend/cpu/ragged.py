@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.index import NeedsSplit, NotLinear, Slots, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
-from anneal.backend.device import numpy_dtype
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 

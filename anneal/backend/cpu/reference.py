@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from anneal.backend.device import Storage, get_device, numpy_dtype
+from anneal.backend.arrays import numpy_dtype
+from anneal.backend.registry import get_device
+from anneal.backend.storage import Storage
 from anneal.errors import CompilerError
 from anneal.uop import ALU, SYMBOLIC, Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound

@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
+from anneal.backend.batch import Program
 from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.planner import Planner
-from anneal.backend.device import Program
 from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort

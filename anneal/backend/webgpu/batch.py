@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import wgpu
 
-from anneal.backend.device import Batch
+from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use, parts
@@ -30,7 +30,7 @@ _QUERIES = 4096  # the most that one query set may hold
 _AHEAD = 2  # runs whose commands are recorded before they are asked for
 
 
-class WebGpuBatch(Batch):
+class WebGpuBatch(Batch["Buffer"]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
@@ -103,13 +103,13 @@ class WebGpuBatch(Batch):
     def run(self) -> None:
         self.run_and_exchange(tuple)
 
-    def exchanges(self, buffer: Any) -> bool:
+    def exchanges(self, buffer: Buffer) -> bool:
         return len(self._ready) == _AHEAD and bool(self._calls) and id(buffer) not in self._fenced
 
     def restart(self) -> None:
         self._ready.clear()
 
-    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Any, Any]]]) -> None:
+    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
         if not self.dispatches:
             return
         queue = self.device.queue

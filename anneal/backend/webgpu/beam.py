@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal import cache, settings
-from anneal.backend.device import Array, numpy_dtype
+from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use

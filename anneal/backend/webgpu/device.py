@@ -15,7 +15,10 @@ import numpy as np
 import wgpu
 
 from anneal import schedule, settings
-from anneal.backend.device import Array, Call, Device, Limits, Program, numpy_dtype
+from anneal.backend import cost_models
+from anneal.backend.arrays import Array, numpy_dtype
+from anneal.backend.batch import Call, Program
+from anneal.backend.device import Device, Limits
 from anneal.backend.webgpu import native, saved
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter, subgroup_size
 from anneal.backend.webgpu.batch import WebGpuBatch
@@ -67,7 +70,7 @@ class WebGpuProgram(Program):
         return opts_text(self.kernel.opts)
 
 
-class WebGpuDevice(Device):
+class WebGpuDevice(Device[Buffer]):
     """One adapter, opened with its own limits and the features we know how to use."""
 
     name = "webgpu"
@@ -98,6 +101,7 @@ class WebGpuDevice(Device):
             window_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
+        self.cost_model = cost_models.gpu(self.limits.max_buffers, self.limits.max_binding_bytes)
         # what generated code may depend on
         self.identity = (self.info, self.features, sorted(granted.items()), self.target, wgpu.__version__)
         self.trusted = settings.current().trusted and native.AVAILABLE
@@ -129,7 +133,7 @@ class WebGpuDevice(Device):
         item = 4 if dtype.kind == "bool" else dtype.itemsize
         return max(16, -(-size * item // 16) * 16)  # whole vectors
 
-    def _kind(self, size: int, dtype: DType) -> tuple[Any, int]:
+    def _kind(self, size: int, dtype: DType) -> tuple[int, int]:
         nbytes = self._nbytes(size, dtype)
         if nbytes > self.max_buffer_bytes:
             raise DeviceError(
@@ -138,7 +142,7 @@ class WebGpuDevice(Device):
             )
         return nbytes, nbytes
 
-    def _kind_of(self, buffer: Buffer) -> tuple[Any, int] | None:
+    def _kind_of(self, buffer: Buffer) -> tuple[int, int] | None:
         # A test may open several devices.
         return (buffer.nbytes, buffer.nbytes) if buffer in self._buffers else None
 
@@ -170,7 +174,7 @@ class WebGpuDevice(Device):
         for b in buffers:
             b.groups.discard(key)
 
-    def upload(self, buffer: Any, data: Array) -> None:
+    def upload(self, buffer: Buffer, data: Array) -> None:
         """Copy host data in; bools become 0 and 1 as u32."""
         flat = np.ascontiguousarray(data).reshape(-1)
         if flat.dtype == np.bool_:
@@ -184,16 +188,16 @@ class WebGpuDevice(Device):
         with translated(lambda: f"while uploading {flat.nbytes} bytes"):
             self.queue.write(buffer.gpu, flat)
 
-    def copy(self, source: Any, destination: Any, size: int, dtype: DType) -> None:
+    def copy(self, source: Buffer, destination: Buffer, size: int, dtype: DType) -> None:
         """Copy on the device, as part of the next submission."""
         with translated(lambda: f"while copying {size} {dtype.name}"):
             self.queue.copy(source.gpu, destination.gpu, self._nbytes(size, dtype))
 
-    def download(self, buffer: Any, size: int, dtype: DType) -> Array:
+    def download(self, buffer: Buffer, size: int, dtype: DType) -> Array:
         """A fresh host array, read through staging memory that is kept for the next time."""
         return self.download_all([(buffer, size, dtype)])[0]
 
-    def download_all(self, pieces: Sequence[tuple[Any, int, DType]]) -> list[Array]:
+    def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
         """Several buffers, read with one wait."""
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
@@ -339,9 +343,9 @@ class WebGpuDevice(Device):
             out.append({"binding": b.number, "resource": {"buffer": buffer.gpu, "offset": b.offset, "size": size}})
         return out
 
-    def prepare(self, calls: Sequence[Call], values: Mapping[str, int] | None = None) -> WebGpuBatch:
+    def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> WebGpuBatch:
         """Pipelines and bind groups for `calls`, ready to be recorded."""
-        checked = [(cast(WebGpuProgram, p), cast(Sequence[Buffer], b)) for p, b in calls]
+        checked = [(cast(WebGpuProgram, p), b) for p, b in calls]
         tables: dict[tuple[str, ...], Buffer] = {}
         for program, _ in checked:
             self._start(program)

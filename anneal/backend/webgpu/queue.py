@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import wgpu
 
-from anneal.backend.device import BufferPool
+from anneal.backend.pool import BufferPool
 
 __all__ = ["Dispatch", "Queue"]
 
@@ -37,7 +37,7 @@ class Queue:
 
     def __init__(self, gpu: Any) -> None:
         self.gpu = gpu
-        self._spare = BufferPool(_SPARE_BYTES, lambda buffer: None)
+        self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
         self._written = False  # does data wait for a submission?

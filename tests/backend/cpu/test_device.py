@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.backend import Storage, get_device
-from anneal.backend import device as device_module
+from anneal.backend import Storage, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
 from anneal.backend.cpu.lanes import Lanes
-from anneal.backend.device import BufferPool
+from anneal.backend.pool import BufferPool
 from anneal.errors import CompilerError, DeviceError
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.cpu.kernels import F32, I32, exact, kernel, load, loop, over, param, reduce, store
@@ -56,6 +55,29 @@ def test_a_storage_gives_its_buffer_back() -> None:
     del storage
     gc.collect()
     assert device.alloc(1234, F32) is buffer
+
+
+def test_a_finaliser_that_comes_while_the_pool_changes_leaves_it_alone() -> None:
+    device = CpuDevice()
+    inner: list[object] = []
+
+    class Interrupted(BufferPool):
+        def take(self, kind: object) -> object:
+            if not inner:
+                inner.append(None)
+                device.free(second)
+                inner.append(device.alloc(1234, F32))
+                device.empty_cache()
+            return super().take(kind)
+
+    device.pool = Interrupted(1 << 20, lambda buffer: None)
+    inner.append(None)
+    first, second = device.alloc(1234, F32), device.alloc(1234, F32)
+    device.free(first)
+    inner.clear()
+    assert device.alloc(1234, F32) is first
+    assert not any(inner[1] is b for b in (first, second))
+    assert device.alloc(1234, F32) is second
 
 
 def test_storages_differ_though_their_fields_agree() -> None:
@@ -274,9 +296,9 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setattr(device_module, "_open_webgpu", none)
-    monkeypatch.setattr(device_module, "_OPEN", {})
-    monkeypatch.setattr(device_module, "_AUTO", [])
+    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setattr(registry, "OPEN", {})
+    monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=False, adapter=""):
         assert get_device("auto").name == "cpu"
         assert get_device("auto") is get_device("cpu")
@@ -288,9 +310,9 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setattr(device_module, "_open_webgpu", none)
-    monkeypatch.setattr(device_module, "_OPEN", {})
-    monkeypatch.setattr(device_module, "_AUTO", [])
+    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setattr(registry, "OPEN", {})
+    monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
         get_device("auto")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from anneal.backend.device import numpy_dtype
+from anneal.backend import numpy_dtype
 from anneal.backend.webgpu import Buffer, WebGpuDevice, WebGpuProgram
 from anneal.codegen import Opt, Target, generate
 from anneal.uop import Op, UOp, toposort

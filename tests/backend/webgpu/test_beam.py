@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from anneal import cache, settings
-from anneal.backend.device import numpy_dtype
+from anneal.backend import numpy_dtype
 from anneal.backend.webgpu import WebGpuDevice, beam
 from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.candidates import neighbours, threads, work

@@ -9,11 +9,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from anneal.backend import cost_models
 from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
 from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, Variable, jit, realize
-from anneal.tensor.execution import gpu_policy
 
 pytestmark = pytest.mark.usefixtures("device")
 KINDS = ["int8", "uint16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float16"]
@@ -100,7 +100,7 @@ def test_updates_in_place_leave_the_neighbours_alone() -> None:
 
 
 def source(t: Tensor) -> str:
-    (call,) = plan_for(graph([t.uop]), gpu_policy())[0].calls
+    (call,) = plan_for(graph([t.uop]), cost_models.gpu())[0].calls
     return generate(call.kernel.sink, Target()).source
 
 
@@ -118,7 +118,7 @@ def test_bfloat16_asks_for_no_feature() -> None:
 
 
 def source_with_f16(t: Tensor) -> str:
-    (call,) = plan_for(graph([t.uop]), gpu_policy())[0].calls
+    (call,) = plan_for(graph([t.uop]), cost_models.gpu())[0].calls
     return generate(call.kernel.sink, Target(f16=True)).source
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from anneal import nn, settings
-from anneal.backend import device as devices
+from anneal.backend import cost_models
+from anneal.backend.registry import OPEN
 from anneal.backend.webgpu import WebGpuDevice, open_device
 from anneal.codegen import Target, generate
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import graph, plan_for
 from anneal.tensor import Tensor, jit, realize, set_default_device
 from anneal.tensor import functional as F
-from anneal.tensor.execution import gpu_policy, storage_of
+from anneal.tensor.execution import storage_of
 
 LIMIT = 4096
 TABLE = np.random.default_rng(0).standard_normal((97, 40)).astype(np.float32)  # 15520 bytes: four windows
@@ -32,7 +33,7 @@ def narrow(webgpu: str, device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -
     def make(binding: int = LIMIT, **limits: int) -> WebGpuDevice:
         wanted = {"max-storage-buffer-binding-size": binding} | {k.replace("_", "-"): v for k, v in limits.items()}
         opened.append(open_device(device.info.name, allow_software=True, limits=wanted))
-        monkeypatch.setitem(devices._OPEN, "webgpu", opened[-1])
+        monkeypatch.setitem(OPEN, "webgpu", opened[-1])
         return opened[-1]
 
     set_default_device("webgpu")
@@ -132,7 +133,7 @@ def test_long_reads_go_through_short_staging_memory(
 
 
 def test_memory_that_fits_is_read_as_ever() -> None:
-    sink = plan_for(graph([(Tensor(TABLE) + 1).uop]), gpu_policy())[0].calls[0].kernel.sink
+    sink = plan_for(graph([(Tensor(TABLE) + 1).uop]), cost_models.gpu())[0].calls[0].kernel.sink
     assert "_at(" not in generate(sink, Target()).source
     source = generate(sink, Target(binding_bytes=8192)).source
     assert "p1_at(" in source
@@ -145,7 +146,7 @@ def test_the_scheduler_counts_windows() -> None:
     total = tables[0]
     for t in tables[1:]:
         total = total + t
-    assert len(plan_for(graph([total.uop]), gpu_policy(16))[0].calls) == 1
-    plan = plan_for(graph([total.uop]), gpu_policy(16, LIMIT))[0]
+    assert len(plan_for(graph([total.uop]), cost_models.gpu(16))[0].calls) == 1
+    plan = plan_for(graph([total.uop]), cost_models.gpu(16, LIMIT))[0]
     assert len(plan.calls) > 1
     assert all(4 * len(c.args) <= 16 for c in plan.calls)

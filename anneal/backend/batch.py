@@ -1,0 +1,71 @@
+"""Compiled kernels, and batches of their calls that can be replayed."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from anneal.errors import DeviceError
+
+__all__ = ["Batch", "Call", "Program"]
+
+Buffer = TypeVar("Buffer")
+
+
+class Program(ABC):
+    """One compiled kernel. `name` is stable from run to run; `source` is what was generated, as text."""
+
+    name: str
+    source: str
+
+    @property
+    def opts(self) -> str:
+        """How its ranges were split, for a listing; empty on a device that chooses nothing."""
+        return ""
+
+
+Call = tuple[Program, Sequence[Buffer]]
+
+
+class Batch(ABC, Generic[Buffer]):
+    """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
+
+    `lag`: how many runs after the coming one are prepared already, so that an exchange does not reach them.
+    """
+
+    lag: ClassVar[int] = 0
+
+    @abstractmethod
+    def run(self) -> None:
+        """Execute every call in order. Results are visible to `Device.download` and to later batches."""
+
+    def give(self, values: Mapping[str, int]) -> bool:
+        """From the next run on variables have these values; whether that asks for a `restart`."""
+        raise DeviceError(f"{type(self).__name__} has no variables")
+
+    def exchanges(self, buffer: Buffer) -> bool:
+        """Whether `run_and_exchange` may replace `buffer`."""
+        return False
+
+    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
+        """`run`; after `lag` runs more the second buffer of each pair stands for the first.
+
+        `pairs` is called once the work is under way: the device does not wait for what is made there.
+        """
+        self.run()
+
+    def restart(self) -> None:
+        """Prepare the coming runs anew: they use the buffers that the last exchange left."""
+        return
+
+    def seconds(self) -> float:
+        """Execute every call in order and wait; the seconds that the device took, by the finest clock there is."""
+        start = time.perf_counter()
+        self.run()
+        return time.perf_counter() - start
+
+    def profile(self) -> list[tuple[str, float]]:
+        """Execute every call once, waiting for each; (kernel name, seconds) in order."""
+        raise DeviceError(f"{type(self).__name__} cannot time single kernels")

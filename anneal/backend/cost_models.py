@@ -1,0 +1,24 @@
+"""The target cost models of the devices that anneal brings along: planning for one asks for no hardware."""
+
+from __future__ import annotations
+
+from anneal.schedule import Policy
+
+__all__ = ["CPU", "gpu"]
+
+# Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
+CPU = Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
+
+
+def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
+    """The cost model of an adapter with that many storage buffers; more than 128 would only slow the compiler."""
+    return Policy(
+        max_buffers=min(max_buffers, 128),
+        row_fusion=65536,
+        repeated_rows=1 << 26,
+        parallel=512,
+        masks=True,
+        concurrent=True,
+        sort_by_counting=16384,
+        binding_bytes=binding_bytes,
+    )

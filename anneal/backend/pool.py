@@ -1,0 +1,66 @@
+"""Freed buffers that are kept for reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["BufferPool"]
+
+Buffer = TypeVar("Buffer")
+
+_ENTRY_BYTES = 256
+
+
+class BufferPool(Generic[Buffer]):
+    """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
+
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that was
+    freed last stays, however large: a loop over large results frees one for each that it makes.
+    """
+
+    __slots__ = ("_drop", "_free", "budget", "held")
+
+    def __init__(self, budget: int, drop: Callable[[Buffer], None]) -> None:
+        self.budget = budget
+        self.held = 0
+        self._drop = drop
+        self._free: dict[Hashable, tuple[int, list[Buffer]]] = {}
+
+    def take(self, kind: Hashable) -> Buffer | None:
+        """A pooled buffer of `kind`, the one freed last, or None."""
+        entry = self._free.get(kind)
+        if entry is None:
+            return None
+        nbytes, buffers = entry
+        buffer = buffers.pop()
+        self.held -= nbytes
+        if not buffers:
+            del self._free[kind]
+        return buffer
+
+    def give(self, kind: Hashable, nbytes: int, buffer: Buffer, budget: int = 0) -> None:
+        """Keep `buffer`; may push others out. `budget` counts where it is larger than the pool's own."""
+        # Every entry also costs the host an object, so tiny buffers are not free to keep.
+        nbytes += _ENTRY_BYTES
+        entry = self._free.pop(kind, None) or (nbytes, [])
+        entry[1].append(buffer)
+        self._free[kind] = entry  # reinserted last: most recently used
+        self.held += nbytes
+        budget = max(budget, self.budget)
+        while self.held > budget and self.held > nbytes:
+            oldest = next(iter(self._free))
+            size, buffers = self._free[oldest]
+            victim = buffers.pop(0)
+            self.held -= size
+            if not buffers:
+                del self._free[oldest]
+            self._drop(victim)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        while self._free:
+            _, (_, buffers) = self._free.popitem()
+            for buffer in buffers:
+                self._drop(buffer)
+        self.held = 0

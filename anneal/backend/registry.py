@@ -1,0 +1,197 @@
+"""The devices of this process: opened on first use, finished with before a fork."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from anneal import settings
+from anneal.backend import cost_models
+from anneal.backend.device import Device, OpaqueBuffer
+from anneal.backend.memory import MemoryReport, MemoryUse, report
+from anneal.errors import DeviceError
+from anneal.schedule import BUILDING, Policy
+from anneal.uop import arena
+
+__all__ = [
+    "HOST",
+    "OPEN",
+    "AnyDevice",
+    "device_names",
+    "empty_cache",
+    "get_device",
+    "memory_report",
+    "open_devices",
+    "planned_cost_model",
+    "register_device",
+]
+
+# A device of which nobody but itself knows what its buffers are.
+AnyDevice = Device[OpaqueBuffer]
+
+# The device of tensors that name none: it is always there, and holds every dtype.
+HOST = "cpu"
+
+# Devices are opened once per process, on first use, by one thread at a time.
+OPEN: dict[str, AnyDevice] = {}
+_AUTO: list[str] = []
+_OPENING = threading.RLock()
+
+
+def device_names() -> tuple[str, ...]:
+    """The names that `get_device` knows."""
+    return ("auto", *_KNOWN)
+
+
+def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: Policy) -> None:
+    """Let tensors be put on the device called `name`, which `open_device` makes when it is first asked for.
+
+    `cost_model` is what `anneal kernels` and the like plan with, which open no device. Raises DeviceError for a name that is
+    taken. ANNEAL_DEVICE knows only the devices of anneal itself; `set_default_device` and `device=` take any.
+    """
+    with _OPENING:
+        if name in device_names():
+            raise DeviceError(f"there is a device {name!r} already; choose another name")
+        _KNOWN[name] = _Known(open_device, cost_model)
+
+
+def planned_cost_model(name: str) -> Policy:
+    """The cost model to plan with for the device called `name`, which is not opened; "auto" is taken to be a GPU.
+
+    Raises DeviceError for an unknown name.
+    """
+    return _known("webgpu" if name == "auto" else name).cost_model
+
+
+def _known(name: str) -> _Known:
+    known = _KNOWN.get(name)
+    if known is None:
+        raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
+    return known
+
+
+def open_devices() -> list[AnyDevice]:
+    """The devices that this process has opened so far."""
+    return list(OPEN.values())
+
+
+def get_device(name: str = "auto") -> AnyDevice:
+    """The device called `name`: "cpu", "webgpu", or "auto" (webgpu if there is a hardware adapter, else cpu).
+
+    Raises DeviceError, with what to do, for an unknown name or when WebGPU has no suitable adapter. Software adapters
+    are refused unless ANNEAL_ADAPTER names one or ANNEAL_REQUIRE_WEBGPU is set.
+
+    >>> get_device("cpu").name
+    'cpu'
+    """
+    device = OPEN.get(name)
+    if device is not None:
+        return device
+    with _OPENING:
+        device = OPEN.get(name)
+        if device is not None:
+            return device
+        if name == "auto":
+            return get_device(_auto_name())
+        if name in _LEFT_BEHIND:
+            raise DeviceError(
+                f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
+                'in the new process alone, or start that with multiprocessing.get_context("spawn")'
+            )
+        device = OPEN[name] = _known(name).open()
+        return device
+
+
+def memory_report(device: str) -> MemoryReport:
+    """The report of the device called `device`; an empty one, if it was never opened."""
+    opened = OPEN.get(device)
+    return report(device, MemoryUse(0, 0, 0)) if opened is None else opened.report()
+
+
+def empty_cache() -> None:
+    """Give memory that nobody uses back to the system, on every open device."""
+    arena().sweep()
+    for device in open_devices():
+        device.empty_cache()
+
+
+# Devices of the process that this one was forked from: kept, since what a driver holds cannot be let go of here.
+_LEFT_BEHIND: dict[str, AnyDevice] = {}
+
+
+def _locks() -> list[Any]:
+    """All locks, in the order in which a thread takes several."""
+    return [_OPENING, BUILDING, *[d.lock for d in OPEN.values()]]
+
+
+def _before_fork() -> None:
+    # the new process has this thread alone: what others are at must be finished
+    for lock in _locks():
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in _locks():
+        lock.release()
+
+
+def _in_fork() -> None:
+    _after_fork()
+    for name, device in list(OPEN.items()):
+        if not device.survives_fork:
+            _LEFT_BEHIND[name] = OPEN.pop(name)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_fork)
+
+
+def _open_cpu() -> Device[Any]:
+    from anneal.backend.cpu import CpuDevice
+
+    return CpuDevice()
+
+
+def _open_webgpu() -> Device[Any]:
+    chosen = settings.current()
+    try:
+        from anneal.backend.webgpu import open_device
+    except ImportError as e:
+        raise DeviceError(
+            f"device 'webgpu' needs the wgpu package ({e}); pip install wgpu, or choose device 'cpu'"
+        ) from e
+    return open_device(chosen.adapter or None, bool(chosen.adapter) or chosen.require_webgpu)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A device that has a name: how to open it, and the cost model to plan with for a machine that may have none."""
+
+    open: Callable[[], Device[Any]]
+    cost_model: Policy
+
+
+_KNOWN = {HOST: _Known(_open_cpu, cost_models.CPU), "webgpu": _Known(_open_webgpu, cost_models.gpu())}
+
+
+def _auto_name() -> str:
+    if not _AUTO:
+        wanted = settings.current()
+        if wanted.device != "auto":
+            get_device(wanted.device)
+            return wanted.device
+        try:
+            get_device("webgpu")
+            _AUTO.append("webgpu")
+        except DeviceError as e:
+            if wanted.require_webgpu:
+                raise
+            reason = str(e).splitlines()[0].split(";")[0]
+            print(f"anneal: no WebGPU hardware ({reason}); using the cpu device", file=sys.stderr)
+            get_device(HOST)
+            _AUTO.append(HOST)
+    return _AUTO[0]

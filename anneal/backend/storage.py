@@ -1,0 +1,84 @@
+"""The memory behind a tensor: it knows its device, and gives its buffer back to the device's pool when the last tensor
+that needs it goes away."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from anneal.backend.arrays import Array
+from anneal.backend.device import OpaqueBuffer
+from anneal.backend.registry import OPEN, get_device
+from anneal.uop import DType, UOp
+
+__all__ = ["Storage"]
+
+
+class Storage:
+    """Flat device memory of `size` elements of `dtype`; equality is identity.
+
+    `buffer` is the device's own object, or None until something is written. `host` is an array waiting to be uploaded.
+    What is computed into it stays, unless it is `reused`: then each replay of a jit function may write it anew.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
+
+    # While a jit captures in a thread, every storage that it makes from host data is noted here: its value would be
+    # frozen.
+    noted: ClassVar[_Noted]
+    # Bytes of device memory that storages have asked for so far.
+    allocated: ClassVar[int] = 0
+
+    def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
+        self.size, self.dtype, self.device = size, dtype, device
+        self.buffer: OpaqueBuffer | None = None
+        self.host = host
+        self.reused = False
+        # The graph these values were computed from, kept only where a gradient has to go on through it.
+        self.origin: UOp | None = None
+        self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
+        self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
+        if host is not None and Storage.noted.made is not None:
+            Storage.noted.made.append(self)
+
+    def ensure(self) -> OpaqueBuffer:
+        """The device buffer: allocated on first use, with `host` uploaded if there is one."""
+        if self.buffer is None or self.host is not None:
+            device = get_device(self.device)
+            with device.lock:
+                if self.buffer is None:
+                    self.buffer = device.alloc(self.size, self.dtype)
+                    Storage.allocated += self.size * self.dtype.itemsize
+                if self.host is not None:
+                    device.upload(self.buffer, self.host)
+                    self.host = None
+        return self.buffer
+
+    def release(self) -> None:
+        """Give the buffer back to the device's pool now."""
+        buffer, self.buffer = self.buffer, None
+        if buffer is not None:
+            device = OPEN.get(self.device)
+            if device is not None:
+                device.free(buffer)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends its modules' globals are gone: memory goes with the process.
+        if self.buffer is not None and not ending():
+            self.release()
+
+    def __repr__(self) -> str:
+        return f"Storage({self.size}, {self.dtype.name}, {self.device!r})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("the memory of a tensor cannot be pickled; pickle the tensor, which takes its values along")
+
+
+class _Noted(threading.local):
+    made: list[Storage] | None = None
+
+
+Storage.noted = _Noted()

@@ -1,0 +1,121 @@
+"""A third device: registered from outside of anneal, it takes tensors, plans by its own cost model, and trains."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.backend import device_names, get_device, memory_report, planned_cost_model, register_device, registry
+from anneal.errors import DeviceError, DTypeError
+from anneal.schedule import Policy
+from anneal.tensor import Tensor, jit, no_grad, set_default_device
+from tests.backend.toy import NAME, POLICY, ToyDevice
+
+rng = np.random.default_rng(0)
+X, Y = rng.normal(size=(4, 3)).astype(np.float32), rng.integers(0, 2, 4)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyDevice]:
+    """The toy device, which the process forgets afterwards."""
+    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+    register_device(NAME, ToyDevice, POLICY)
+    device = get_device(NAME)
+    assert isinstance(device, ToyDevice)
+    yield device
+    gc.collect()
+    del registry.OPEN[NAME]
+
+
+def losses(device: str, compiled: bool) -> list[float]:
+    """What a small model loses in a few steps of training."""
+    weights = np.random.default_rng(1)
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    for p in model.parameters():
+        p.assign(weights.normal(size=p.shape).astype(np.float32) * 0.5)
+    model.to(device)
+    optimizer = nn.Adam(model.parameters(), lr=0.05)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).cross_entropy(y)
+        loss.backward()
+        optimizer.step(loss)
+        return loss
+
+    run = jit(step) if compiled else step
+    x, y = Tensor(X, device=device), Tensor(Y.astype(np.int32), device=device)
+    return [run(x, y).item() for _ in range(6)]
+
+
+def test_a_third_device_trains(toy: ToyDevice) -> None:
+    want = losses("cpu", compiled=False)
+    assert want[-1] < 0.8 * want[0]
+    np.testing.assert_allclose(losses(NAME, compiled=False), want, rtol=1e-4)
+    assert len(toy.ran) > 6
+
+
+def test_jit_replays_on_it(toy: ToyDevice) -> None:
+    np.testing.assert_allclose(losses(NAME, compiled=True), losses("cpu", compiled=False), rtol=1e-4)
+    a_step = len(toy.ran) // 6
+    assert toy.ran[-a_step:] == toy.ran[-2 * a_step : -a_step]
+
+
+def test_it_plans_by_its_own_cost_model(toy: ToyDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kernels() -> int:
+        toy.ran.clear()
+        arrays = [Tensor(np.full(4, n, np.float32), device=NAME) for n in range(12)]
+        assert sum(arrays, Tensor(0.0, device=NAME)).sum().item() == 4 * sum(range(12))
+        return len(toy.ran)
+
+    narrow = kernels()  # six buffers a kernel
+    monkeypatch.setattr(toy, "cost_model", Policy(max_buffers=32))
+    assert 1 == kernels() < narrow
+
+
+def test_it_is_asked_which_dtypes_it_holds_and_for_values_that_the_host_sees(toy: ToyDevice) -> None:
+    with pytest.raises(DTypeError, match=r"device 'toy' has no float64; it has bool, float32, int32, uint32"):
+        Tensor.zeros(3, dtype="float64", device=NAME)
+    index = (Tensor(np.array([0, 6], np.int32), device=NAME) + 1).realize()
+    toy.viewed = 0
+    with pytest.raises(IndexError):
+        Tensor(X, device=NAME)[index]
+    assert toy.viewed == 1
+
+
+def test_tensors_move_there_and_back_and_it_may_be_the_default(toy: ToyDevice) -> None:
+    t = Tensor(X).to(NAME)
+    assert t.device == NAME
+    np.testing.assert_array_equal((t * 2).to("cpu").numpy(), X * 2)
+    set_default_device(NAME)
+    try:
+        with no_grad():
+            assert Tensor.ones(2).device == NAME
+    finally:
+        set_default_device(None)
+
+
+def test_its_memory_is_counted_and_reported(toy: ToyDevice) -> None:
+    t = (Tensor(X, device=NAME) + 1).realize()
+    report = memory_report(NAME)
+    assert report.use.in_use >= X.nbytes
+    assert any("test_registry.py" in h.where for h in report.holders)
+    before = report.use.in_use
+    del t
+    gc.collect()
+    assert memory_report(NAME).use.in_use < before
+
+
+def test_a_name_is_taken_once_and_known_from_then_on(toy: ToyDevice) -> None:
+    assert device_names() == ("auto", "cpu", "webgpu", NAME)
+    assert planned_cost_model(NAME) is POLICY
+    assert planned_cost_model("auto") is planned_cost_model("webgpu")
+    for name in (NAME, "cpu", "auto"):
+        with pytest.raises(DeviceError, match=f"there is a device '{name}' already"):
+            register_device(name, ToyDevice, POLICY)
+    with pytest.raises(DeviceError, match="unknown device 'gpu'; choose one of auto, cpu, webgpu, toy"):
+        planned_cost_model("gpu")
