@@ -27,7 +27,7 @@ ROOMS = (
     "tests/backend/cpu",
     "tests/cache/test_store.py",
     "tests/codegen",
-    "tests/docs/test_documents.py",
+    "tests/docs",
     "tests/rewrite",
     "tests/schedule",
     "tests/settings",
