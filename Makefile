@@ -8,7 +8,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help train test deep check format clean
+.PHONY: help train quick test deep check format clean
 # One thread of BLAS in each worker; and the many processes that tests start find compiled what the first one compiled.
 RUN := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
@@ -18,6 +18,9 @@ help: ## say what there is
 
 train: $(VENV)/train.stamp ## train the Shakespeare model; ARGS go to `anneal train nanogpt`
 	$(BIN)/anneal train nanogpt $(ARGS)
+
+quick: $(VENV)/test.stamp ## run the tests that need no GPU and no process, in less than a minute; ARGS go to pytest
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -q --tier quick $(ARGS)
 
 # What the checks say comes in one piece, between pytest's lines; the last line is pytest's.
 test: $(VENV)/test.stamp ## run every check, then the tests; ARGS go to pytest

@@ -24,7 +24,8 @@ from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.errors import DeviceError
 from anneal.tensor import set_default_device
-from tests.tiers import TIERS, runs
+from tests import quick
+from tests.tiers import QUICK, TIERS, runs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,8 +38,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="GPT-2's vocab.json and merges.txt, to compare the tokenisers on all of it (default: the user's cache)",
     )
     parser.addoption(
-        "--tier", choices=TIERS, default="test", help="how much of the long tables to run (tests/tiers.py)"
+        "--tier",
+        choices=(QUICK, *TIERS),
+        default="test",
+        help="how much of the long tables to run (tests/tiers.py), or what needs no device (tests/quick.py)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--tier") == QUICK:
+        config.pluginmanager.register(quick.Plugin())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

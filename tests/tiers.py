@@ -1,5 +1,6 @@
 """The tiers of the tests, and how a long table is thinned for each.
 
+    make quick   `--tier quick`: the part of the next one that needs no GPU, in less than a minute (tests/quick.py)
     make test    what everyone runs: every written test, a thin sample of the long tables
     .ci/run      `--tier ci`: a denser sample, and tests marked `ci`
     make deep    `--tier deep`: every row of every table, and tests marked `deep`
@@ -16,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from tests import quick
+
+QUICK = "quick"
 TIERS = ("test", "ci", "deep")
 
 
@@ -55,5 +59,7 @@ def _is_param(row: Any) -> bool:
 
 def runs(item: pytest.Item, tier: str) -> bool:
     """Whether the tier runs this test."""
+    if tier == QUICK:
+        return quick.chosen(item)
     needed = max((TIERS.index(mark) for mark in ("ci", "deep") if item.get_closest_marker(mark)), default=0)
     return TIERS.index(tier) >= needed

@@ -13,7 +13,14 @@ from anneal import settings
 from benchmarks.report import RESULTS, document
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "SPEC.md", "LIMITATIONS.md", "CONTRIBUTING.md")
+DOCUMENTS = (
+    "README.md",
+    "SPEC.md",
+    "LIMITATIONS.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+)
 # A python block, and the output that a text block right after it shows.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -72,3 +79,18 @@ def test_every_make_target_that_the_readme_names_exists() -> None:
 def test_the_specification_lists_every_rule_file() -> None:
     written = {path.relative_to(ROOT).as_posix() for path in (ROOT / "anneal").rglob("*.upat")}
     assert set(re.findall(r"^\| `(anneal/[\w/]+\.upat)` \|", read("SPEC.md"), re.MULTILINE)) == written
+
+
+def test_the_changelog_has_its_groups_and_an_entry_in_each() -> None:
+    unreleased = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)[1]
+    assert unreleased.startswith("Unreleased\n")
+    groups = dict(re.findall(r"^### (.*)\n\n((?:(?!^#).*\n?)*)", unreleased, re.MULTILINE))
+    for group in ("Memory and threads", "Values and gradients", "Files and command line", "Breaking changes"):
+        assert groups[group].startswith("- "), group
+        assert all(line.startswith(("- ", "  ")) for line in groups[group].splitlines() if line), group
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_to_files(name: str) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", read(name))
+    assert [link for link in links if not (ROOT / name).parent.joinpath(link).exists()] == []
