@@ -2,19 +2,8 @@
 
 from anneal.schedule.donate import donate
 from anneal.schedule.fusion import Policy
-from anneal.schedule.plan import (
-    BUILDING,
-    PASSES,
-    Call,
-    Kernel,
-    Plan,
-    Schedule,
-    clear_cache,
-    graph,
-    name_of,
-    plan_for,
-    run_passes,
-)
+from anneal.schedule.plan import BUILDING, PASSES, clear_cache, graph, plan_for, run_passes
+from anneal.schedule.records import Call, Kernel, Plan, Schedule, name_of
 
 __all__ = [
     "BUILDING",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anneal.schedule.calls import Call
 from anneal.schedule.inplace import merged, reads_in_place
 from anneal.schedule.memory import arrange, uses
-from anneal.schedule.plan import Plan
+from anneal.schedule.records import Call, Plan
 from anneal.uop import Op
 
 __all__ = ["donate"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from anneal.rewrite import over, rebuild, substitute
-from anneal.schedule.calls import Call, Kernel, Value, name_of
 from anneal.schedule.memory import nbytes, peak_bytes, uses
+from anneal.schedule.records import Call, Kernel, Value, name_of
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["merged", "overwrites_rows", "reads_in_place", "shared_temporaries"]

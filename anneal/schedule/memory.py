@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anneal.uop import DType, dtypes
 
 if TYPE_CHECKING:
-    from anneal.schedule.calls import Call, Value
+    from anneal.schedule.records import Call, Value
 
 __all__ = ["arrange", "nbytes", "peak_bytes", "uses"]
 

@@ -1,4 +1,4 @@
-"""Tensor graph -> plan: the pass pipeline, its records, and the cache.
+"""Tensor graph -> plan: the pass pipeline and the cache.
 
 A plan is what a program means to a device: kernel calls over numbered values. It depends on structure alone. `plan_for`
 replaces the buffers of a graph by numbered parameters first; since nodes are interned, two graphs of one structure
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from anneal.errors import ShapeError, TransformError
@@ -18,7 +18,6 @@ from anneal.rewrite import Pass, Pipeline, rebuild
 from anneal.schedule import show
 from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
-from anneal.schedule.calls import Call, Kernel, Value, name_of
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
 from anneal.schedule.groups import Group, group_kernels
@@ -26,22 +25,18 @@ from anneal.schedule.inplace import shared_temporaries
 from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
+from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
-from anneal.uop import MOVEMENT, SYMBOLIC, DType, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import MOVEMENT, SYMBOLIC, Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.collector import uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [
     "BUILDING",
     "PASSES",
-    "Call",
-    "Kernel",
-    "Plan",
-    "Schedule",
     "clear_cache",
-    "name_of",
     "parametrise",
     "plan_for",
     "run_passes",
@@ -51,38 +46,6 @@ __all__ = [
 # Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
 # thread that holds a device's lock never waits for this one.
 BUILDING = threading.RLock()
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Plan:
-    """Kernel calls over values. Values 0..inputs-1 are inputs; `outputs` lists the value of each sink source."""
-
-    values: tuple[Value, ...]
-    inputs: int
-    outputs: tuple[int, ...]
-    calls: tuple[Call, ...]
-    memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
-    temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
-    variables: tuple[UOp, ...] = ()  # those whose values each run must give
-
-    @property
-    def kernels(self) -> list[Kernel]:
-        """The distinct kernels, in order of first use."""
-        return list(dict.fromkeys(c.kernel for c in self.calls))
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What the passes hand on to each other: each makes a new one, with more fields filled."""
-
-    sink: UOp
-    policy: Policy
-    order: list[UOp] = field(default_factory=list)
-    real: dict[UOp, None] = field(default_factory=dict)
-    groups: list[Group] = field(default_factory=list)
-    cuts: list[tuple[UOp, tuple[UOp, ...], Group]] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
-    plan: Plan | None = None
 
 
 def _early(s: Schedule) -> Schedule:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError
 from anneal.schedule.fusion import Policy
+from anneal.schedule.records import Call, Kernel, Plan, Value
 from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
 from anneal.uop.sizes import variable
-
-if TYPE_CHECKING:
-    from anneal.schedule.plan import Plan
 
 __all__ = ["decode_plan", "encode_plan", "keep", "recall"]
 
@@ -57,9 +55,6 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 def decode_plan(data: dict[str, Any]) -> Plan:
     """The plan that `encode_plan` wrote down; an exception if this is none: numbers of nothing, memory that is too small."""
-    from anneal.schedule.calls import Call, Kernel, Value
-    from anneal.schedule.plan import Plan
-
     kernels = [
         Kernel(partial(_graph, rows, key), name, key)
         for name, key, rows in [(str(name), bytes.fromhex(key), str(rows)) for name, key, rows in data["kernels"]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
-    from anneal.schedule.plan import Schedule
+    from anneal.schedule.records import Schedule
 
 __all__ = ["calls", "cuts", "groups", "kernels", "realized", "sink"]
 

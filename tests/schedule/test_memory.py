@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anneal.schedule import memory
 from anneal.schedule.memory import arrange, nbytes, peak_bytes
-from anneal.schedule.plan import Call, Kernel, Value
+from anneal.schedule.records import Call, Kernel, Value
 from anneal.uop import const, dtypes
 
 KERNEL = Kernel(const(dtypes.int32, 0), "k")

@@ -7,8 +7,8 @@ import pytest
 from anneal import settings
 from anneal.errors import UserError
 from anneal.rewrite.pipeline import verify
-from anneal.schedule import PASSES, Policy, graph, run_passes
-from anneal.schedule.plan import Schedule, parametrise
+from anneal.schedule import PASSES, Policy, Schedule, graph, run_passes
+from anneal.schedule.plan import parametrise
 from anneal.tensor import Tensor
 from anneal.uop import UOp
 

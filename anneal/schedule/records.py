@@ -1,16 +1,20 @@
-"""What a plan is made of: kernels, the values they pass on, and calls."""
+"""The records of this room: a plan (kernels, the values they pass on, calls), and the state that the passes hand on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.schedule.parts import parts_of
 from anneal.uop import DType, Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
-__all__ = ["Call", "Kernel", "Value", "name_of"]
+if TYPE_CHECKING:
+    from anneal.schedule.fusion import Policy
+    from anneal.schedule.groups import Group
+
+__all__ = ["Call", "Kernel", "Plan", "Schedule", "Value", "name_of"]
 
 
 class Kernel:
@@ -48,6 +52,38 @@ class Call(NamedTuple):
     args: tuple[int, ...]
     outputs: int
     phase: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Plan:
+    """Kernel calls over values. Values 0..inputs-1 are inputs; `outputs` lists the value of each sink source."""
+
+    values: tuple[Value, ...]
+    inputs: int
+    outputs: tuple[int, ...]
+    calls: tuple[Call, ...]
+    memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
+    temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
+    variables: tuple[UOp, ...] = ()  # those whose values each run must give
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The distinct kernels, in order of first use."""
+        return list(dict.fromkeys(c.kernel for c in self.calls))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What the passes hand on to each other: each makes a new one, with more fields filled."""
+
+    sink: UOp
+    policy: Policy
+    order: list[UOp] = field(default_factory=list)
+    real: dict[UOp, None] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+    cuts: list[tuple[UOp, tuple[UOp, ...], Group]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    plan: Plan | None = None
 
 
 def name_of(sink: UOp) -> str:
