@@ -5,9 +5,10 @@ which each op may exist: leaves; tensor graph (movement, reductions, gathers); k
 linear program; and the elementwise ops that live everywhere.
 """
 
+from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.node import SYMBOLIC, Arena, UOp, alu, arena, const, toposort
+from anneal.uop.node import SYMBOLIC, Arena, UOp, arena, const, toposort
 from anneal.uop.ops import ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.ops import ALU, COMPARE, Op
 
-__all__ = ["SYMBOLIC", "Arena", "UOp", "arena", "const", "toposort"]
+__all__ = ["LATER", "SYMBOLIC", "Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
 Bound = int | float | None
 Provenance = tuple[str, CodeType | None, int]
@@ -41,6 +41,24 @@ class _Symbolic:
 
 
 SYMBOLIC = _Symbolic()
+
+
+class _Later:
+    """What the node asks of files that are written in nodes; `complete.py` fills it in when the room is entered."""
+
+    __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
+    bind: Callable[[UOp, int], UOp]
+    count: Callable[[tuple[Any, ...]], int]
+    decided: Callable[[UOp], bool | None]
+    is_symbolic: Callable[[UOp], bool]
+    mapped: Callable[[Any, Callable[[UOp], Any]], Any]
+    render: Callable[[UOp], str]
+    short: Callable[[UOp], str]
+    sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    symbolic_arg: Callable[[Any], bool]
+
+
+LATER = _Later()
 
 
 class _Slots:
@@ -208,13 +226,13 @@ class UOp(_Slots):
     # -- sizes ----------------------------------------------------------------------------------------------------
     def bind(self, value: int) -> UOp:
         """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
-        return sizes.bind(self, value)
+        return LATER.bind(self, value)
 
     def __bool__(self) -> bool:
         """A node is true, as any object is; a size, or a comparison of sizes, only if its bounds say so."""
         if self.op is _CONST:
             return bool(self.arg)
-        if not SYMBOLIC.seen or (known := sizes.decided(self)) is None:
+        if not SYMBOLIC.seen or (known := LATER.decided(self)) is None:
             return True
         return known
 
@@ -226,7 +244,7 @@ class UOp(_Slots):
     @property
     def size(self) -> int:
         """The number of elements; a `Count` where that is symbolic."""
-        return sizes.count(self.shape) if SYMBOLIC.seen else math.prod(self.shape)
+        return LATER.count(self.shape) if SYMBOLIC.seen else math.prod(self.shape)
 
     @property
     def key(self) -> bytes:
@@ -234,7 +252,7 @@ class UOp(_Slots):
         if self._key is None:
             for u in toposort((self,), until=_has_key):
                 h = hashlib.blake2b(digest_size=16)
-                arg = sizes.mapped(u.arg, _content) if SYMBOLIC.seen and sizes.symbolic_arg(u.arg) else u.arg
+                arg = LATER.mapped(u.arg, _content) if SYMBOLIC.seen and LATER.symbolic_arg(u.arg) else u.arg
                 h.update(f"{u.op.name}|{u.dtype.name}|{arg!r}|{u.tag!r}|{len(u.src)}".encode())
                 for s in u.src:
                     assert s._key is not None
@@ -254,17 +272,13 @@ class UOp(_Slots):
 
     def __format__(self, spec: str) -> str:
         """In a message a size is read as the expression that it is; any other node as `str` has it."""
-        return format(repr(self) if SYMBOLIC.seen and sizes.is_symbolic(self) else str(self), spec)
+        return format(repr(self) if SYMBOLIC.seen and LATER.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
-        from anneal.uop.printer import short
-
-        return short(self)
+        return LATER.short(self)
 
     def __str__(self) -> str:
-        from anneal.uop.printer import render
-
-        return render(self)
+        return LATER.render(self)
 
 
 def _from_rows(rows: tuple[tuple[Op, DType, tuple[int, ...], Any, Any], ...]) -> UOp:
@@ -577,12 +591,12 @@ def _keep(src: tuple[UOp, ...], _arg: Any) -> tuple[Any, ...]:
 
 def _padded(src: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
     out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
-    return sizes.sizes(out) if SYMBOLIC.seen else out
+    return LATER.sizes(out) if SYMBOLIC.seen else out
 
 
 def _shrunk(_: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
     out = tuple([e - b for b, e in arg])
-    return sizes.sizes(out) if SYMBOLIC.seen else out
+    return LATER.sizes(out) if SYMBOLIC.seen else out
 
 
 _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
@@ -622,6 +636,14 @@ for _op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK, Op.FLIP, Op.CONTIGUOUS
 # -- elementwise constructor with folding -----------------------------------------------------------------------------
 
 _FOLDABLE = ALU - {Op.CAST, Op.BITCAST}
+_Fold = Callable[[DType, Any], Any]
+# op -> (fold rule, dtype if the op fixes it, else the source that gives it)
+_ALU_FACTS: dict[Op, tuple[_Fold | None, DType | None, int]] = {}
+
+
+def fold_by(rules: Mapping[Op, _Fold]) -> None:
+    """Have `alu` ask these rules."""
+    _ALU_FACTS.update({op: (rules.get(op), _BOOL if op in COMPARE else None, int(op is Op.WHERE)) for op in ALU})
 
 
 def alu(op: Op, src: tuple[UOp, ...], tag: Any = None) -> UOp:
@@ -668,12 +690,3 @@ def toposort(roots: Iterable[UOp], until: Callable[[UOp], bool] | None = None) -
             else:
                 out.append(node)
     return out
-
-
-from anneal.uop import sizes  # noqa: E402  (needs alu and const)
-from anneal.uop.fold_rules import FOLD  # noqa: E402  (generated; needs alu and const)
-
-# op -> (fold rule, dtype if the op fixes it, else the source that gives it)
-_ALU_FACTS: dict[Op, tuple[Callable[[DType, Any], Any] | None, DType | None, int]] = {
-    op: (FOLD.get(op), _BOOL if op in COMPARE else None, int(op is Op.WHERE)) for op in ALU
-}

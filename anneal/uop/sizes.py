@@ -396,13 +396,22 @@ def unbound(u: UOp, values: dict[str, int]) -> Size:
 
     Raises ShapeError for a variable without a value, or with two.
     """
-    new: dict[UOp, UOp] = {}
-    for x in toposort((u,)):
-        if x.op is Op.BIND:
-            note_value(x, values)
-            new[x] = UOp(Op.VARIABLE, _I32, (), x.arg[:3])
-        elif x.op is Op.VARIABLE:
+
+    def free(x: UOp) -> UOp:
+        if x.op is Op.VARIABLE:
             raise ShapeError(f"Variable {x.arg[0]} has no value here: use {x.arg[0]}.bind(value) in the sizes")
+        note_value(x, values)
+        return UOp(Op.VARIABLE, _I32, (), x.arg[:3])
+
+    return _with_variables(u, free)
+
+
+def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
+    """A size with `f` applied to its variables, bound or not."""
+    new: dict[UOp, UOp] = {}
+    for x in toposort((u,)):  # rewrite/walk.py is a floor above
+        if x.op is Op.BIND or x.op is Op.VARIABLE:
+            new[x] = f(x)
         else:
             new[x] = x.replace(src=tuple([new[s] for s in x.src])) if x.src else x
     return size(new[u])
@@ -433,16 +442,10 @@ class Values(dict[str, int]):
 def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None) -> Any:
     """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from others."""
 
-    def again(u: UOp) -> Any:
-        new: dict[UOp, UOp] = {}
-        for x in toposort((u,)):
-            if (x.op is Op.BIND or x.op is Op.VARIABLE) and x.arg[0] in values:
-                new[x] = UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag)
-            else:
-                new[x] = x.replace(src=tuple([new[s] for s in x.src])) if x.src else x
-        return size(new[u])
+    def bound(x: UOp) -> UOp:
+        return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag) if x.arg[0] in values else x
 
-    return mapped(arg, again)
+    return mapped(arg, lambda u: _with_variables(u, bound))
 
 
 # -- text and values --------------------------------------------------------------------------------------------------

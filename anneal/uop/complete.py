@@ -1,0 +1,23 @@
+"""The node's last parts, which are written in nodes themselves: folding at creation, symbolic sizes, printing.
+
+They need the node and it needs them, so it is given them here, once all are loaded. The front door takes `alu` from here.
+"""
+
+from __future__ import annotations
+
+from anneal.uop import printer, sizes
+from anneal.uop.fold_rules import FOLD
+from anneal.uop.node import LATER, alu, fold_by
+
+__all__ = ["alu"]
+
+fold_by(FOLD)
+LATER.bind = sizes.bind
+LATER.count = sizes.count
+LATER.decided = sizes.decided
+LATER.is_symbolic = sizes.is_symbolic
+LATER.mapped = sizes.mapped
+LATER.sizes = sizes.sizes
+LATER.symbolic_arg = sizes.symbolic_arg
+LATER.render = printer.render
+LATER.short = printer.short
