@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from anneal.schedule.fusion import COST, LEAVES, Policy, memory_bytes
-from anneal.schedule.groups import Group
+from anneal.schedule.groups import Group, cone
 from anneal.uop import MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
 
@@ -89,26 +89,11 @@ def _chosen(
 
 def _recomputed(u: UOp, real: Collection[UOp]) -> Group | None:
     """The kernel that makes `u` of other values in memory, if it is elementwise and cheap."""
-    g = Group([u], size=u.size, again=True)
-    price = 0
-    seen = {u}
-    stack = [u]
-    while stack:
-        x = stack.pop()
-        if x.op not in COST and x.op not in MOVEMENT and x.op is not Op.CONTIGUOUS:
-            return None
-        price += COST.get(x.op, 0)
-        if price > _PRICE:
-            return None
-        for s in reversed(x.src):
-            if s in seen:
-                continue
-            seen.add(s)
-            if s in real or s.op in LEAVES:
-                g.inputs[s] = None
-            elif s.src:
-                stack.append(s)
-    return g if g.inputs else None
+    inside, inputs, _ = cone(u, real)
+    if not inputs or any(x.op not in COST and x.op not in MOVEMENT and x.op is not Op.CONTIGUOUS for x in inside):
+        return None
+    price = sum([COST.get(x.op, 0) for x in inside])
+    return Group([u], inputs, size=u.size, again=True) if price <= _PRICE else None
 
 
 def _is_forward(u: UOp) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from anneal.rewrite import rebuild, unfolded
 from anneal.rewrite.announce import announcer
 from anneal.schedule.early_rules import EARLY
 from anneal.schedule.fusion import COPY
 from anneal.schedule.rangeify import reduce_identity
-from anneal.uop import ALU, Op, UOp, alu, arena, const, toposort
+from anneal.uop import ALU, Op, UOp, alu, const, toposort
 
 __all__ = ["early_rewrites"]
 
@@ -19,17 +20,13 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
     - outputs are made distinct, computed nodes
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
-    new: dict[UOp, UOp] = {}
-    a = arena()
-    phase = a.phase
     record = announcer()
     order = toposort((sink,))
     in_place = _in_place(order)
     copies = 0
-    for u in order:
-        if (at := u.provenance[0]) is not phase:  # what replaces a backward node is backward too
-            a.phase = phase = at
-        src = tuple([new[s] for s in u.src])
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        nonlocal copies
         op = u.op
         out: UOp
         if 0 in u.shape and src and op is not Op.UPDATE:
@@ -57,13 +54,14 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
             out = _repeated(const(u.dtype, 0), u.shape)
         else:
-            out = UOp(op, u.dtype, src, u.arg, u.tag) if src != u.src else u
+            out = unfolded(u, src)
         while (rule := EARLY.get(out.op)) is not None and (found := rule(out, None)) is not None:
             if record is not None:
                 record(out, *found)
             out = found[0]
-        new[u] = out
-    return new[sink]
+        return out
+
+    return rebuild(sink, visit, order=order)
 
 
 _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements

@@ -15,6 +15,7 @@ What is joined and read by nobody else is not stored any more.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from anneal.schedule.rows import goes_back, is_vector_product, row_length
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count, most
 
-__all__ = ["Group", "group_kernels"]
+__all__ = ["Group", "cone", "group_kernels"]
 
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
@@ -77,7 +78,7 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
     owner: dict[UOp, Group] = {}
     for u in order:
         if u in real and u.size:
-            g = owner[u] = _cone(u, real, policy)
+            g = owner[u] = _group_of(u, real, policy)
             groups.append(g)
     groups = _by_level(groups, owner)
     groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
@@ -105,28 +106,35 @@ def _overwriting(groups: list[Group], outputs: tuple[UOp, ...]) -> set[Group]:
     }
 
 
-def _cone(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
-    concatenates = policy.parts and bool(pieces_of(root, real))
-    opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
-    if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
-        opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
-    g = Group([root], opaque=opaque, concatenates=concatenates)
+def cone(root: UOp, real: Collection[UOp]) -> tuple[list[UOp], dict[UOp, None], int]:
+    """Of a kernel that makes `root`: the nodes it computes, what it reads (leaves and nodes of `real`), and how many nodes these
+    are, with constants."""
+    inside: list[UOp] = []
+    inputs: dict[UOp, None] = {}
     seen = {root}
     stack = [root]
-    reduces = []
     while stack:
         u = stack.pop()
-        if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM:
-            reduces.append(u)
+        inside.append(u)
         for s in reversed(u.src):
             if s in seen:
                 continue
             seen.add(s)
             if s in real or s.op in LEAVES:
-                g.inputs[s] = None
+                inputs[s] = None
             elif s.src:
                 stack.append(s)
-    g.nodes = len(seen)
+    return inside, inputs, len(seen)
+
+
+def _group_of(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
+    concatenates = policy.parts and bool(pieces_of(root, real))
+    opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
+    if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
+        opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
+    inside, inputs, nodes = cone(root, real)
+    g = Group([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
+    reduces = [u for u in inside if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM]
     g.reduces = _in_order({r.src[0].shape for r in reduces})
     g.size = root.size if root.op is not Op.UPDATE else root.src[1].size
     if reduces:
