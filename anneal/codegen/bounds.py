@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anneal.codegen.affine import extent, form, rebuild, unform
+from anneal.codegen.affine import form, unform
+from anneal.codegen.ranges import extent
+from anneal.codegen.rebuilding import with_sources
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["Choice", "choices", "cut_turns", "extreme"]
@@ -152,7 +154,7 @@ def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
             src = (src[0], *[fresh.get(s, n) for s, n in zip(u.src[1:], src[1:], strict=True)])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
             for x in toposort((u.src[1],), until=lambda x: x in turns):
-                turns[x] = rebuild(x, tuple([turns[s] for s in x.src]))
+                turns[x] = with_sources(x, tuple([turns[s] for s in x.src]))
             src = (src[0], turns[u.src[1]], *src[2:])
-        new[u] = rebuild(u, src)
+        new[u] = with_sources(u, src)
     return new[sink]

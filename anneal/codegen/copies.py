@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from anneal.codegen.affine import form, normalise, rebuild, unform
+from anneal.codegen.affine import form, normalise, unform
+from anneal.codegen.ranges import mask_of
+from anneal.codegen.rebuilding import with_sources
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["write_out"]
@@ -22,7 +24,7 @@ class _Copies:
     def __init__(self, ranges: Sequence[UOp], serial: int) -> None:
         self.ranges, self.serial = list(ranges), serial
         self.extents = [int(r.src[0].arg) for r in ranges]
-        self.mask = sum(1 << r.arg[0] for r in ranges)
+        self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
         self.dims_of: dict[int, _Dims] = {}
         self.points_of: dict[_Dims, list[tuple[int, ...]]] = {}
@@ -66,20 +68,20 @@ class _Copies:
             self.copies[u] = self.reduce(u)
         elif not u.ranges & self.mask:
             src = tuple([self.copies[s][1][0] for s in u.src])
-            self.copies[u] = (), [u if src == u.src else rebuild(u, src, self.serial)]
+            self.copies[u] = (), [u if src == u.src else with_sources(u, src, self.serial)]
         elif op is Op.LOAD or op is Op.STORE:
             self.copies[u] = self.access(u)
         else:
             dims = self.dims(u.ranges)
             src_copies = [self.seen_from(s, dims) for s in u.src]
-            self.copies[u] = dims, [rebuild(u, src, self.serial) for src in zip(*src_copies, strict=True)]
+            self.copies[u] = dims, [with_sources(u, src, self.serial) for src in zip(*src_copies, strict=True)]
 
     def access(self, u: UOp) -> tuple[_Dims, list[UOp]]:
         dims = self.dims(u.ranges)
         src = [self.seen_from(s, dims) for s in u.src]
         offsets = self.indices(u.src[1], dims)
         if offsets is None:
-            return dims, [rebuild(u, s, self.serial) for s in zip(*src, strict=True)]
+            return dims, [with_sources(u, s, self.serial) for s in zip(*src, strict=True)]
         src[1] = offsets
         return dims, [UOp(u.op, u.dtype, s, u.arg, u.tag) for s in zip(*src, strict=True)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anneal.codegen.affine import collapse
+from anneal.codegen.coalesce import coalesce
 from anneal.codegen.heuristics import choose
 from anneal.codegen.linear import LinearProgram, Param, linearise
 from anneal.codegen.lower import Launch, Target, legalise, to_hardware
@@ -36,7 +36,7 @@ class Kernel:
 
 def prepare(sink: UOp, target: Target) -> UOp:
     """The kernel in ops and dtypes that WGSL has, with ranges merged: what opts are applied to."""
-    return merge_rows(collapse(legalise(sink, target)))
+    return merge_rows(coalesce(legalise(sink, target)))
 
 
 def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anneal.codegen.opts import Opt
+from anneal.codegen.ranges import mask_of
 from anneal.uop import ALU, Op, UOp, toposort
 
 __all__ = ["KernelInfo", "fused_ops", "kernel_info", "opts_text"]
@@ -101,7 +102,7 @@ def _is_product(u: UOp) -> bool:
     if u.op is not Op.REDUCE or u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
         return False
     a, b = u.src[0].src
-    along = sum(1 << r.arg[0] for r in u.src[1:])
+    along = mask_of(u.src[1:])
     return bool(a.ranges & along and b.ranges & along and a.ranges != b.ranges)
 
 

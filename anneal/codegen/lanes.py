@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.affine import form, normalise, unform
 from anneal.codegen.packed import per_word
+from anneal.codegen.ranges import mask_of
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["is_whole", "memory_of", "to_vectors"]
@@ -72,7 +73,7 @@ def to_vectors(sink: UOp, serial: int) -> UOp:
     ranges = [u for u in order if u.op is Op.RANGE]
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     indices = _Indices(serial)
-    mask = sum(1 << v.arg[0] for v in vectors)
+    mask = mask_of(vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
     ]

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.affine import Substitution, conjunction
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
-from anneal.codegen.opts import SERIAL, identity
+from anneal.codegen.opts import identity
 from anneal.codegen.packed import per_word, stored_bytes
+from anneal.codegen.predicates import conjunction, conjuncts
+from anneal.codegen.ranges import SERIAL
+from anneal.codegen.rebuilding import Substitution
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
@@ -400,7 +402,7 @@ class _Lineariser:
 
     def run(self, launch: Launch) -> LinearProgram:
         root = self.stack[0]
-        gates = {s: _conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
+        gates = {s: conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
         stores = [s for s, gate in gates.items() if not any(g.op is Op.CONST and not g.arg for g in gate)]
         rest = [[g for g in gates[s] if g.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
@@ -453,17 +455,6 @@ def _turns(u: UOp) -> list[tuple[UOp, ...]]:
 def _differs(u: UOp, meet: bool) -> bool:
     """Whether a thread has to read memory for `u`, or where threads `meet` may know another value than its neighbours."""
     return u.op is Op.LOAD or (meet and u.op is Op.SPECIAL and u.arg[0] == "lid")
-
-
-def _conjuncts(gate: UOp) -> list[UOp]:
-    out, stack = [], [gate]
-    while stack:
-        u = stack.pop()
-        if u.op is Op.AND:
-            stack += (u.src[1], u.src[0])
-        else:
-            out.append(u)
-    return out
 
 
 def linearise(sink: UOp, launch: Launch) -> LinearProgram:

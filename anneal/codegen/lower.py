@@ -13,12 +13,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import extent, rebuild
 from anneal.codegen.copies import write_out
 from anneal.codegen.lanes import to_vectors
 from anneal.codegen.lowering_rules import LOWERING
-from anneal.codegen.opts import SERIAL
 from anneal.codegen.packed import PACKED, register
+from anneal.codegen.ranges import SERIAL, extent, mask_of
+from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import DTypeError
 from anneal.rewrite.widen import FLOATS, INTEGERS, widened
@@ -96,9 +96,9 @@ def legalise(sink: UOp, target: Target) -> UOp:
         elif op is Op.ARGSORT:
             new[u] = UOp(op, u.dtype, src, u.arg, u.tag)
         elif op in ALU:
-            new[u] = _legal(rebuild(u, src))
+            new[u] = _legal(with_sources(u, src))
         else:
-            new[u] = rebuild(u, src)
+            new[u] = with_sources(u, src)
     return new[sink]
 
 
@@ -112,9 +112,9 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     value = src[2]
     rounds = u.dtype in PACKED or u.dtype is dtypes.float16
     if value.op is Op.CAST and rounds and value.src[0].dtype is (register(u.dtype) if u.dtype in PACKED else _F32):
-        return rebuild(u, (*src[:2], value.src[0], *src[3:]))  # what goes into words is rounded on the way
+        return with_sources(u, (*src[:2], value.src[0], *src[3:]))  # what goes into words is rounded on the way
     if value.op is not Op.ARGSORT:
-        return rebuild(u, src)
+        return with_sources(u, src)
     # Element r goes where its rank says: the number of keys below it, or equal and before it.
     keys, r = value.src
     if value.arg == PERMUTATION:
@@ -130,7 +130,7 @@ def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.dtype is _BOOL:
         wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
         return wide.ne(0)
-    return rebuild(u, src)
+    return with_sources(u, src)
 
 
 _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
@@ -152,7 +152,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)
-    serial = sum(1 << r.arg[0] for r in ranges if r.arg[1] in SERIAL)
+    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
     table: dict[UOp, UOp] = {}
     outer = by_kind.get("workgroup", [])[::-1]
     workgroups = _digits("wg", outer, table)
@@ -173,7 +173,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
     lanes = _one_of_each(by_kind.get("vector", ()), table, fresh)
     tiles = _Tiles(count, lanes)
     if table:
-        sink = _replace(sink, table, gate, sum(1 << g.arg[0] for g in groups), serial, tiles)
+        sink = _replace(sink, table, gate, mask_of(groups), serial, tiles)
     sink = write_out(sink, [*by_kind.get("upcast", ()), *by_kind.get("unroll", ())], serial)
     return to_vectors(sink, serial), launch
 
@@ -226,7 +226,7 @@ def _replace(sink: UOp, table: dict[UOp, UOp], gate: UOp | None, shared: int, se
             new[u] = tiles.fill(u, src[0])
         elif u.op is Op.STORE and gate is not None and not u.ranges & shared:
             both = gate if len(src) == 3 else gate & src[3]
-            new[u] = rebuild(u, (*src[:3], both), serial)
+            new[u] = with_sources(u, (*src[:3], both), serial)
         else:
-            new[u] = rebuild(u, src, serial)
+            new[u] = with_sources(u, src, serial)
     return new[sink]

@@ -23,14 +23,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from anneal.codegen.affine import conjunction, rebuild
+from anneal.codegen.predicates import conjunction
+from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.row import join_row, row_reduces
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, least, most, product, size
 
-__all__ = ["KINDS", "SERIAL", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
+__all__ = ["KINDS", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
 
 _I32 = dtypes.int32
 _LANES = 4
@@ -47,7 +48,6 @@ KINDS = {
     "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: which lie in two places in turn",
     "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
 }
-SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "ROW"))
 _ON_BOTH = frozenset(("VECTORIZE",))
 _PIECES = {
@@ -391,9 +391,9 @@ def _rewrite(
             new[u] = _reduce(u, src, serial, inner, overrun)
         elif u.op is Op.STORE:
             rows = [c for r, c in overrun.items() if u.ranges >> r.arg[0] & 1]
-            new[u] = rebuild(u, (*src[:3], *conjunction([*gates, *rows, *src[3:]])))
+            new[u] = with_sources(u, (*src[:3], *conjunction([*gates, *rows, *src[3:]])))
         else:
-            new[u] = rebuild(u, src)
+            new[u] = with_sources(u, src)
     return new[sink]
 
 

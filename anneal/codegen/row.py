@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.affine import extent, rebuild, replaced
+from anneal.codegen.ranges import extent, mask_of
+from anneal.codegen.rebuilding import substituted, with_sources
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["join_row", "merge_rows", "row_reduces"]
@@ -59,7 +60,7 @@ def merge_rows(sink: UOp) -> UOp:
         if u.op is Op.REDUCE:
             new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], wholes[u.src[1:]]), u.arg, u.tag)
         else:
-            new[u] = rebuild(u, tuple([new[x] for x in u.src]))
+            new[u] = with_sources(u, tuple([new[x] for x in u.src]))
     merged = new[sink]
     joined = row_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
     return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
@@ -74,7 +75,7 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
         good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
         (fit if good else unfit).update(u.src[1:])
     fit -= unfit
-    bits = sum(1 << r.arg[0] for r in (row, *fit))
+    bits = mask_of((row, *fit))
     for u in reduces:
         if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
             fit -= {*u.src[1:]}
@@ -86,4 +87,4 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
 
 def join_row(sink: UOp, row: UOp, reduces: set[UOp]) -> UOp:
     """The kernel with `row` in the place of the ranges `reduces`."""
-    return replaced(sink, dict.fromkeys(reduces, row))
+    return substituted(sink, dict.fromkeys(reduces, row))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anneal.codegen.affine import conjunction, rebuild, replaced
 from anneal.codegen.bounds import Choice, choices, cut_turns, extreme
+from anneal.codegen.predicates import conjunction
+from anneal.codegen.ranges import mask_of
+from anneal.codegen.rebuilding import substituted, with_sources
 from anneal.schedule.masks import unread_choice
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
@@ -47,7 +49,7 @@ def _without_stores(sink: UOp) -> UOp:
         free = () if staged else _each_vector(s)
         masked = [_always(choices(value.src[0], unread == 1), f) for f in ((), free)]
         gates = [u.alu(Op.NOT) for u in dict.fromkeys(masked) if u is not None]
-        stores.append(rebuild(s, (*s.src[:2], given, *conjunction([*gates, *s.src[3:]]))))
+        stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*gates, *s.src[3:]]))))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
 
 
@@ -85,7 +87,7 @@ def _without_loads(sink: UOp) -> UOp:
                 table[u] = UOp(
                     Op.LOAD, u.dtype, (*u.src[:2], *conjunction([unread.alu(Op.NOT), *u.src[2:]])), u.arg, u.tag
                 )
-    return replaced(sink, table) if table else sink
+    return substituted(sink, table) if table else sink
 
 
 def _each_vector(access: UOp) -> list[UOp]:
@@ -125,7 +127,7 @@ def _without_loops(sink: UOp) -> UOp:
         if not never.is_const:
             turns = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
             table[r] = UOp(Op.RANGE, _I32, (turns,), r.arg)
-    return replaced(sink, table) if table else sink
+    return substituted(sink, table) if table else sink
 
 
 def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
@@ -149,7 +151,7 @@ def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
         else:
             if u.op is Op.REDUCE and mine:
                 # below it its ranges take all their values: what is known of one of them outside is of no use there
-                closed = sum(1 << r.arg[0] for r in u.src[1:])
+                closed = mask_of(u.src[1:])
                 mine = frozenset([w for w in mine if not w[0].ranges & closed])
             for s in u.src:
                 note(s, mine)

@@ -16,7 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import Substitution, extent, form, normalise, replaced
+from anneal.codegen.affine import form, normalise
+from anneal.codegen.ranges import extent, mask_of
+from anneal.codegen.rebuilding import Substitution, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["fill", "stage"]
@@ -51,21 +53,17 @@ def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: int) -
     """
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
-    inner = _mask(depth)
+    inner = mask_of(depth)
     staged: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
             turns = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
-            for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
+            for part in _operands(u.src[0], mask_of(threads) & u.src[0].ranges, inner):
                 if part not in staged:
                     turn = turns[0] if ahead == 2 and len(turns) == 1 else None
                     staged[part] = _tile(part, threads, depth, fresh, ahead, turn)
                     fresh += len(threads) + len(depth)
-    return replaced(sink, staged) if staged else sink
-
-
-def _mask(ranges: Sequence[UOp]) -> int:
-    return sum(1 << r.arg[0] for r in ranges)
+    return substituted(sink, staged) if staged else sink
 
 
 def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
@@ -99,7 +97,7 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
-    value = Substitution(own, _mask((*wide, *deep)))(part)
+    value = Substitution(own, mask_of((*wide, *deep)))(part)
     source = _walk(value, list(own.values()))
     across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
     strides: list[int] = []
@@ -187,7 +185,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if turn is None else position + turn % 2 * size)
-        src = (memory, position, Substitution(table, _mask(ranges))(value))
+        src = (memory, position, Substitution(table, mask_of(ranges))(value))
         stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
     ended = (lanes,) if width > 1 else ()
     return UOp(

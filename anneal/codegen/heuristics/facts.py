@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
 from anneal.codegen.packed import per_word
+from anneal.codegen.ranges import mask_of
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import content
 
@@ -42,7 +43,7 @@ class Facts:
         all) takes as one vector: 4, 2 or 1."""
         ranges = tuple(ranges)
         extent = content(e.arg if (e := ranges[0].src[0]).is_const else e)
-        bits = sum(1 << r.arg[0] for r in ranges)
+        bits = mask_of(ranges)
         wide = 4
         for u in accesses or (*self.loads, *self.stores):
             while wide > 1 and (extent % wide or not _whole(u, ranges, bits, wide)):

@@ -16,6 +16,7 @@ from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
+from anneal.codegen.ranges import mask_of
 from anneal.uop import UOp
 from anneal.uop.sizes import content
 
@@ -160,7 +161,7 @@ def _product(facts: Facts) -> _Product | None:
         return None
     main = facts.reduces[0]
     inner = sorted((a for a in facts.axes if a.range in main.src[1:]), key=lambda a: main.src.index(a.range))
-    bits = sum(1 << a.range.arg[0] for a in inner)
+    bits = mask_of([a.range for a in inner])
     if any(a.extent is None for a in inner) or any(u.ranges & bits for u in facts.reduces):
         return None
     if len(inner) > 1 and not all(a.range.src[0].is_const for a in inner):
