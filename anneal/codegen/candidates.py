@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import KINDS, Axis, Opt
+from anneal.codegen.target import Target
 
 __all__ = ["neighbours", "threads", "work"]
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from anneal.codegen.affine import form, normalise, unform
-from anneal.codegen.ranges import mask_of
+from anneal.codegen.ranges import SERIAL, mask_of
 from anneal.codegen.rebuilding import with_sources
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
@@ -129,12 +129,15 @@ class _Copies:
         return dims, out
 
 
-def write_out(sink: UOp, ranges: Sequence[UOp], serial: int) -> UOp:
-    """The kernel without `ranges`. `serial` masks the ids of ranges that become loops."""
-    if not ranges:
+def write_out(sink: UOp) -> UOp:
+    """The kernel without its upcast and unroll ranges."""
+    order = toposort((sink,))
+    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
+    written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
+    if not written:
         return sink
-    made = _Copies(ranges, serial)
-    for u in toposort((sink,)):
+    made = _Copies(written, mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    for u in order:
         if u is not sink:
             made.visit(u)
     stores = [s for store in sink.src for s in made.copies[store][1]]

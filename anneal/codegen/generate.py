@@ -1,25 +1,21 @@
-"""The whole way from a kernel graph to WGSL, in order."""
+"""Kernels: what the passes make of a kernel graph, and of each part of one whose parts become one module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anneal.codegen.coalesce import coalesce
-from anneal.codegen.heuristics import choose
-from anneal.codegen.linear import LinearProgram, Param, linearise
-from anneal.codegen.lower import Launch, Target, legalise, to_hardware
-from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
-from anneal.codegen.opts import Opt, apply_opts
-from anneal.codegen.row import merge_rows
-from anneal.codegen.skip import skip_unused
+from anneal.codegen.hardware import Launch
+from anneal.codegen.linear import LinearProgram, Param
+from anneal.codegen.modules import Text, grid, joint_bytes, joint_module
+from anneal.codegen.opts import Opt
+from anneal.codegen.pipeline import run_passes
+from anneal.codegen.target import Target
 from anneal.codegen.wgsl import write
-from anneal.errors import CompilerError
-from anneal.schedule.inplace import overwrites_rows
 from anneal.schedule.parts import alone, parts_of
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["Kernel", "generate", "lower", "prepare"]
+__all__ = ["Kernel", "generate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +30,6 @@ class Kernel:
     variables: tuple[str, ...] = ()  # what the last binding holds the values of, if there are any
 
 
-def prepare(sink: UOp, target: Target) -> UOp:
-    """The kernel in ops and dtypes that WGSL has, with ranges merged: what opts are applied to."""
-    return merge_rows(coalesce(legalise(sink, target)))
-
-
 def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:
     """WGSL for the kernel graph `sink`; `opts` are the heuristic's unless given.
 
@@ -49,10 +40,14 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
         parts = parts_of(sink)
         if len(parts) > 1:
             return _joint(parts, target)
-        body = _body(sink, target, opts)
-    size = grid(body.launch.workgroups, target.max_workgroups)
-    params, names = _with_variables(body.program.params, body.text.variables)
-    return Kernel(module(body.text, target), params, body.launch, size, body.opts, names)
+        s = run_passes(sink, target, opts)
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    assert s.source is not None
+    launch = s.program.launch
+    params, names = _with_variables(s.program.params, s.text.variables)
+    return Kernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
 
 
 def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
@@ -82,12 +77,11 @@ class _Body:
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
-    ready = prepare(sink, target)
-    chosen = tuple(opts) if opts is not None else choose(ready, target)
-    if not any(o.kind == "ROW" for o in chosen) and overwrites_rows(sink):
-        raise CompilerError("a kernel that overwrites its rows needs the opt ROW: only then nobody reads them later")
-    program = lower(ready, chosen, target)
-    return _Body(program, write(program, target), chosen)
+    s = run_passes(sink, target, opts, until="write-body")
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    return _Body(s.program, s.text, s.opts)
 
 
 def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
@@ -152,18 +146,3 @@ def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequenc
 
 def _flat(target: Target) -> tuple[Opt, ...]:
     return (Opt("FLAT", 0, min(64, target.max_threads)),)
-
-
-def lower(ready: UOp, opts: Sequence[Opt], target: Target) -> LinearProgram:
-    """The linear program of a prepared kernel with `opts`; raises CompilerError if they do not fit kernel or target."""
-    program = linearise(*to_hardware(skip_unused(apply_opts(ready, tuple(opts)))))
-    if program.launch.threads > target.max_threads:
-        raise CompilerError(
-            f"{program.launch.threads} threads in a workgroup; the target has {target.max_threads}", stage="apply_opts"
-        )
-    if program.shared_bytes > target.workgroup_bytes:
-        raise CompilerError(
-            f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}",
-            stage="apply_opts",
-        )
-    return program

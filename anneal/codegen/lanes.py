@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.affine import form, normalise, unform
 from anneal.codegen.packed import per_word
-from anneal.codegen.ranges import mask_of
+from anneal.codegen.ranges import SERIAL, mask_of
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["is_whole", "memory_of", "to_vectors"]
@@ -67,12 +67,12 @@ class _Indices:
         return whole + constant // n, constant % n
 
 
-def to_vectors(sink: UOp, serial: int) -> UOp:
-    """The kernel with aligned accesses by whole vectors. `serial` masks the ids of ranges that become loops."""
+def to_vectors(sink: UOp) -> UOp:
+    """The kernel with aligned accesses by whole vectors."""
     order = toposort((sink,))
     ranges = [u for u in order if u.op is Op.RANGE]
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    indices = _Indices(serial)
+    indices = _Indices(mask_of([r for r in ranges if r.arg[1] in SERIAL]))
     mask = mask_of(vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)

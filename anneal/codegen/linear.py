@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
-from anneal.codegen.lower import Launch
 from anneal.codegen.opts import identity
 from anneal.codegen.packed import per_word, stored_bytes
 from anneal.codegen.predicates import conjunction, conjuncts
@@ -85,12 +85,39 @@ class LinearProgram:
         """Lanes of a value: 1 for a scalar."""
         return _width(u, self.lanes)
 
+    def __str__(self) -> str:
+        """A line for every statement, indented by its loops."""
+        return "\n".join(map(_line, self.stmts))
+
     @property
     def shared_bytes(self) -> int:
         """Workgroup memory: tiles, and what threads that share a reduce exchange (at most)."""
         tiles = sum(int(t.arg[1][0]) * stored_bytes(t.dtype) for t in self.tiles)
         parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
         return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
+
+
+def _line(s: Stmt) -> str:
+    """One statement as a reader sees it.
+
+    >>> _line(Stmt("guard", 3, None, (2, const(dtypes.int32, 8)), 1))
+    '  guard(%2, 8)'
+    """
+    u, indent = s.node, "  " * s.depth
+    if u is None:
+        op = ""
+    else:
+        op = f" {u.op.name}" + (f" {u.arg[0]}" if u.op is Op.SPECIAL else f" {u.arg}" if u.op is Op.LANE else "")
+    operands = ", ".join([f"%{o}" if isinstance(o, int) else _leaf(o) for o in s.src])
+    name = f"%{s.number} = " if s.kind in ("let", "acc", "for", "share") else ""
+    return f"{indent}{name}{s.kind}{op}" + (f"({operands})" if operands else "")
+
+
+def _leaf(u: UOp) -> str:
+    """A node that stands for itself: a number, memory, a variable or the lanes of a vector."""
+    if u.op is Op.CONST:
+        return repr(u.arg)
+    return {Op.PARAM: "p", Op.SHARED: "tile"}.get(u.op, f"{u.op.name.lower()} ") + str(u.arg[0])
 
 
 def _width(u: UOp, lanes: Mapping[int, int]) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from anneal.codegen.functions import called
-from anneal.codegen.lower import Launch, Target
+from anneal.codegen.hardware import Launch
+from anneal.codegen.target import Target
 from anneal.codegen.windows import declarations, windowed
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort

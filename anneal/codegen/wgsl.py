@@ -27,9 +27,9 @@ from anneal.codegen.expressions import (
 )
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
-from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text, variable_name
 from anneal.codegen.packed import PACKED, element_type, stored_bytes
+from anneal.codegen.target import Target
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anneal.codegen import Opt, Target, apply_opts, axes_of, choose, generate, grid, kernel_info, prepare
-from anneal.codegen.lower import to_hardware
+from anneal.codegen.hardware import to_hardware
 from anneal.errors import CompilerError, DTypeError
 from anneal.uop import Op, UOp, dtypes, toposort
 from tests.codegen import kernels as K

@@ -9,8 +9,8 @@ from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
 from anneal.codegen.heuristics.reduces import shared_reduce
 from anneal.codegen.heuristics.rows import row
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
 __all__ = ["choose"]

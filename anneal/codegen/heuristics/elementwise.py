@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
+from anneal.codegen.target import Target
 
 __all__ = ["flat", "transposed", "written_out"]
 

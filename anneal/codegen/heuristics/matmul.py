@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.ranges import mask_of
+from anneal.codegen.target import Target
 from anneal.uop import UOp
 from anneal.uop.sizes import content
 

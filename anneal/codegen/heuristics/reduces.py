@@ -7,9 +7,9 @@ import math
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
 from anneal.codegen.heuristics.rows import several_rows, threads_of_row, turns
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
 from anneal.codegen.ranges import mask_of
+from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["shared_reduce"]

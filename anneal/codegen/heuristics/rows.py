@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
 from anneal.codegen.row import row_reduces
+from anneal.codegen.target import Target
 from anneal.uop import UOp
 
 __all__ = ["row", "several_rows", "threads_of_row", "turns"]
