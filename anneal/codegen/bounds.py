@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from anneal.codegen.affine import form, unform
 from anneal.codegen.ranges import extent
 from anneal.codegen.rebuilding import with_sources
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["Choice", "choices", "cut_turns", "extreme"]
@@ -146,15 +147,13 @@ def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
 def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
     """The kernel with the ranges of `fresh`, whose values are `moved`. Which of two tiles a turn uses is told by the
     range itself."""
-    new: dict[UOp, UOp] = dict(moved)
-    turns: dict[UOp, UOp] = dict(fresh)  # the same of the places in tiles
-    for u in toposort((sink,), until=lambda u: u in new):
-        src = tuple([new[s] for s in u.src])
+    places: dict[UOp, UOp] = dict(fresh)  # what takes the place of nodes of the places in tiles
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
             src = (src[0], *[fresh.get(s, n) for s, n in zip(u.src[1:], src[1:], strict=True)])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
-            for x in toposort((u.src[1],), until=lambda x: x in turns):
-                turns[x] = with_sources(x, tuple([turns[s] for s in x.src]))
-            src = (src[0], turns[u.src[1]], *src[2:])
-        new[u] = with_sources(u, src)
-    return new[sink]
+            src = (src[0], rebuild(u.src[1], with_sources, places), *src[2:])
+        return with_sources(u, src)
+
+    return rebuild(sink, visit, dict(moved))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anneal.codegen.affine import form, is_linear
 from anneal.codegen.ranges import extent
 from anneal.codegen.rebuilding import with_sources
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["coalesce"]
@@ -93,11 +94,11 @@ def _always_adjacent(a: UOp, b: UOp, reduces: list[tuple[UOp, ...]], parent: dic
 
 def _merged(sink: UOp, table: dict[UOp, UOp], parent: dict[UOp, UOp]) -> UOp:
     """The kernel with the ranges of `table` replaced; those of `parent` are gone from its reduces."""
-    new: dict[UOp, UOp] = dict(table)
-    for u in toposort((sink,), until=lambda u: u in new):
-        if u.op is Op.REDUCE:
-            src = (new[u.src[0]], *[new[r] for r in u.src[1:] if r not in parent])
-            new[u] = UOp(Op.REDUCE, u.dtype, src, u.arg, u.tag)
-        else:
-            new[u] = with_sources(u, tuple([new[s] for s in u.src]))
-    return new[sink]
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is not Op.REDUCE:
+            return with_sources(u, src)
+        ranges = [n for r, n in zip(u.src[1:], src[1:], strict=True) if r not in parent]
+        return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg, u.tag)
+
+    return rebuild(sink, visit, table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anneal.codegen.affine import normalise
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, dtypes, toposort
 
 __all__ = ["Substitution", "substituted", "with_sources"]
@@ -58,7 +59,4 @@ _VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not te
 
 def substituted(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:
     """The whole graph with the nodes in `table` replaced, also below reduces; indices are normalised on the way."""
-    new: dict[UOp, UOp] = dict(table)
-    for u in toposort((sink,), until=lambda u: u in new):
-        new[u] = with_sources(u, tuple([new[s] for s in u.src]))
-    return new[sink]
+    return rebuild(sink, with_sources, dict(table))

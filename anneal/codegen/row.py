@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.ranges import extent, mask_of
 from anneal.codegen.rebuilding import substituted, with_sources
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["join_row", "merge_rows", "row_reduces"]
@@ -56,12 +57,13 @@ def merge_rows(sink: UOp) -> UOp:
             wholes[group] = whole
         else:
             wholes[group] = group[0]
-    for u in toposort((sink,), until=lambda u: u in new):
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
-            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], wholes[u.src[1:]]), u.arg, u.tag)
-        else:
-            new[u] = with_sources(u, tuple([new[x] for x in u.src]))
-    merged = new[sink]
+            return UOp(Op.REDUCE, u.dtype, (src[0], wholes[u.src[1:]]), u.arg, u.tag)
+        return with_sources(u, src)
+
+    merged = rebuild(sink, visit, new)
     joined = row_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
     return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
 
