@@ -1,8 +1,8 @@
 """Integer index expressions as affine forms.
 
-An affine form is `sum(coefficient * atom) + constant` over int32 atoms. Rebuilding an index from its form puts the terms
-that change least often first and the constant last, so that the linear program can lift the former out of loops and
-share the sum between registers that differ in the constant alone.
+An affine form is `sum(coefficient * atom) + constant` over int32 atoms. Rebuilding an index from its form puts the
+terms that change least often first and the constant last, so that the linear program can lift the former out of loops
+and share the sum between registers that differ in the constant alone.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def _join_quotients(terms: dict[UOp, int]) -> Form:
     """`(x // c) * c*k + (x % c) * k` is `x * k`; likewise with x = y // s, whose quotient reads `y // (s*c)`."""
     work = [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
     while work:
-        digit = work.pop()
-        k = terms.get(digit)
+        rest = work.pop()
+        k = terms.get(rest)
         if k is None:
             continue
-        x, c = digit.src[0], int(digit.src[1].arg)
+        x, c = rest.src[0], int(rest.src[1].arg)
         for t in terms:
             if t.op is not Op.IDIV or t.src[1].op is not Op.CONST or terms[t] != k * c:
                 continue
@@ -86,10 +86,10 @@ def _join_quotients(terms: dict[UOp, int]) -> Form:
                 and d == int(x.src[1].arg) * c
             ):
                 continue
-            del terms[t], terms[digit]
+            del terms[t], terms[rest]
             terms[x] = terms.get(x, 0) + k
             if x.op is Op.MOD or is_linear(x):
-                # The joined value may itself be a sum or a digit.
+                # The joined value may itself be a sum or a remainder.
                 return form(_rebuild(terms.items(), 0))
             work += [t for t in terms if t.op is Op.MOD and t.src[1].op is Op.CONST]
             break

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from anneal.codegen.fused_reduces import fuse_reduces, fusible_reduces
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
 from anneal.codegen.predicates import conjunction
 from anneal.codegen.ranges import extent
 from anneal.codegen.rebuilding import with_sources
-from anneal.codegen.row import join_row, row_reduces
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
 from anneal.rewrite import rebuild
@@ -20,7 +20,7 @@ __all__ = ["apply_opts"]
 
 _I32 = dtypes.int32
 _LANES = 4
-_ON_LOOP = frozenset(("LOCAL", "UPCAST", "ROW"))
+_ON_LOOP = frozenset(("LOCAL", "UPCAST", "FUSE_REDUCE"))
 _ON_BOTH = frozenset(("VECTORIZE",))
 _PIECES = {
     "LOCAL": "local",
@@ -44,13 +44,13 @@ def ceil_div(n: Size, amount: int) -> Size:
 
 
 class _Split:
-    """An axis while opts are applied: what is left of it, and the pieces split off, outermost first."""
+    """An axis while opts are applied: the extent that is left, and the pieces split off, outermost first."""
 
-    __slots__ = ("axis", "even", "extent", "is_row", "left", "merged", "pieces")
+    __slots__ = ("axis", "even", "extent", "is_fused", "left", "merged", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
-        self.is_row = False
+        self.is_fused = False
         self.extent: Size = axis.size
         self.left: Size = axis.size
         self.even = True  # whether every amount so far divides what it splits
@@ -60,7 +60,7 @@ class _Split:
     @property
     def runs_in_parallel(self) -> bool:
         """Whether what is left of the axis goes to workgroups: a loop over which no reduce runs."""
-        return self.axis.is_loop and not self.is_row
+        return self.axis.is_loop and not self.is_fused
 
     def take(self, amount: int, piece: UOp) -> None:
         self.even = self.even and content(self.left) % amount == 0
@@ -71,7 +71,7 @@ class _Split:
         self.pieces.insert(0, piece)
 
     def write_in_text(self) -> None:
-        """Leave it to the text to write unrolled turns out."""
+        """Leave it to the text to write unrolled iterations out."""
         for i, p in enumerate(self.pieces):
             if p.arg[1] == "unroll":
                 self.pieces[i] = _range(p.arg[0], extent(p), "written")
@@ -157,7 +157,7 @@ class _Splitting:
         split = self.splits[opt.axis]
         if split.axis.range in self.merged:
             raise _refused(f"{opt} names a range that another took in")
-        if opt.kind == "ROW":
+        if opt.kind == "FUSE_REDUCE":
             self.fuse_reduces(opt, split)
         elif opt.kind == "MERGE":
             self.merged |= _merge(split, opt, self.sink)
@@ -165,17 +165,17 @@ class _Splitting:
             if split not in self.tiled:
                 raise _refused(f"{opt} comes without a TILE of the same axis before it")
             if opt.amount > 2:
-                raise _refused(f"{opt}: tiles lie in one place or in two")
+                raise _refused(f"{opt}: a tile has one buffer, or two for double buffering")
             self.tiled[split] = opt.amount
         else:
             self.piece(opt, split)
 
     def fuse_reduces(self, opt: Opt, split: _Split) -> None:
-        joined = row_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
+        joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
         if not joined or split.pieces or self.merged & joined:
             raise _refused(f"{opt}: no reduce can run over this range")
-        self.sink = join_row(self.sink, split.axis.range, joined)
-        split.is_row = True
+        self.sink = fuse_reduces(self.sink, split.axis.range, joined)
+        split.is_fused = True
         self.merged |= joined
 
     def piece(self, opt: Opt, split: _Split) -> None:
@@ -309,7 +309,7 @@ class _Rewrite:
         self.overrun: dict[UOp, UOp] = {}  # range of a reduce -> the condition under which it is in bounds
 
     def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
-        """Note in `table` what takes the place of a range, or of those merged into one: an index over `head` and the pieces."""
+        """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
         r = s.axis.range
         value, inside = s.index(head, clamp or not s.runs_in_parallel)
         if not s.runs_in_parallel:
@@ -329,13 +329,13 @@ class _Rewrite:
         if u.op is Op.REDUCE:
             return self.reduce(u, src)
         if u.op is Op.STORE:
-            rows = [c for r, c in self.overrun.items() if u.ranges >> r.arg[0] & 1]
-            return with_sources(u, (*src[:3], *conjunction([*self.predicates, *rows, *src[3:]])))
+            fused = [c for r, c in self.overrun.items() if u.ranges >> r.arg[0] & 1]
+            return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
         return with_sources(u, src)
 
     def reduce(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-        """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that share
-        it."""
+        """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
+        share it."""
         value = src[0]
         pieces: list[UOp] = []
         for old, new in zip(u.src[1:], src[1:], strict=True):

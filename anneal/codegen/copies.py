@@ -1,7 +1,7 @@
 """Registers and unrolled loops: every node that depends on a range that is written out, once for each of its values.
 
-A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on it.
-The copies of an index share all of it but a constant.
+A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on
+it. The copies of an index share all of it but a constant.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ class _Copies:
         left = [self.seen_from(r, dims) for r in u.src[1:] if r not in self.ranges]
         inner = (*dims, *closed)
         values = self.seen_from(u.src[0], inner)
-        turns = len(self.points(tuple(closed)))
+        count = len(self.points(tuple(closed)))
         out = []
-        for first in range(0, len(values), turns):
+        for first in range(0, len(values), count):
             value = values[first]
-            for other in values[first + 1 : first + turns]:
+            for other in values[first + 1 : first + count]:
                 value = alu(u.arg, (value, other))
-            # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
-            tag = turns if turns > 1 else u.tag
-            ranges = [copies[first // turns] for copies in left]
+            # The tag says how many terms of the value are iterations of a loop, to be taken up one by one.
+            tag = count if count > 1 else u.tag
+            ranges = [copies[first // count] for copies in left]
             out.append(UOp(Op.REDUCE, u.dtype, (value, *ranges), u.arg, tag) if ranges else value)
         return dims, out
 

@@ -1,4 +1,4 @@
-"""Kernels: what the passes make of a kernel graph, and of each part of one whose parts become one module."""
+"""Kernels by the passes: one module for a kernel graph, or for all parts of one together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from anneal.codegen.hardware import Launch
 from anneal.codegen.linear import LinearProgram, Param
-from anneal.codegen.modules import Text, grid, joint_bytes, joint_module
+from anneal.codegen.modules import Text, grid, merged_bytes, merged_module
 from anneal.codegen.opts import Opt
 from anneal.codegen.pipeline import run_passes
 from anneal.codegen.target import Target
@@ -27,7 +27,7 @@ class Kernel:
     launch: Launch
     grid: tuple[int, int, int]
     opts: tuple[Opt, ...]
-    variables: tuple[str, ...] = ()  # what the last binding holds the values of, if there are any
+    variables: tuple[str, ...] = ()  # whose values the last binding holds, if there are any
 
 
 def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:
@@ -39,7 +39,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     with arena().untracked():  # whose line a node comes from is told by the tensor graph
         parts = parts_of(sink)
         if len(parts) > 1:
-            return _joint(parts, target)
+            return _merged(parts, target)
         s = run_passes(sink, target, opts)
     assert s.program is not None
     assert s.text is not None
@@ -84,7 +84,7 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body
     return _Body(s.program, s.text, s.opts)
 
 
-def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
+def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
     """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
     kernels, places = zip(*[alone(p) for p in parts], strict=True)
     bodies = [_known_body(k, target) for k in kernels]
@@ -92,7 +92,7 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
-        if b.meets and (b.launch.threads < threads or joint_bytes([*before, b.text]) > target.workgroup_bytes):
+        if b.meets and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
             bodies[n] = _body(kernels[n], target, _flat(target))
     bodies = _alike(bodies, kernels, places, target)
     launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
@@ -103,7 +103,7 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
             written = x.written or (slot in params and params[slot].written)
             params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
     size = grid(launch.workgroups, target.max_workgroups)
-    source = joint_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
+    source = merged_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
     names = tuple(sorted({n for b in bodies for n in b.text.variables}))
     bound, names = _with_variables([params[k] for k in sorted(params)], names)
     return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
@@ -125,20 +125,20 @@ def _known_body(part: UOp, target: Target) -> _Body:
 def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
-    parted: set[int] = set()
+    sub_word: set[int] = set()
     for b, slots in zip(bodies, places, strict=True):
-        parted.update(slots[p.arg[0]] for p in b.program.parted)
+        sub_word.update(slots[p.arg[0]] for p in b.program.sub_word)
         for x in b.program.params:
             lanes.setdefault(slots[x.slot], set()).add(b.program.wide.get(x.node, 1))
-    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in parted):
+    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in sub_word):
         # Vectors of two lengths, or beside parts of words: then no part stores vectors.
         return _alike([_body(k, target, _flat(target)) for k in kernels], kernels, places, target)
     out = []
     for b, slots in zip(bodies, places, strict=True):
         wide = {x.node: n for x in b.program.params if (n := max(lanes[slots[x.slot]])) > 1}
-        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in parted)
-        if atomic != b.program.parted or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
-            program = replace(b.program, wide={**b.program.wide, **wide}, parted=atomic)
+        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
+        if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
+            program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
             b = _Body(program, write(program, target), b.opts)
         out.append(b)
     return out

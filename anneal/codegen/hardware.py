@@ -1,7 +1,7 @@
-"""Hardware indices: the ranges of workgroups and threads become digits of the mixed-radix indices SPECIAL "wg" and "lid".
+"""Hardware indices: ranges of workgroups and threads become digits of the mixed-radix indices SPECIAL "wg" and "lid".
 
-Afterwards the only ranges are loops, those that are yet to be written out, lanes of vectors, and the group ranges in the
-sources of the reduces that threads share.
+Afterwards the only ranges are loops, those that are yet to be written out, lanes of vectors, and the group ranges in
+the sources of the reduces that threads share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a kernel does and costs, from its graph: what is fused in it, float operations, bytes of memory traffic."""
+"""A kernel's work and costs, from its graph: the ops fused in it, float operations, bytes of memory traffic."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _extent(r: UOp) -> int:
 
 
 def fused_ops(sink: UOp) -> list[str]:
-    """What was fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
+    """The ops fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
     counts: Counter[str] = Counter()
     reads: dict[UOp, bool] = {}  # whether a value depends on memory
     order = toposort((sink,))

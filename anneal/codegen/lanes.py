@@ -1,10 +1,10 @@
-"""Which memory is read and written by whole vectors.
+"""Memory that is read and written by whole vectors.
 
 A value that depends on a "vector" range is a vector, one lane for every value of the range. Where such an access runs
 through neighbouring elements from a multiple of the lanes on, it becomes one access to an array of vectors: its index
-becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors: where one
-is stored, the index becomes LANES(index counted in vectors, which lane). Where four accesses read the four elements of a
-vector (a transpose whose registers are neighbours in memory), so do they. An access that is not aligned, or not to
+becomes LANES(index counted in vectors, range). Other elements of the same memory are then lanes of its vectors: the
+index of a store to one becomes LANES(index counted in vectors, lane). Where four accesses read the four elements of
+a vector (a transpose whose registers are neighbours in memory), so do they. An access that is not aligned, or not to
 neighbours, stays as it is, and is made lane by lane.
 """
 
@@ -160,8 +160,8 @@ def _quads(accesses: Sequence[UOp], indices: _Indices, mask: int) -> list[UOp]:
 
 def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
-    gates = u.src[2 if u.op is Op.LOAD else 3 :]
-    if any(g.ranges >> v.arg[0] & 1 for g in gates):
+    predicates = u.src[2 if u.op is Op.LOAD else 3 :]
+    if any(p.ranges >> v.arg[0] & 1 for p in predicates):
         return False
     terms, constant = indices.form(u.src[1])
     return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)

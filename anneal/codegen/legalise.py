@@ -1,4 +1,4 @@
-"""Legal ops and dtypes: ARGSORT as a rank, arithmetic on bools as logic, narrow dtypes computed wide, tests for nan by bits."""
+"""Legal ops and dtypes: ARGSORT as a rank, arithmetic on bools as logic, narrow dtypes computed wide, nan by bits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
     value = src[2]
     rounds = u.dtype in PACKED or u.dtype is dtypes.float16
     if value.op is Op.CAST and rounds and value.src[0].dtype is (register(u.dtype) if u.dtype in PACKED else _F32):
-        return with_sources(u, (*src[:2], value.src[0], *src[3:]))  # what goes into words is rounded on the way
+        return with_sources(
+            u, (*src[:2], value.src[0], *src[3:])
+        )  # a value that is packed into words is rounded on the way
     if value.op is not Op.ARGSORT:
         return with_sources(u, src)
     # Element r goes where its rank says: the number of keys below it, or equal and before it.
@@ -72,7 +74,7 @@ _BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
 
 
 def _legal(u: UOp) -> UOp:
-    """What the lowering rules make of one node."""
+    """One node by the lowering rules: its replacement, or itself where no rule matches."""
     rule = LOWERING.get(u.op)
     found = rule(u, None) if rule is not None else None
     return u if found is None else found[0]

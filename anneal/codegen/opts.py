@@ -12,10 +12,10 @@ or all loop ranges at once; the pieces carry what happens to them as the kind in
     group       threads of a workgroup that share a reduce
     vector      lanes of a vec2 or vec4: a value that depends on it is a vector
 
-Axes are numbered over the collapsed kernel: loop ranges in id order, then reduce ranges in id order. A piece is split
-off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`: neighbouring
-threads touch neighbouring elements. Among threads the opt given first varies fastest. An amount need not divide the
-extent: what runs over is clamped and never stored, and adds nothing to a reduce.
+Axes are numbered over the kernel whose loops are coalesced: loop ranges in id order, then reduce ranges in id order. A
+piece is split off the part that is left over, so after LOCAL(0, 16) and UPCAST(0, 4) the range is `(w*4 + u)*16 + l`:
+neighbouring threads touch neighbouring elements. Among threads the opt given first varies fastest. An amount need not
+divide the extent: an index that runs over is clamped, its value never stored, and it adds nothing to a reduce.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ KINDS = {
     "FLAT": "all loop ranges become one, `amount` of its values to a workgroup",
     "LOCAL": "`amount` values of a loop range go to the threads of a workgroup",
     "UPCAST": "`amount` values of a loop range go to registers of one thread",
-    "MERGE": "a reduce range takes in the `amount` ranges after it in its reduce, as digits of one index",
+    "MERGE": "a reduce range takes in the `amount` ranges after it in its reduce, as digits of one mixed-radix index",
     "GROUP": "`amount` threads share a reduce range",
     "UNROLL": "`amount` values of a reduce range are written out",
     "VECTORIZE": "`amount` (2 or 4) neighbouring values of a range become the lanes of a vector",
-    "TILE": "operands of a reduce wait in workgroup memory, for `amount` turns of its innermost loop at a time",
-    "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: which lie in two places in turn",
-    "ROW": "reduces as long as a loop range run over that range, which may then be split as a reduce range may",
+    "TILE": "operands of a reduce wait in workgroup memory, for `amount` iterations of its innermost loop at a time",
+    "PREFETCH": "the next tiles of a TILE wait in registers while the present ones are used; 2: double buffering",
+    "FUSE_REDUCE": "reduces as long as a loop range are fused into that loop, which is then split as a reduce range is",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Opt:
-    """One choice: what to do (`KINDS`), to which axis, by how much.
+    """One choice: a kind of split (`KINDS`), an axis, and an amount.
 
     >>> Opt("LOCAL", 0, 64)
     Opt(kind='LOCAL', axis=0, amount=64)
@@ -57,10 +57,10 @@ class Opt:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One range of a collapsed kernel.
+    """One range of a kernel whose loops are coalesced.
 
-    `extent` is None where it depends on data. Where it is symbolic, it is a number near the largest that has no more
-    divisors than every value has: what the rules decide with; `size` is what it is, and `largest` the most that it can be.
+    `extent` is None where data decide it. For a symbolic `size` it is a number near the `largest` value, with no more
+    divisors than every value has: the rules decide with it.
     """
 
     range: UOp
@@ -94,14 +94,14 @@ def _axis(r: UOp) -> Axis:
 def typical(n: UOp) -> int:
     """About the largest value of a symbolic extent, divisible by what divides all of them and by little else."""
     unit = content(n)
-    turns = most(n) // unit
-    while turns > 2 and not all(turns % d for d in range(2, math.isqrt(turns) + 1)):
-        turns -= 1
-    return unit * turns
+    count = most(n) // unit
+    while count > 2 and not all(count % d for d in range(2, math.isqrt(count) + 1)):
+        count -= 1
+    return unit * count
 
 
 def identity(op: Op, dtype: DType) -> UOp:
-    """What a reduce starts from."""
+    """The initial value of a reduce."""
     if op is Op.ADD:
         return const(dtype, 0)
     if op is Op.MUL:

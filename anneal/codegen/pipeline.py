@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.coalesce import coalesce
 from anneal.codegen.copies import write_out
+from anneal.codegen.fused_reduces import merge_rows
 from anneal.codegen.hardware import Launch, to_hardware
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import opts_text
@@ -20,7 +21,6 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.modules import Text, module
 from anneal.codegen.opts import Opt
-from anneal.codegen.row import merge_rows
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.codegen.wgsl import write
@@ -34,10 +34,10 @@ __all__ = ["PASSES", "Lowering", "lower", "prepare", "run_passes"]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """A kernel on its way from graph to text: what the passes hand on to each other.
+    """A kernel on its way from graph to text: the state that each pass hands on to the next.
 
-    `kernel` is the graph as the scheduler made it, `sink` as the last pass left it. `opts` are None until they are chosen;
-    `launch`, `program`, `text` and `source` until the pass that makes them.
+    `kernel` is the graph as the scheduler made it, `sink` as the last pass left it. `opts` are None until they are
+    chosen; `launch`, `program`, `text` and `source` until the pass that makes them.
     """
 
     kernel: UOp
@@ -64,8 +64,10 @@ def _merge_rows(s: Lowering) -> Lowering:
 
 def _choose(s: Lowering) -> Lowering:
     opts = s.opts if s.opts is not None else choose(s.sink, s.target)
-    if not any(o.kind == "ROW" for o in opts) and overwrites_rows(s.kernel):
-        raise CompilerError("a kernel that overwrites its rows needs the opt ROW: only then nobody reads them later")
+    if not any(o.kind == "FUSE_REDUCE" for o in opts) and overwrites_rows(s.kernel):
+        raise CompilerError(
+            "a kernel that overwrites its rows needs the opt FUSE_REDUCE: only then nobody reads them later"
+        )
     return replace(s, opts=opts)
 
 
@@ -178,7 +180,7 @@ PASSES: Pipeline[Lowering] = Pipeline(
             name="choose-opts",
             run=_choose,
             view=_opts,
-            reason="what happens to each range, by rules without search, unless the caller says",
+            reason="a split for each range, by rules without search, unless the caller gives them",
         ),
         Pass(
             name="apply-opts",
@@ -248,8 +250,9 @@ def run_passes(
 ) -> Lowering:
     """Run PASSES over the kernel graph `sink`, up to and including the pass called `until`.
 
-    `opts` are the heuristic's unless given; `hook` is called after each pass. Raises UserError for an `until` that is no
-    pass, with the names of all; DTypeError for a dtype that the target lacks; CompilerError for opts that do not fit.
+    `opts` are the heuristic's unless given; `hook` is called after each pass. Raises UserError for an `until` that is
+    no pass, with the names of all; DTypeError for a dtype that the target lacks; CompilerError for opts that do not
+    fit.
     """
     with arena().untracked():  # whose line a node comes from is told by the tensor graph
         return PASSES.run(Lowering(sink, sink, target or Target(), None if opts is None else tuple(opts)), until, hook)

@@ -1,4 +1,4 @@
-"""What generated code may rely on."""
+"""Features and limits of a device, as far as generated code relies on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What generated code may rely on; the defaults are what every WebGPU device has.
+    """Features and limits of a device; the defaults are those that every WebGPU device has.
 
     `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
     `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.

@@ -1,4 +1,4 @@
-"""The code generator's list of passes: every pass is shown, obeys its stage, and leaves the graph that the next one expects."""
+"""The code generator's passes: each is shown, obeys its stage, and leaves the graph that the next one expects."""
 
 from __future__ import annotations
 

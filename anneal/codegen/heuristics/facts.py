@@ -1,4 +1,4 @@
-"""What the rules ask about a kernel."""
+"""Facts about a kernel, which the rules decide by."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENOUGH_THREADS = 65536
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A collapsed kernel: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
+    """A kernel with coalesced loops: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
 
     axes: list[Axis]
     outputs: int
@@ -53,10 +53,10 @@ class Facts:
 
 def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     """Whether an access along `ranges` is one to whole aligned vectors, or does not depend on them."""
-    index, gate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
-    if not (index.ranges & bits or gate and gate[0].ranges & bits):
+    index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
+    if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True
-    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or gate and gate[0].ranges & bits:
+    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or predicate and predicate[0].ranges & bits:
         return False
     terms, constant = form(index)
     along = [terms.pop(r) for r in ranges if r in terms]

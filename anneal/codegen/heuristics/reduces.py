@@ -6,7 +6,7 @@ import math
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.heuristics.rows import several_rows, threads_of_row, turns
+from anneal.codegen.heuristics.rows import several_rows, threads_of_row, unrolled
 from anneal.codegen.opts import Opt
 from anneal.codegen.ranges import mask_of
 from anneal.codegen.target import Target
@@ -25,7 +25,7 @@ _TALL = 256  # rows that are worth several threads even where there are columns 
 
 
 def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
-    """Long reduces for few outputs, or along contiguous memory: threads of a workgroup take turns at the elements."""
+    """Long reduces for few outputs, or along contiguous memory: the elements go round the threads of a workgroup."""
     axes_by_range = {a.range: a for a in facts.axes}
     tuples: dict[tuple[UOp, ...], int] = {}
     closed = 0
@@ -180,4 +180,4 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, word
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
     again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
     left = -(-inner // threads)
-    return opts + (turns(facts, last, left) if again else turns(facts, last, left, _IN_FLIGHT // words))
+    return opts + (unrolled(facts, last, left) if again else unrolled(facts, last, left, _IN_FLIGHT // words))
