@@ -1,26 +1,32 @@
 """From a kernel graph to WGSL.
 
-    sink --prepare--> legal ops, merged ranges --choose--> opts --apply_opts--> ranges with a job each
+    sink --prepare--> legal ops, coalesced loops --choose--> opts --apply_opts--> ranges with a job each
          --to_hardware--> thread indices and registers --linearise--> statements --write--> text
 
-`generate` runs all of it. A kernel is a SINK of STOREs over RANGEs (see `anneal/schedule`); opts are values
-(`opts.Opt`), and the only way in which speed enters.
+`PASSES` (`pipeline.py`) is the list of all passes; `run_passes` runs it and stops where it is told, `generate` makes a
+Kernel of what it gives. A kernel is a SINK of STOREs over RANGEs (see `anneal/schedule`); opts are values (`opts.Opt`),
+and the only way in which speed enters.
 """
 
-from anneal.codegen.generate import Kernel, generate, prepare
+from anneal.codegen.apply import apply_opts
+from anneal.codegen.generate import Kernel, generate
+from anneal.codegen.hardware import Launch
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
-from anneal.codegen.lower import Launch, Target
 from anneal.codegen.modules import grid
-from anneal.codegen.opts import Opt, apply_opts, axes_of
+from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
+from anneal.codegen.target import Target
 from anneal.codegen.windows import Binding, bindings_of, window_bytes
 
 __all__ = [
+    "PASSES",
     "Binding",
     "Kernel",
     "KernelInfo",
     "Launch",
+    "Lowering",
     "Opt",
     "Target",
     "apply_opts",
@@ -37,5 +43,6 @@ __all__ = [
     "kernel_info",
     "opts_text",
     "prepare",
+    "run_passes",
     "window_bytes",
 ]

@@ -1,7 +1,7 @@
-"""What a whole workgroup can tell of comparisons of indices, and sums that leave out the terms that are zero for it.
+"""Comparisons of indices that have one result for a whole workgroup, and sums without the terms that are zero for it.
 
-    extreme      the largest or smallest value of an index within a workgroup, as an expression that all threads share
-    cut_turns    sum over k of where(q < k, 0, p[q, k]) * v[k]: the loop ends with the last k that the workgroup needs
+    extreme          the largest or smallest value of an index within a workgroup, an expression that all threads share
+    cut_iterations   sum over k of where(q < k, 0, p[q, k]) * v[k]: the loop ends with the last k the workgroup needs
 
 Conditions are compared as affine forms: over the pieces of a workgroup each term takes its extreme by itself.
 """
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anneal.codegen.affine import extent, form, rebuild, unform
+from anneal.codegen.affine import form, unform
+from anneal.codegen.ranges import extent
+from anneal.codegen.rebuilding import with_sources
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["Choice", "choices", "cut_turns", "extreme"]
+__all__ = ["Choice", "choices", "cut_iterations", "extreme"]
 
 _I32 = dtypes.int32
-Choice = tuple[UOp, bool]  # a comparison of two indices, and what it is
+Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
 
 
 def choices(condition: UOp, value: bool) -> Iterator[Choice]:
@@ -62,8 +65,8 @@ def _varies(u: UOp) -> bool:
     return u.op is Op.LOAD or u.op is Op.SPECIAL or (u.op is Op.RANGE and u.arg[1] != "workgroup")
 
 
-def cut_turns(sink: UOp) -> UOp:
-    """The kernel with loops from the first turn to the last in which a sum has terms other than zero.
+def cut_iterations(sink: UOp) -> UOp:
+    """The kernel with loops from the first iteration to the last in which a sum has terms other than zero.
 
     A term is zero where a factor is the zero of a `where` on indices; the other factor is not asked.
     """
@@ -82,7 +85,7 @@ def cut_turns(sink: UOp) -> UOp:
     moved: dict[UOp, UOp] = {}
     for r, over in reduces.items():
         if stored >> r.arg[0] & 1:
-            continue  # a row's loop, which stores too
+            continue  # the loop of a fused reduce, which stores too
         for u in over:
             if u not in zeros:
                 zeros[u] = list(_zeros(u.src[0])) if u.arg is Op.ADD else []
@@ -117,9 +120,9 @@ def _zeros(value: UOp) -> Iterator[Choice]:
 
 
 def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
-    """The first turn of `r` that is not zero for the whole workgroup, and the one after the last."""
-    turns = extent(r)
-    start, end = const(_I32, 0), const(_I32, turns)
+    """The first iteration of `r` that is not zero for the whole workgroup, and the one after the last."""
+    count = extent(r)
+    start, end = const(_I32, 0), const(_I32, count)
     for comparison, value in zeros:
         found = extreme(comparison.src[0] - comparison.src[1], value, (r,))
         if found is None:
@@ -137,22 +140,20 @@ def _needed(zeros: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
             first = rest // step * -1 if value else rest // -step + 1
             start = start.alu(Op.MAX, first)
     if not start.is_const:
-        start = start.alu(Op.MIN, const(_I32, turns - 1))
+        start = start.alu(Op.MIN, const(_I32, count - 1))
     return start, end if end.is_const else end.alu(Op.MAX, start)
 
 
 def _shifted(sink: UOp, fresh: dict[UOp, UOp], moved: dict[UOp, UOp]) -> UOp:
-    """The kernel with the ranges of `fresh`, whose values are `moved`. Which of two tiles a turn uses is told by the
-    range itself."""
-    new: dict[UOp, UOp] = dict(moved)
-    turns: dict[UOp, UOp] = dict(fresh)  # the same of the places in tiles
-    for u in toposort((sink,), until=lambda u: u in new):
-        src = tuple([new[s] for s in u.src])
+    """The kernel with the ranges of `fresh`, whose values are `moved`. Which of two tiles an iteration uses is told by
+    the range itself."""
+    places: dict[UOp, UOp] = dict(fresh)  # the same for indices into tiles, by their own loop
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
             src = (src[0], *[fresh.get(s, n) for s, n in zip(u.src[1:], src[1:], strict=True)])
         elif u.op is Op.LOAD and u.src[0].op is Op.BUFFERIZE:
-            for x in toposort((u.src[1],), until=lambda x: x in turns):
-                turns[x] = rebuild(x, tuple([turns[s] for s in x.src]))
-            src = (src[0], turns[u.src[1]], *src[2:])
-        new[u] = rebuild(u, src)
-    return new[sink]
+            src = (src[0], rebuild(u.src[1], with_sources, places), *src[2:])
+        return with_sources(u, src)
+
+    return rebuild(sink, visit, dict(moved))

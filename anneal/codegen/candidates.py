@@ -1,7 +1,7 @@
-"""What a search may try: sequences of opts one step away from a given one.
+"""The candidates of a search: sequences of opts one step away from a given one.
 
-A step changes an amount, trades a factor of two between two opts, leaves an opt out, adds one of any kind in `KINDS` to any
-axis, or lets two opts change places. Most steps fit: what does not, code generation refuses.
+A step changes an amount, trades a factor of two between two opts, leaves an opt out, adds one of any kind in `KINDS` to
+any axis, or lets two opts change places. Most steps fit; code generation refuses the others.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import KINDS, Axis, Opt
+from anneal.codegen.target import Target
 
 __all__ = ["neighbours", "threads", "work"]
 
@@ -27,7 +27,7 @@ _AMOUNTS = {
     "VECTORIZE": (2, 4),
     "TILE": (1, 4, 8, 16, 32),
 }
-_FIRST = frozenset(("MERGE", "VECTORIZE", "ROW"))  # before other splits of their axis
+_FIRST = frozenset(("MERGE", "VECTORIZE", "FUSE_REDUCE"))  # before other splits of their axis
 _WHOLE = frozenset(("FLAT",))  # on no axis in particular
 _MOST_REGISTERS = 128  # values that one thread keeps
 _MOST_COPIES = 1024  # copies of a reduce's body in the text
@@ -91,9 +91,9 @@ def _fits(opts: Opts, target: Target) -> bool:
 
 def work(axes: Sequence[Axis], opts: Opts) -> tuple[int, int]:
     """About how often the innermost body runs, in one thread and in all, as if every reduce were inside the others."""
-    rows = {o.axis for o in opts if o.kind == "ROW"}
-    joined = {axes[n].extent for n in rows}
-    serial = math.prod(a.extent or 1 for n, a in enumerate(axes) if n in rows or not (a.is_loop or a.extent in joined))
-    outputs = math.prod(a.extent or 1 for n, a in enumerate(axes) if a.is_loop and n not in rows)
+    fused = {o.axis for o in opts if o.kind == "FUSE_REDUCE"}
+    joined = {axes[n].extent for n in fused}
+    serial = math.prod(a.extent or 1 for n, a in enumerate(axes) if n in fused or not (a.is_loop or a.extent in joined))
+    outputs = math.prod(a.extent or 1 for n, a in enumerate(axes) if a.is_loop and n not in fused)
     shared = max((o.amount for o in opts if o.kind == "GROUP"), default=1)
     return serial * _product(opts, "UPCAST") // shared, serial * outputs

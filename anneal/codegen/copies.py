@@ -1,7 +1,7 @@
 """Registers and unrolled loops: every node that depends on a range that is written out, once for each of its values.
 
-A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on it.
-The copies of an index share all of it but a constant.
+A node over two such ranges of extents 4 and 8 becomes 32 nodes, one over none of them stays one, whatever depends on
+it. The copies of an index share all of it but a constant.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from anneal.codegen.affine import form, normalise, rebuild, unform
+from anneal.codegen.affine import form, normalise, unform
+from anneal.codegen.ranges import SERIAL, mask_of
+from anneal.codegen.rebuilding import with_sources
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["write_out"]
@@ -22,7 +24,7 @@ class _Copies:
     def __init__(self, ranges: Sequence[UOp], serial: int) -> None:
         self.ranges, self.serial = list(ranges), serial
         self.extents = [int(r.src[0].arg) for r in ranges]
-        self.mask = sum(1 << r.arg[0] for r in ranges)
+        self.mask = mask_of(ranges)
         self.copies: dict[UOp, tuple[_Dims, list[UOp]]] = {}
         self.dims_of: dict[int, _Dims] = {}
         self.points_of: dict[_Dims, list[tuple[int, ...]]] = {}
@@ -66,20 +68,20 @@ class _Copies:
             self.copies[u] = self.reduce(u)
         elif not u.ranges & self.mask:
             src = tuple([self.copies[s][1][0] for s in u.src])
-            self.copies[u] = (), [u if src == u.src else rebuild(u, src, self.serial)]
+            self.copies[u] = (), [u if src == u.src else with_sources(u, src, self.serial)]
         elif op is Op.LOAD or op is Op.STORE:
             self.copies[u] = self.access(u)
         else:
             dims = self.dims(u.ranges)
             src_copies = [self.seen_from(s, dims) for s in u.src]
-            self.copies[u] = dims, [rebuild(u, src, self.serial) for src in zip(*src_copies, strict=True)]
+            self.copies[u] = dims, [with_sources(u, src, self.serial) for src in zip(*src_copies, strict=True)]
 
     def access(self, u: UOp) -> tuple[_Dims, list[UOp]]:
         dims = self.dims(u.ranges)
         src = [self.seen_from(s, dims) for s in u.src]
         offsets = self.indices(u.src[1], dims)
         if offsets is None:
-            return dims, [rebuild(u, s, self.serial) for s in zip(*src, strict=True)]
+            return dims, [with_sources(u, s, self.serial) for s in zip(*src, strict=True)]
         src[1] = offsets
         return dims, [UOp(u.op, u.dtype, s, u.arg, u.tag) for s in zip(*src, strict=True)]
 
@@ -114,25 +116,28 @@ class _Copies:
         left = [self.seen_from(r, dims) for r in u.src[1:] if r not in self.ranges]
         inner = (*dims, *closed)
         values = self.seen_from(u.src[0], inner)
-        turns = len(self.points(tuple(closed)))
+        count = len(self.points(tuple(closed)))
         out = []
-        for first in range(0, len(values), turns):
+        for first in range(0, len(values), count):
             value = values[first]
-            for other in values[first + 1 : first + turns]:
+            for other in values[first + 1 : first + count]:
                 value = alu(u.arg, (value, other))
-            # The tag says how many terms of the value are turns of a loop, to be taken up one by one.
-            tag = turns if turns > 1 else u.tag
-            ranges = [copies[first // turns] for copies in left]
+            # The tag says how many terms of the value are iterations of a loop, to be taken up one by one.
+            tag = count if count > 1 else u.tag
+            ranges = [copies[first // count] for copies in left]
             out.append(UOp(Op.REDUCE, u.dtype, (value, *ranges), u.arg, tag) if ranges else value)
         return dims, out
 
 
-def write_out(sink: UOp, ranges: Sequence[UOp], serial: int) -> UOp:
-    """The kernel without `ranges`. `serial` masks the ids of ranges that become loops."""
-    if not ranges:
+def write_out(sink: UOp) -> UOp:
+    """The kernel without its upcast and unroll ranges."""
+    order = toposort((sink,))
+    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
+    written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
+    if not written:
         return sink
-    made = _Copies(ranges, serial)
-    for u in toposort((sink,)):
+    made = _Copies(written, mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    for u in order:
         if u is not sink:
             made.visit(u)
     stores = [s for store in sink.src for s in made.copies[store][1]]

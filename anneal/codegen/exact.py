@@ -24,12 +24,13 @@ def by_inverse(x: UOp, c: UOp) -> UOp | None:
 
 
 def by_exp2(x: UOp) -> UOp | None:
-    """`exp(x)` by exp2, which takes a few instructions less, if x is a product with a constant, or with one in its second
-    factor: the constant takes in log2(e). Such an x is rounded already, so the result is as exact as it was.
+    """`exp(x)` by exp2, which takes a few instructions less, if x is a product with a constant, or with one in its
+    second factor: the constant takes in log2(e). Such an x is rounded already, so the result is as exact as it was.
 
     >>> from anneal.uop import const
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
-    >>> by_exp2(x * (x * x * 0.3 + 0.7)) is (x * (x * x * (0.3 * math.log2(math.e)) + 0.7 * math.log2(math.e))).alu(Op.EXP2)
+    >>> e = math.log2(math.e)
+    >>> by_exp2(x * (x * x * 0.3 + 0.7)) is (x * (x * x * (0.3 * e) + 0.7 * e)).alu(Op.EXP2)
     True
     >>> by_exp2(x), by_exp2(x * 2.0)
     (None, None)

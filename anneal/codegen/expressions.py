@@ -1,7 +1,8 @@
 """Expressions of WGSL: types, constants, the table from op to text, and the texts that depend on dtypes and bounds.
 
-An infinite or nan constant is built from its bits and a number that only a run knows, because a WGSL compiler may reject, or
-assume away, one that it can see; so is a zero where a product or a quotient with it would be worked out without nan and infinity.
+An infinite or nan constant is built from its bits and a number that only a run knows, because a WGSL compiler may
+reject, or assume away, one that it can see; so is a zero where a product or a quotient with it would be worked out
+without nan and infinity.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _TYPES = {
     dtypes.int64: "i64", dtypes.uint64: "u64", dtypes.float64: "f64",
 }  # fmt: skip
 
-# -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ----------------------------------
+# -- the table: (op, kind of the first source) -> text; kinds are bool, int, uint, float ------------------------------
 
 _ANY: dict[Op, str] = {
     Op.ADD: "({0} + {1})",
@@ -136,8 +137,8 @@ def unseen(dtype: DType, value: str, lanes: int = 1) -> str:
 
 
 def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:
-    """A constant as WGSL text. With `hidden`, bits that only a run knows, no compiler sees a float that is zero, or so large that
-    its reciprocal may be taken for zero."""
+    """A constant as WGSL text. With `hidden`, bits that only a run knows, no compiler sees a float that is zero, or so
+    large that its reciprocal may be taken for zero."""
     dtype = register(dtype)
     if dtype.kind == "bool":
         return "true" if value else "false"

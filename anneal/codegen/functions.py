@@ -23,8 +23,8 @@ FUNCTIONS: dict[str, str] = {
     "min_f32": "fn min_f32(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }",
     "sign_f32": "fn sign_f32(x: f32) -> f32 { return select(f32(x > 0.0f) - f32(x < 0.0f), x, is_nan(x)); }",
     "sign_u32": "fn sign_u32(x: u32) -> u32 { return min(x, 1u); }",
-    # The functions of real numbers are ours where WGSL lets a driver be coarse: next to a zero (log at 1, tanh, sin at pi), far
-    # out (exp, sin), at the ends. What they build on is exact or nearly so everywhere: + - * fma exp2 and bits.
+    # The functions of real numbers are ours where WGSL lets a driver be coarse: next to a zero (log at 1, tanh, sin at
+    # pi), far out (exp, sin), at the ends. They are built on + - * fma exp2 and bits, exact or nearly so everywhere.
     "high_bits": "fn high_bits(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }",
     "lost_in": """fn lost_in(a: f32, b: f32, p: f32) -> f32 {
   // a * b - p, where p is the rounded product: of halves, whose products are exact. Some drivers round in fma.

@@ -1,5 +1,6 @@
-"""The functions of i64, u64 and f64. WGSL has those of f64 for numbers that need no series; the others are computed here,
-within a few units of the last place, by Taylor's series after the usual reductions of the argument (as in fdlibm)."""
+"""The functions of i64, u64 and f64. WGSL has those of f64 for numbers that need no series; the others are computed
+here, within a few units of the last place, by Taylor's series after the usual reductions of the argument (as in
+fdlibm)."""
 
 from __future__ import annotations
 

@@ -1,25 +1,21 @@
-"""The whole way from a kernel graph to WGSL, in order."""
+"""Kernels by the passes: one module for a kernel graph, or for all parts of one together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anneal.codegen.affine import collapse
-from anneal.codegen.heuristics import choose
-from anneal.codegen.linear import LinearProgram, Param, linearise
-from anneal.codegen.lower import Launch, Target, legalise, to_hardware
-from anneal.codegen.modules import Text, grid, joint_bytes, joint_module, module
-from anneal.codegen.opts import Opt, apply_opts
-from anneal.codegen.row import merge_rows
-from anneal.codegen.skip import skip_unused
+from anneal.codegen.hardware import Launch
+from anneal.codegen.linear import LinearProgram, Param
+from anneal.codegen.modules import Text, grid, merged_bytes, merged_module
+from anneal.codegen.opts import Opt
+from anneal.codegen.pipeline import run_passes
+from anneal.codegen.target import Target
 from anneal.codegen.wgsl import write
-from anneal.errors import CompilerError
-from anneal.schedule.inplace import overwrites_rows
 from anneal.schedule.parts import alone, parts_of
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["Kernel", "generate", "lower", "prepare"]
+__all__ = ["Kernel", "generate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +27,7 @@ class Kernel:
     launch: Launch
     grid: tuple[int, int, int]
     opts: tuple[Opt, ...]
-    variables: tuple[str, ...] = ()  # what the last binding holds the values of, if there are any
-
-
-def prepare(sink: UOp, target: Target) -> UOp:
-    """The kernel in ops and dtypes that WGSL has, with ranges merged: what opts are applied to."""
-    return merge_rows(collapse(legalise(sink, target)))
+    variables: tuple[str, ...] = ()  # whose values the last binding holds, if there are any
 
 
 def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:
@@ -48,11 +39,15 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     with arena().untracked():  # whose line a node comes from is told by the tensor graph
         parts = parts_of(sink)
         if len(parts) > 1:
-            return _joint(parts, target)
-        body = _body(sink, target, opts)
-    size = grid(body.launch.workgroups, target.max_workgroups)
-    params, names = _with_variables(body.program.params, body.text.variables)
-    return Kernel(module(body.text, target), params, body.launch, size, body.opts, names)
+            return _merged(parts, target)
+        s = run_passes(sink, target, opts)
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    assert s.source is not None
+    launch = s.program.launch
+    params, names = _with_variables(s.program.params, s.text.variables)
+    return Kernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
 
 
 def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
@@ -82,15 +77,14 @@ class _Body:
 
 
 def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
-    ready = prepare(sink, target)
-    chosen = tuple(opts) if opts is not None else choose(ready, target)
-    if not any(o.kind == "ROW" for o in chosen) and overwrites_rows(sink):
-        raise CompilerError("a kernel that overwrites its rows needs the opt ROW: only then nobody reads them later")
-    program = lower(ready, chosen, target)
-    return _Body(program, write(program, target), chosen)
+    s = run_passes(sink, target, opts, until="write-body")
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    return _Body(s.program, s.text, s.opts)
 
 
-def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
+def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
     """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
     kernels, places = zip(*[alone(p) for p in parts], strict=True)
     bodies = [_known_body(k, target) for k in kernels]
@@ -98,7 +92,7 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
-        if b.meets and (b.launch.threads < threads or joint_bytes([*before, b.text]) > target.workgroup_bytes):
+        if b.meets and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
             bodies[n] = _body(kernels[n], target, _flat(target))
     bodies = _alike(bodies, kernels, places, target)
     launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
@@ -109,7 +103,7 @@ def _joint(parts: Sequence[UOp], target: Target) -> Kernel:
             written = x.written or (slot in params and params[slot].written)
             params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
     size = grid(launch.workgroups, target.max_workgroups)
-    source = joint_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
+    source = merged_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
     names = tuple(sorted({n for b in bodies for n in b.text.variables}))
     bound, names = _with_variables([params[k] for k in sorted(params)], names)
     return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
@@ -131,20 +125,20 @@ def _known_body(part: UOp, target: Target) -> _Body:
 def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
-    parted: set[int] = set()
+    sub_word: set[int] = set()
     for b, slots in zip(bodies, places, strict=True):
-        parted.update(slots[p.arg[0]] for p in b.program.parted)
+        sub_word.update(slots[p.arg[0]] for p in b.program.sub_word)
         for x in b.program.params:
             lanes.setdefault(slots[x.slot], set()).add(b.program.wide.get(x.node, 1))
-    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in parted):
+    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in sub_word):
         # Vectors of two lengths, or beside parts of words: then no part stores vectors.
         return _alike([_body(k, target, _flat(target)) for k in kernels], kernels, places, target)
     out = []
     for b, slots in zip(bodies, places, strict=True):
         wide = {x.node: n for x in b.program.params if (n := max(lanes[slots[x.slot]])) > 1}
-        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in parted)
-        if atomic != b.program.parted or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
-            program = replace(b.program, wide={**b.program.wide, **wide}, parted=atomic)
+        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
+        if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
+            program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
             b = _Body(program, write(program, target), b.opts)
         out.append(b)
     return out
@@ -152,18 +146,3 @@ def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequenc
 
 def _flat(target: Target) -> tuple[Opt, ...]:
     return (Opt("FLAT", 0, min(64, target.max_threads)),)
-
-
-def lower(ready: UOp, opts: Sequence[Opt], target: Target) -> LinearProgram:
-    """The linear program of a prepared kernel with `opts`; raises CompilerError if they do not fit kernel or target."""
-    program = linearise(*to_hardware(skip_unused(apply_opts(ready, tuple(opts)))))
-    if program.launch.threads > target.max_threads:
-        raise CompilerError(
-            f"{program.launch.threads} threads in a workgroup; the target has {target.max_threads}", stage="apply_opts"
-        )
-    if program.shared_bytes > target.workgroup_bytes:
-        raise CompilerError(
-            f"{program.shared_bytes} bytes of workgroup memory; the target has {target.workgroup_bytes}",
-            stage="apply_opts",
-        )
-    return program

@@ -1,4 +1,4 @@
-"""What a kernel does and costs, from its graph: what is fused in it, float operations, bytes of memory traffic."""
+"""A kernel's work and costs, from its graph: the ops fused in it, float operations, bytes of memory traffic."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from anneal.codegen.opts import Opt
+from anneal.codegen.ranges import mask_of
 from anneal.uop import ALU, Op, UOp, toposort
 
 __all__ = ["KernelInfo", "fused_ops", "kernel_info", "opts_text"]
@@ -72,7 +73,7 @@ def _extent(r: UOp) -> int:
 
 
 def fused_ops(sink: UOp) -> list[str]:
-    """What was fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
+    """The ops fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
     counts: Counter[str] = Counter()
     reads: dict[UOp, bool] = {}  # whether a value depends on memory
     order = toposort((sink,))
@@ -101,7 +102,7 @@ def _is_product(u: UOp) -> bool:
     if u.op is not Op.REDUCE or u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
         return False
     a, b = u.src[0].src
-    along = sum(1 << r.arg[0] for r in u.src[1:])
+    along = mask_of(u.src[1:])
     return bool(a.ranges & along and b.ranges & along and a.ranges != b.ranges)
 
 

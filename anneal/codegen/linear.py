@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from anneal.codegen.affine import Substitution, conjunction
+from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
-from anneal.codegen.lower import Launch
-from anneal.codegen.opts import SERIAL, identity
+from anneal.codegen.opts import identity
 from anneal.codegen.packed import per_word, stored_bytes
+from anneal.codegen.predicates import conjunction, conjuncts
+from anneal.codegen.ranges import SERIAL
+from anneal.codegen.rebuilding import Substitution
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
@@ -24,7 +26,7 @@ __all__ = ["LinearProgram", "Param", "Stmt", "linearise"]
 
 _NAMED = frozenset((Op.CONST, Op.VARIABLE, Op.PARAM, Op.SHARED))
 
-_IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and what their epilogue loads at a time
+_IN_REGISTERS = 160  # numbers of a thread: results of a staged reduce, and the loads of their epilogue at a time
 _EARLY = 24  # words loaded outside of reduces that may wait in registers until those are done
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
@@ -39,11 +41,11 @@ class Stmt(NamedTuple):
     acc       a value   (initial value,): a variable
     update    REDUCE    (accumulator, value), or (accumulator, a, b) to add a product
     set       a value   (variable, value)
-    for       RANGE     (extent,); its value is the loop variable; closed by end; a "written" one is turns in a row
+    for       RANGE     (extent,); its value is the loop variable; closed by end; a "written" one's body is repeated
     end
     share     REDUCE    (value,); consecutive ones share their barriers
     guard               (condition,): threads where it is false are done
-    store     STORE     (param, index, value[, gate]); into workgroup memory, too
+    store     STORE     (param, index, value[, predicate]); into workgroup memory, too
     barrier
     """
 
@@ -66,8 +68,8 @@ class Param(NamedTuple):
 class LinearProgram:
     """Statements, bindings in slot order, and the launch.
 
-    `lanes` maps the bit of a vector range to its lanes, `wide` memory to the lanes of its elements; `parted` is memory of
-    which a thread stores a part of a word.
+    `lanes` maps the bit of a vector range to its lanes, `wide` memory to the lanes of its elements; `sub_word` is the
+    memory that has sub-word stores.
     """
 
     stmts: tuple[Stmt, ...]
@@ -76,12 +78,16 @@ class LinearProgram:
     lanes: Mapping[int, int]
     wide: Mapping[UOp, int]
     tiles: tuple[UOp, ...]
-    parted: frozenset[UOp] = frozenset()
+    sub_word: frozenset[UOp] = frozenset()
     variables: tuple[UOp, ...] = ()  # by name
 
     def width(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
         return _width(u, self.lanes)
+
+    def __str__(self) -> str:
+        """A line for every statement, indented by its loops."""
+        return "\n".join(map(_line, self.stmts))
 
     @property
     def shared_bytes(self) -> int:
@@ -89,6 +95,29 @@ class LinearProgram:
         tiles = sum(int(t.arg[1][0]) * stored_bytes(t.dtype) for t in self.tiles)
         parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
         return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
+
+
+def _line(s: Stmt) -> str:
+    """One statement as a reader sees it.
+
+    >>> _line(Stmt("guard", 3, None, (2, const(dtypes.int32, 8)), 1))
+    '  guard(%2, 8)'
+    """
+    u, indent = s.node, "  " * s.depth
+    if u is None:
+        op = ""
+    else:
+        op = f" {u.op.name}" + (f" {u.arg[0]}" if u.op is Op.SPECIAL else f" {u.arg}" if u.op is Op.LANE else "")
+    operands = ", ".join([f"%{o}" if isinstance(o, int) else _leaf(o) for o in s.src])
+    name = f"%{s.number} = " if s.kind in ("let", "acc", "for", "share") else ""
+    return f"{indent}{name}{s.kind}{op}" + (f"({operands})" if operands else "")
+
+
+def _leaf(u: UOp) -> str:
+    """A node that stands for itself: a number, memory, a variable or the lanes of a vector."""
+    if u.op is Op.CONST:
+        return repr(u.arg)
+    return {Op.PARAM: "p", Op.SHARED: "tile"}.get(u.op, f"{u.op.name.lower()} ") + str(u.arg[0])
 
 
 def _width(u: UOp, lanes: Mapping[int, int]) -> int:
@@ -105,14 +134,14 @@ class _Block:
     stmts: list[Stmt] = field(default_factory=list)
     names: dict[UOp, Operand] = field(default_factory=dict)
     range: UOp | None = None  # of a loop
-    meets: bool = False  # its threads wait for each other: again before the next turn
+    meets: bool = False  # its threads wait for each other: again before the next iteration
 
 
 _WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
-    # A reduce and a tile are emitted as a whole: what is below them belongs to their loop.
+    # A reduce and a tile are emitted as a whole: the nodes below them belong to their loop.
     return () if u.op in _WHOLE else u.src
 
 
@@ -127,7 +156,7 @@ class _Lineariser:
         self.lanes: dict[int, int] = {}
         self.wide: dict[UOp, int] = {}
         self.tiles: list[UOp] = []
-        self.parted: set[UOp] = set()
+        self.sub_word: set[UOp] = set()
         self.variables: dict[str, UOp] = {}
         self._analyse()
 
@@ -158,7 +187,7 @@ class _Lineariser:
             elif u.op is Op.STORE and u.src[0].op is Op.PARAM:
                 params[u.src[0]] = True
                 if per_word(u.dtype) > 1 and not is_whole(u.src[1]):
-                    self.parted.add(u.src[0])
+                    self.sub_word.add(u.src[0])
             if (u.op is Op.LOAD or u.op is Op.STORE) and is_whole(u.src[1]):
                 self.wide[memory_of(u.src[0])] = int(u.src[1].src[1].src[0].arg)
             elif u.op is Op.LOAD and u.arg is not None:
@@ -197,7 +226,7 @@ class _Lineariser:
         raise CompilerError("a value depends on a loop that is not open", stage="linearise", node=u)
 
     def order(self, roots: list[UOp]) -> list[UOp]:
-        """What must be emitted for `roots`, sources first; reduces are leaves."""
+        """The nodes to be emitted for `roots`, sources first; reduces are leaves."""
         out: list[UOp] = []
         seen: set[UOp] = set()
         for root in roots:
@@ -265,10 +294,10 @@ class _Lineariser:
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
         with self.looping(members[0].src[1:]):
-            turns = [_turns(u) for u in members]
-            for at in range(max(map(len, turns))):
-                # Turn by turn: what one needs is loaded just before it.
-                now = [(u, acc, turn[at]) for u, acc, turn in zip(members, accs, turns, strict=True) if at < len(turn)]
+            iterations = [_iterations(u) for u in members]
+            for at in range(max(map(len, iterations))):
+                # Iteration by iteration: the operands of one are loaded just before it.
+                now = [(u, acc, i[at]) for u, acc, i in zip(members, accs, iterations, strict=True) if at < len(i)]
                 self.emit([x for _, _, parts in now for x in parts])
                 for u, acc, parts in now:
                     self.add(self.stack[-1], "update", u, acc, *[self.operand(x) for x in parts])
@@ -301,14 +330,14 @@ class _Lineariser:
         self.stack = full[: at + 1]
         block = self.stack[-1]
         stores = [(tile, s) for tile in members for s in tile.src[0].src]
-        ahead: list[tuple[Operand, UOp]] = []
+        prefetched: list[tuple[Operand, UOp]] = []
         values: list[Operand] = []
-        first, later = self.turns(block.range)
+        first, later = self.iterations(block.range)
         for tile, s in stores:
             self.emit([s.src[1], *s.src[3:]])
             if tile.arg[1] and block.range is not None:
                 values.append(self.fetch_first(s.src[2], first))
-                ahead.append((values[-1], s.src[2]))
+                prefetched.append((values[-1], s.src[2]))
             else:
                 self.emit([s.src[2]])
                 values.append(self.operand(s.src[2]))
@@ -318,25 +347,25 @@ class _Lineariser:
         block.meets = block.range is not None and not all(tile.arg[2] for tile in members)
         for tile in members:
             block.names[tile] = memory_of(tile)
-        for variable, value in ahead:
+        for variable, value in prefetched:
             following = later(value)
             self.emit([following])
             self.add(block, "set", value, variable, self.operand(following))
         self.stack = full
 
-    def turns(self, turn: UOp | None) -> tuple[Substitution, Substitution]:
-        """What a value is in a loop's first turn, and in the turn after the present one (the last one again)."""
-        if turn is None:
+    def iterations(self, loop: UOp | None) -> tuple[Substitution, Substitution]:
+        """Substitutions that give a value in a loop's first iteration, and in the next (after the last, the last)."""
+        if loop is None:
             return Substitution({}, 0), Substitution({}, 0)
-        bit = 1 << turn.arg[0]
-        following = (turn + 1).alu(Op.MIN, turn.src[0] - 1)
+        bit = 1 << loop.arg[0]
+        following = (loop + 1).alu(Op.MIN, loop.src[0] - 1)
         return (
-            Substitution({turn: const(dtypes.int32, 0)}, bit, self.serial),
-            Substitution({turn: following}, bit, self.serial),
+            Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial),
+            Substitution({loop: following}, bit, self.serial),
         )
 
     def fetch_first(self, value: UOp, first: Substitution) -> int:
-        """A variable before the loop, with what its first turn needs."""
+        """A variable before the loop, with what its first iteration needs."""
         inside = self.stack
         self.stack = inside[:-1]
         needed = first(value)
@@ -354,7 +383,7 @@ class _Lineariser:
         for u in members:
             block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
 
-    def store_in_turns(self, stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
+    def store_in_batches(self, stores: list[tuple[UOp, tuple[UOp, ...]]]) -> None:
         """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
 
         All loads come first after all, if an element might be stored before it is read.
@@ -362,13 +391,13 @@ class _Lineariser:
         roots = [x for _, src in stores for x in src]
         order = self.order(roots)
         self.emit([u for u in order if u.op is Op.REDUCE])
-        turns: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}
+        by_index: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}
         for s, src in stores:
-            turns.setdefault(s.src[1], []).append((s, src))
+            by_index.setdefault(s.src[1], []).append((s, src))
         written = {s.src[0] for s, _ in stores}
-        several = list(turns.values())
+        several = list(by_index.values())
         if any(u.src[0] in written for u in order if u.op is Op.LOAD):
-            for at, members in turns.items():
+            for at, members in by_index.items():
                 reads = [u for u in self.order([x for _, src in members for x in src]) if u.op is Op.LOAD]
                 here = {s.src[0] for s, _ in members}
                 if any(u.src[0] in written and not (u.src[0] in here and u.src[1] is at) for u in reads):
@@ -385,7 +414,7 @@ class _Lineariser:
             full = sum(map(self.lanes_of, mine)) + sum(loads.values()) + left > _IN_REGISTERS
             if mine and not full and n + 1 < len(several):
                 continue
-            # The loads side by side, and what is made of each just before it is stored: registers are few.
+            # The loads side by side, and each value computed just before it is stored: registers are few.
             self.emit([u for u in self.order([x for _, src in waiting for x in src]) if u.op is Op.LOAD])
             if len(several) == 1:
                 self.emit([x for _, src in waiting for x in src])
@@ -400,21 +429,21 @@ class _Lineariser:
 
     def run(self, launch: Launch) -> LinearProgram:
         root = self.stack[0]
-        gates = {s: _conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
-        stores = [s for s, gate in gates.items() if not any(g.op is Op.CONST and not g.arg for g in gate)]
-        rest = [[g for g in gates[s] if g.op is not Op.CONST] for s in stores]
+        predicates = {s: conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
+        stores = [s for s, asked in predicates.items() if not any(p.op is Op.CONST and not p.arg for p in asked)]
+        rest = [[p for p in predicates[s] if p.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
-        # Threads past the end leave at once: what every store asks for is asked first. Where threads meet at barriers all
-        # leave or all stay.
+        # Threads past the end leave at once: the predicate of all stores is asked first. Where threads meet at barriers
+        # all leave or all stay.
         meet = shared or bool(self.tiles)
-        common = [g for g in rest[0] if all(g in r for r in rest[1:])] if rest else []
-        common = [g for g in common if not g.ranges and not any(_differs(u, meet) for u in self.order([g]))]
+        common = [p for p in rest[0] if all(p in r for r in rest[1:])] if rest else []
+        common = [p for p in common if not p.ranges and not any(_differs(u, meet) for u in self.order([p]))]
         if common:
             self.emit(common)
-            self.add(root, "guard", None, *[self.operand(g) for g in common])
-            rest = [[g for g in r if g not in common] for r in rest]
+            self.add(root, "guard", None, *[self.operand(p) for p in common])
+            rest = [[p for p in r if p not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
-        # long for registers) that holds for each turn; what stands outside is read before.
+        # long for registers) that holds for each iteration; loads outside of them come before.
         by_loops: dict[int, list[tuple[UOp, tuple[UOp, ...]]]] = {0: []}
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
@@ -422,7 +451,7 @@ class _Lineariser:
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))
         if self.tiles and len(by_loops) == 1:
-            self.store_in_turns(by_loops.pop(0))
+            self.store_in_batches(by_loops.pop(0))
         else:
             self.emit(outside)
         for loops in sorted(by_loops, reverse=True):
@@ -433,12 +462,12 @@ class _Lineariser:
         tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
         self.variables |= {v.arg[0]: v for v in variables_of(launch.needed)} if launch.needed is not None else {}
         variables = tuple([self.variables[n] for n in sorted(self.variables)])
-        parted = frozenset(self.parted)
-        return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, parted, variables)
+        sub_word = frozenset(self.sub_word)
+        return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, sub_word, variables)
 
 
-def _turns(u: UOp) -> list[tuple[UOp, ...]]:
-    """What one turn of a loop adds to an accumulator, one after the other; products as their two factors."""
+def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
+    """The terms that unrolled iterations of a loop add to an accumulator, in their order; products as two factors."""
     value, terms = u.src[0], []
     for _ in range((u.tag or 1) - 1):
         if value.op is not u.arg:
@@ -451,19 +480,8 @@ def _turns(u: UOp) -> list[tuple[UOp, ...]]:
 
 
 def _differs(u: UOp, meet: bool) -> bool:
-    """Whether a thread has to read memory for `u`, or where threads `meet` may know another value than its neighbours."""
+    """Whether a thread reads memory for `u`, or, where threads `meet`, may have another value than its neighbours."""
     return u.op is Op.LOAD or (meet and u.op is Op.SPECIAL and u.arg[0] == "lid")
-
-
-def _conjuncts(gate: UOp) -> list[UOp]:
-    out, stack = [], [gate]
-    while stack:
-        u = stack.pop()
-        if u.op is Op.AND:
-            stack += (u.src[1], u.src[0])
-        else:
-            out.append(u)
-    return out
 
 
 def linearise(sink: UOp, launch: Launch) -> LinearProgram:

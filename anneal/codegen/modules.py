@@ -1,4 +1,4 @@
-"""WGSL modules from the bodies of kernels: bindings, workgroup memory, functions, and which workgroup does what."""
+"""WGSL modules from the bodies of kernels: bindings, workgroup memory, functions, and the workgroups of each kernel."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from anneal.codegen.functions import called
-from anneal.codegen.lower import Launch, Target
+from anneal.codegen.hardware import Launch
+from anneal.codegen.target import Target
 from anneal.codegen.windows import declarations, windowed
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["Shared", "Text", "grid", "joint_bytes", "joint_module", "module", "variable_name"]
+__all__ = ["Shared", "Text", "grid", "merged_bytes", "merged_module", "module", "variable_name"]
 
 
 def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
@@ -91,7 +92,7 @@ def _position(workgroups: int, target: Target) -> tuple[str, bool]:
     return f"i32({where})", nx * ny * nz != workgroups
 
 
-def joint_module(texts: Sequence[Text], target: Target) -> str:
+def merged_module(texts: Sequence[Text], target: Target) -> str:
     """The module whose `main` runs each of several programs in workgroups of its own, one program's after another's.
 
     A program with fewer threads than another leaves the others idle, and must have no barrier; what several bind has
@@ -107,7 +108,7 @@ def joint_module(texts: Sequence[Text], target: Target) -> str:
     for t in texts:
         body = list(t.lines)
         for x in t.shared:
-            body = [re.sub(rf"\b{x.name}\b", _joint_name(x), line) for line in body]
+            body = [re.sub(rf"\b{x.name}\b", _merged_name(x), line) for line in body]
         for slot, (element, written, nbytes) in t.bindings.items():
             bindings[slot] = (element, written or (slot in bindings and bindings[slot][1]), nbytes)
         end = first + t.launch.workgroups
@@ -120,32 +121,32 @@ def joint_module(texts: Sequence[Text], target: Target) -> str:
         lines += ["  " + line for line in body] + ["  }"]
         first = end
     names = tuple(sorted({n for t in texts for n in t.variables}))
-    whole = Text(bindings, _joint_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
+    whole = Text(bindings, _merged_memory(texts), any(t.f16 for t in texts), frozenset(), (), texts[0].launch, names)
     return _module(whole, threads, lines, target)
 
 
-def _joint_name(x: Shared) -> str:
+def _merged_name(x: Shared) -> str:
     return x.name + "".join(c for c in x.element if c.isalnum())
 
 
-def _joint_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
+def _merged_memory(texts: Sequence[Text]) -> tuple[Shared, ...]:
     """Workgroup memory for any one of several programs: the largest array of each name and type."""
     largest: dict[str, Shared] = {}
     for t in texts:
         for x in t.shared:
-            name = _joint_name(x)
+            name = _merged_name(x)
             if name not in largest or largest[name].length < x.length:
                 largest[name] = x._replace(name=name)
     return tuple(largest.values())
 
 
-def joint_bytes(texts: Sequence[Text]) -> int:
-    """Workgroup memory that the joint module of `texts` needs."""
-    return sum(x.nbytes for x in _joint_memory(texts))
+def merged_bytes(texts: Sequence[Text]) -> int:
+    """Workgroup memory that the merged module of `texts` needs."""
+    return sum(x.nbytes for x in _merged_memory(texts))
 
 
 def variable_name(name: str) -> str:
-    """What a variable is called in WGSL."""
+    """The name of a variable in WGSL."""
     return "v_" + "".join(c if c.isascii() else f"u{ord(c):x}" for c in name)
 
 

@@ -1,9 +1,9 @@
 """Memory whose elements are narrower than a word: two or four of them lie in a u32, the first in its lowest bits.
 
-A value of such a dtype is a number of the dtype that it is computed in (`register`); what is written here is how it comes
-out of words and goes back. A store that has whole words writes them. Another thread may write the rest of a word that a
-store has only a part of, so those go by two atomic operations on bits that nobody else touches; all of that memory is
-then an array of atomics.
+A value of such a dtype is a number of the dtype that it is computed in (`register`); this file has the text by which
+it comes out of words and goes back. A store of whole words writes them. In a sub-word store another thread may write
+the rest of the word, so it is two atomic operations on bits that nobody else touches; all of that memory is then an
+array of atomics.
 """
 
 from __future__ import annotations

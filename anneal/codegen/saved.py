@@ -6,8 +6,8 @@ from dataclasses import astuple
 from typing import Any
 
 from anneal.codegen.generate import Kernel
+from anneal.codegen.hardware import Launch
 from anneal.codegen.linear import Param
-from anneal.codegen.lower import Launch
 from anneal.codegen.opts import KINDS, Opt
 from anneal.uop import UOp, decode_graph, decode_value, encode_graph, encode_value
 

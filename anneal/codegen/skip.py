@@ -1,16 +1,18 @@
-"""What a whole workgroup would throw away is not computed: of causal scores, the blocks above the diagonal.
+"""Work that a whole workgroup would throw away is left out: of causal scores, the blocks above the diagonal.
 
-A result that is only looked at where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
-condition fails for all of its elements: its loop takes no turns. A sum whose terms are zero where a condition holds
-takes the turns that are left (`bounds.py`). And where nobody reads what a workgroup stores, it is done at once.
+A result that is only used where a condition holds (`where(i < j, -inf, sum)`) is not needed by a workgroup if the
+condition fails for all of its elements: its loop has no iterations. A sum whose terms are zero where a condition holds
+has the iterations that are left (`bounds.py`). And where nobody reads what a workgroup stores, it is done at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anneal.codegen.affine import conjunction, rebuild, replaced
-from anneal.codegen.bounds import Choice, choices, cut_turns, extreme
+from anneal.codegen.bounds import Choice, choices, cut_iterations, extreme
+from anneal.codegen.predicates import conjunction
+from anneal.codegen.ranges import mask_of
+from anneal.codegen.rebuilding import substituted, with_sources
 from anneal.schedule.masks import unread_choice
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
@@ -20,40 +22,40 @@ _I32 = dtypes.int32
 
 
 def skip_unused(sink: UOp) -> UOp:
-    """The kernel without the stores, the loops and the turns of loops that nothing looks at."""
+    """The kernel without loads, stores, loops and iterations whose results nothing uses."""
     order = toposort((sink,))
     if not any(u.op is Op.WHERE for u in order) or not any(u.op is Op.LT and u.src[0].dtype is _I32 for u in order):
         return sink
-    return cut_turns(_without_loops(_without_stores(_without_loads(sink))))
+    return cut_iterations(_without_loops(_without_stores(_without_loads(sink))))
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
 def _without_stores(sink: UOp) -> UOp:
-    """No masks on what is stored for readers who look beside them alone; no stores where all of it is masked."""
+    """The kernel without stores of nothing but dead lanes, and without the masks of stores whose readers mask again."""
     if all(unread_choice(s.src[2]) is None for s in sink.src):
         return sink
     staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
     stores = []
     for s in sink.src:
         value = s.src[2]
-        unread = unread_choice(value)
-        if unread is None:
+        dead = unread_choice(value)
+        if dead is None:
             stores.append(s)
             continue
-        given = value.src[3 - unread]
+        given = value.src[3 - dead]
         # Asked of the workgroup; without tiles also of each vector.
         free = () if staged else _each_vector(s)
-        masked = [_always(choices(value.src[0], unread == 1), f) for f in ((), free)]
-        gates = [u.alu(Op.NOT) for u in dict.fromkeys(masked) if u is not None]
-        stores.append(rebuild(s, (*s.src[:2], given, *conjunction([*gates, *s.src[3:]]))))
+        masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
+        predicates = [u.alu(Op.NOT) for u in dict.fromkeys(masked) if u is not None]
+        stores.append(with_sources(s, (*s.src[:2], given, *conjunction([*predicates, *s.src[3:]]))))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)
 
 
 def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
-    """When one of the choices is made by every element of a workgroup, or of what `free` ranges leave of it; None if that
-    cannot be told."""
+    """The condition under which one of the choices is made by every element of a workgroup, or of the part of it that
+    the `free` ranges leave; None if that cannot be told."""
     always: UOp | None = None
     for comparison, value in wanted:
         # `a < b` holds everywhere if a - b is always below 0, and fails everywhere if it never is.
@@ -70,8 +72,8 @@ def _always(wanted: Iterable[Choice], free: Iterable[UOp] = ()) -> UOp | None:
 
 
 def _without_loads(sink: UOp) -> UOp:
-    """No loads of vectors of which no element is looked at. In a product that is asked of a workgroup alone; and an index
-    that runs past an end is held there, where it costs nothing to read."""
+    """The kernel without loads of vectors of which no element is used. Those of a product are left: their whole
+    workgroup is asked alone, and an index that runs past an end is held there, where it costs nothing to read."""
     order = toposort((sink,))
     if any(u.op is Op.BUFFERIZE for u in order):
         return sink
@@ -80,12 +82,12 @@ def _without_loads(sink: UOp) -> UOp:
     for u in order:
         if u.op is Op.LOAD and wishes[u]:
             others = [x for c, v in wishes[u] for x in choices(c, not v) if all(s.op is not Op.CONST for s in x[0].src)]
-            unread = _always(others, _each_vector(u))
-            if unread is not None and not unread.is_const:
+            dead = _always(others, _each_vector(u))
+            if dead is not None and not dead.is_const:
                 table[u] = UOp(
-                    Op.LOAD, u.dtype, (*u.src[:2], *conjunction([unread.alu(Op.NOT), *u.src[2:]])), u.arg, u.tag
+                    Op.LOAD, u.dtype, (*u.src[:2], *conjunction([dead.alu(Op.NOT), *u.src[2:]])), u.arg, u.tag
                 )
-    return replaced(sink, table) if table else sink
+    return substituted(sink, table) if table else sink
 
 
 def _each_vector(access: UOp) -> list[UOp]:
@@ -97,7 +99,7 @@ def _each_vector(access: UOp) -> list[UOp]:
 
 
 def _without_loops(sink: UOp) -> UOp:
-    """The kernel with loops of no turns where nothing looks at their results."""
+    """The kernel with loops of no iterations where nothing uses their results."""
     order = toposort((sink,))
     loops: dict[UOp, list[UOp]] = {}  # the outermost loop of a reduce -> those reduces
     stored = 0
@@ -115,7 +117,7 @@ def _without_loops(sink: UOp) -> UOp:
     table: dict[UOp, UOp] = {}
     for r, reduces in loops.items():
         if stored >> r.arg[0] & 1:
-            continue  # a row's loop, which stores too
+            continue  # the loop of a fused reduce, which stores too
         unused = [
             x for u in reduces if (x := _always((c, not v) for c, v in comparisons if (c, v) in wishes[u])) is not None
         ]
@@ -123,9 +125,9 @@ def _without_loops(sink: UOp) -> UOp:
             continue
         (never,) = conjunction(unused)
         if not never.is_const:
-            turns = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
-            table[r] = UOp(Op.RANGE, _I32, (turns,), r.arg)
-    return replaced(sink, table) if table else sink
+            iterations = alu(Op.WHERE, (never, const(_I32, 0), r.src[0]))
+            table[r] = UOp(Op.RANGE, _I32, (iterations,), r.arg)
+    return substituted(sink, table) if table else sink
 
 
 def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
@@ -148,8 +150,8 @@ def _wishes(order: list[UOp]) -> dict[UOp, frozenset[Choice]]:
                 note(s, frozenset())
         else:
             if u.op is Op.REDUCE and mine:
-                # below it its ranges take all their values: what is known of one of them outside is of no use there
-                closed = sum(1 << r.arg[0] for r in u.src[1:])
+                # below it its ranges take all their values: a condition on one of them outside says nothing there
+                closed = mask_of(u.src[1:])
                 mine = frozenset([w for w in mine if not w[0].ranges & closed])
             for s in u.src:
                 note(s, mine)

@@ -16,7 +16,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen.affine import Substitution, extent, form, normalise, replaced
+from anneal.codegen.affine import form, normalise
+from anneal.codegen.ranges import extent, mask_of
+from anneal.codegen.rebuilding import Substitution, substituted
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
 __all__ = ["fill", "stage"]
@@ -43,29 +45,26 @@ class _Layout:
         return out
 
 
-def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], ahead: int) -> UOp:
+def stage(sink: UOp, threads: Sequence[UOp], depth: Sequence[UOp], buffers: int) -> UOp:
     """Stage the operands of every reduce that runs over a range of `depth`.
 
     `threads` and `depth` are the pieces of the loop ranges and of the reduce range that vary within a workgroup,
-    fastest first. `ahead` is 1 for tiles to be fetched before they are needed, 2 if they also go to two places in turn.
+    fastest first. `buffers` is 0 for tiles that are fetched when they are needed, 1 for tiles that are
+    prefetched, 2 for double buffering.
     """
     order = toposort((sink,))
     fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
-    inner = _mask(depth)
+    inner = mask_of(depth)
     staged: dict[UOp, UOp] = {}
     for u in order:
         if u.op is Op.REDUCE and u.src[0].ranges & inner:
-            turns = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
-            for part in _operands(u.src[0], _mask(threads) & u.src[0].ranges, inner):
+            loops = [r for r in u.src[1:] if r.arg[1] == "reduce" and r not in depth]
+            for part in _operands(u.src[0], mask_of(threads) & u.src[0].ranges, inner):
                 if part not in staged:
-                    turn = turns[0] if ahead == 2 and len(turns) == 1 else None
-                    staged[part] = _tile(part, threads, depth, fresh, ahead, turn)
+                    loop = loops[0] if buffers == 2 and len(loops) == 1 else None
+                    staged[part] = _tile(part, threads, depth, fresh, buffers, loop)
                     fresh += len(threads) + len(depth)
-    return replaced(sink, staged) if staged else sink
-
-
-def _mask(ranges: Sequence[UOp]) -> int:
-    return sum(1 << r.arg[0] for r in ranges)
+    return substituted(sink, staged) if staged else sink
 
 
 def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
@@ -94,12 +93,12 @@ def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
     return found
 
 
-def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, ahead: int, turn: UOp | None) -> UOp:
-    """The operand, read from its tile; one of two tiles if the `turn` says which."""
+def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, buffers: int, loop: UOp | None) -> UOp:
+    """The operand, read from its tile; one of two buffers if the iterations of `loop` say which."""
     wide = [r for r in threads if part.ranges >> r.arg[0] & 1]
     deep = [r for r in depth if part.ranges >> r.arg[0] & 1]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
-    value = Substitution(own, _mask((*wide, *deep)))(part)
+    value = Substitution(own, mask_of((*wide, *deep)))(part)
     source = _walk(value, list(own.values()))
     across = bool(wide) and bool(source) and source[0] in [own[r] for r in deep]
     strides: list[int] = []
@@ -109,7 +108,7 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
         size *= extent(r)
     pad = 0
     if across:
-        # Written across its rows, where reads run along them: gaps let neighbouring writers meet different memory banks.
+        # Written across its rows, read along them: gaps let neighbouring writers meet different memory banks.
         total = math.prod(extent(r) for r in deep)
         four = UOp(Op.RANGE, _I32, (const(_I32, _ROWS),), (fresh + len(own), "vector"))
         if source[0] is own[deep[0]] and extent(deep[0]) % _ROWS == 0 and _contiguous(value, source[0], four):
@@ -124,11 +123,11 @@ def _tile(part: UOp, threads: Sequence[UOp], depth: Sequence[UOp], fresh: int, a
     layout = _Layout(tuple(strides), len(wide), pad)
     position = layout.position((*wide, *deep))
     which = -1
-    if turn is not None and part.ranges >> turn.arg[0] & 1:
+    if loop is not None and part.ranges >> loop.arg[0] & 1:
         size = -(-size // _ROWS) * _ROWS
-        which = turn.arg[0]
-        position = position + turn % 2 * size
-    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, ahead > 0, which))
+        which = loop.arg[0]
+        position = position + loop % 2 * size
+    tile = UOp(Op.BUFFERIZE, part.dtype, (value, *own.values()), ("workgroup", layout, size, buffers > 0, which))
     return UOp(Op.LOAD, part.dtype, (tile, position))
 
 
@@ -161,10 +160,10 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     `lanes` is the range of vector lanes to use.
     """
     ranges = tile.src[1:]
-    _, layout, size, ahead, which = tile.arg
+    _, layout, size, prefetched, which = tile.arg
     walk = _walk(value, ranges)
-    turn = next((u for u in toposort((value,)) if u.op is Op.RANGE and u.arg[0] == which), None)
-    memory = UOp(Op.SHARED, tile.dtype, (), (number, (size if turn is None else 2 * size,)))
+    loop = next((u for u in toposort((value,)) if u.op is Op.RANGE and u.arg[0] == which), None)
+    memory = UOp(Op.SHARED, tile.dtype, (), (number, (size if loop is None else 2 * size,)))
     width = extent(lanes)
     if not walk or extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
         width = 1
@@ -172,9 +171,9 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     stores = []
     for first in range(0, total, threads):
         at = lid + first
-        gate: UOp | None = None
+        predicate: UOp | None = None
         if first + threads > total:
-            gate = at < total
+            predicate = at < total
             at = at.alu(Op.MIN, const(_I32, total - 1))
         table: dict[UOp, UOp] = {}
         step = 1
@@ -186,15 +185,15 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             table[r] = digit * width + lanes if i == 0 and width > 1 else digit
             step *= count
         position = layout.position([table[r] for r in ranges])
-        position = normalise(position if turn is None else position + turn % 2 * size)
-        src = (memory, position, Substitution(table, _mask(ranges))(value))
-        stores.append(UOp(Op.STORE, tile.dtype, src if gate is None or gate.is_const else (*src, gate)))
+        position = normalise(position if loop is None else position + loop % 2 * size)
+        src = (memory, position, Substitution(table, mask_of(ranges))(value))
+        stores.append(UOp(Op.STORE, tile.dtype, src if predicate is None or predicate.is_const else (*src, predicate)))
     ended = (lanes,) if width > 1 else ()
     return UOp(
         Op.BUFFERIZE,
         tile.dtype,
         (UOp(Op.SINK, tile.dtype, tuple(stores)), *ended),
-        ("workgroup", ahead, turn is not None),
+        ("workgroup", prefetched, loop is not None),
     )
 
 

@@ -27,9 +27,9 @@ from anneal.codegen.expressions import (
 )
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
-from anneal.codegen.lower import Target
 from anneal.codegen.modules import Shared, Text, variable_name
 from anneal.codegen.packed import PACKED, element_type, stored_bytes
+from anneal.codegen.target import Target
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.uop import DType, Op, UOp, dtypes
@@ -157,7 +157,7 @@ class _Writer:
             self.update(s, u)
         elif s.kind == "set":
             assert u is not None
-            value = self.widened(s.src[1], self.operand(s.src[1]), u.dtype, self.program.width(u))
+            value = self.splat(s.src[1], self.operand(s.src[1]), u.dtype, self.program.width(u))
             self.line(s.depth, f"{self.operand(s.src[0])} = {bare(value)};")
         elif s.kind == "barrier":
             self.line(s.depth, "workgroupBarrier();")
@@ -166,7 +166,7 @@ class _Writer:
             self.store(s, u)
 
     def end(self, depth: int) -> None:
-        """Close a loop; the turns of a "written" one follow each other, each with its number as a constant."""
+        """Close a loop; the iterations of a "written" one follow each other, each with its number as a constant."""
         loop, name, start = self.open.pop()
         if loop.arg[1] != "written":
             self.line(depth, "}")
@@ -182,15 +182,15 @@ class _Writer:
     def update(self, s: Stmt, u: UOp) -> None:
         into, *parts = [self.hidden(o) for o in s.src]
         lanes = self.program.width(u)
-        parts = [self.widened(o, x, u.dtype, lanes) for o, x in zip(s.src[1:], parts, strict=True)]
+        parts = [self.splat(o, x, u.dtype, lanes) for o, x in zip(s.src[1:], parts, strict=True)]
         if len(parts) == 1:
             self.line(s.depth, self.combine(u.arg, u, into, parts[0]))
             return
         a, b = parts
         self.line(s.depth, f"{into} = fma({bare(a)}, {bare(b)}, {into});")
 
-    def widened(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
-        """The operand's text with `lanes` lanes."""
+    def splat(self, o: Operand, text: str, dtype: DType, lanes: int) -> str:
+        """The operand's text with `lanes` lanes: a scalar is repeated in all of them."""
         return text if lanes == 1 or self.lanes_of(o) == lanes else f"{type_of(dtype, lanes)}({bare(text)})"
 
     def lanes_of(self, o: Operand) -> int:
@@ -243,30 +243,29 @@ class _Writer:
 
     def load(self, s: Stmt, u: UOp) -> str:
         index = self.operand(s.src[1])
-        gate = ""
+        predicate = ""
         lanes = self.program.width(u)
         if len(s.src) == 3:
-            gate = self.operand(s.src[2])
-            if not gate.isidentifier():
+            predicate = self.operand(s.src[2])
+            if not predicate.isidentifier():
                 name = self.name("c")
-                self.line(s.depth, f"let {name} = {bare(gate)};")
-                gate = name
+                self.line(s.depth, f"let {name} = {bare(predicate)};")
+                predicate = name
             n = max(self.lanes_of(s.src[1]), self.lanes_of(s.src[2]))
-            index = (
-                f"select({type_of(dtypes.int32, n)}(), {bare(self.widened(s.src[1], index, dtypes.int32, n))}, {gate})"
-            )
+            index = bare(self.splat(s.src[1], index, dtypes.int32, n))
+            index = f"select({type_of(dtypes.int32, n)}(), {index}, {predicate})"
         value = self.element(s, u, index, lanes)
         if u.dtype.kind == "bool":
             value = f"({value} != {'0u' if lanes == 1 else f'vec{lanes}<u32>()'})"
-        if not gate:
+        if not predicate:
             return value
         if u.dtype.kind == "bool":
-            return f"({self.widened(s.src[2], gate, dtypes.bool_, lanes)} & {value})"
+            return f"({self.splat(s.src[2], predicate, dtypes.bool_, lanes)} & {value})"
         zero = literal(u.dtype, 0) if lanes == 1 else f"{type_of(u.dtype, lanes)}()"
-        return f"select({zero}, {value}, {gate})"
+        return f"select({zero}, {value}, {predicate})"
 
     def element(self, s: Stmt, u: UOp, index: str, lanes: int) -> str:
-        """What memory holds at `index`: an element, a whole vector, or elements gathered lane by lane."""
+        """The value of memory at `index`: an element, a whole vector, or elements gathered lane by lane."""
         array = self.operand(s.src[0])
         wide = self.program.wide.get(memory_of(u.src[0]), 1)
         packed = PACKED.get(memory_of(u.src[0]).dtype)
@@ -300,7 +299,7 @@ class _Writer:
             return component(array, bare(index), wide)
         word, shift = packed.place(self.named(s.depth, bare(index)))
         at = component(array, word, packed.words(wide))
-        return packed.element(f"atomicLoad(&{at})" if memory in self.program.parted else at, shift)
+        return packed.element(f"atomicLoad(&{at})" if memory in self.program.sub_word else at, shift)
 
     def named(self, depth: int, text: str) -> str:
         """The text, or a name for it where it is more than one, or a number."""
@@ -313,8 +312,8 @@ class _Writer:
     def store(self, s: Stmt, u: UOp) -> None:
         place, index, value = s.src[:3]
         assert isinstance(place, UOp)
-        gate = s.src[3] if len(s.src) == 4 else None
-        lanes = max(self.lanes_of(s.src[1]), self.lanes_of(gate) if gate is not None else 1)
+        predicate = s.src[3] if len(s.src) == 4 else None
+        lanes = max(self.lanes_of(s.src[1]), self.lanes_of(predicate) if predicate is not None else 1)
         text = bare(self.operand(value))
         if place.dtype.kind == "bool":
             text = f"{'u32' if self.lanes_of(value) == 1 else f'vec{self.lanes_of(value)}<u32>'}({text})"
@@ -324,22 +323,22 @@ class _Writer:
         packed = PACKED.get(place.dtype) if place.op is Op.PARAM else None
         where = bare(self.operand(index))
         if is_whole(u.src[1]):
-            given = self.widened(value, text, place.dtype, wide)
+            given = self.splat(value, text, place.dtype, wide)
             if packed is not None:
                 given = packed.written(given, wide)
-            self.guarded(s.depth, f"{array}[{where}] = {given};", gate)
+            self.guarded(s.depth, f"{array}[{where}] = {given};", predicate)
             return
         lane = self.rest.get(index) if isinstance(index, int) else None
         if lanes == 1 and packed is None:
-            self.guarded(s.depth, f"{component(array, where, wide, lane)} = {text};", gate)
+            self.guarded(s.depth, f"{component(array, where, wide, lane)} = {text};", predicate)
             return
         if lanes == 1:
             assert packed is not None
             where = self.named(s.depth, where)
-            self.guarded(s.depth, put_part(packed, array, where, text), gate)
+            self.guarded(s.depth, put_part(packed, array, where, text), predicate)
             return
         named = []
-        for o, t, prefix in ((index, where, "n"), (value, text, "v"), (gate, "", "c")):
+        for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, "", "c")):
             if o is not None and self.lanes_of(o) > 1:
                 t = t or bare(self.operand(o))
                 if not t.isidentifier():
@@ -355,13 +354,13 @@ class _Writer:
                 put = put_part(packed, array, at, given)
             else:
                 put = f"{component(array, at, wide, lane)} = {given};"
-            self.line(s.depth, put if gate is None else f"if ({test}) {{ {put} }}")
+            self.line(s.depth, put if predicate is None else f"if ({test}) {{ {put} }}")
 
-    def guarded(self, depth: int, text: str, gate: Operand | None) -> None:
-        self.line(depth, text if gate is None else f"if ({bare(self.operand(gate))}) {{ {text} }}")
+    def guarded(self, depth: int, text: str, predicate: Operand | None) -> None:
+        self.line(depth, text if predicate is None else f"if ({bare(self.operand(predicate))}) {{ {text} }}")
 
     def share(self, stmts: Sequence[Stmt]) -> None:
-        """Combine partial results: first within subgroups, then through workgroup memory; every thread gets the total."""
+        """Combine partial results, first within subgroups, then in workgroup memory; every thread gets the total."""
         launch = self.program.launch
         stride, group = launch.group_stride, launch.group
         parts = []
@@ -421,7 +420,7 @@ class _Writer:
                 self.line(0, self.combine(u.arg, u, name, f"{room}[{first} + {i * stride}u]"))
 
     def first_of(self, joined: int) -> str:
-        """Where a group's first partial result lies."""
+        """The index of a group's first partial result."""
         launch = self.program.launch
         stride = launch.group_stride
         if launch.group * stride == launch.threads:
@@ -446,7 +445,7 @@ class _Writer:
         op, a = u.op, u.src[0]
         lanes = self.program.width(u)
         if lanes > 1 and op not in _MIXED:
-            args = [self.widened(o, t, x.dtype, lanes) for o, t, x in zip(s.src, args, u.src, strict=True)]
+            args = [self.splat(o, t, x.dtype, lanes) for o, t, x in zip(s.src, args, u.src, strict=True)]
         if op is Op.WHERE:
             return f"select({bare(args[2])}, {bare(args[1])}, {bare(args[0])})"
         if op is Op.CAST:
@@ -458,7 +457,8 @@ class _Writer:
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
         if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
-            args.reverse()  # a constant first, NVIDIA's compiler (580.159) makes a maximum of the comparison, which drops nan
+            # Of a comparison with a constant first NVIDIA's compiler (580.159) makes a maximum, which drops nan.
+            args.reverse()
         if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
             args[1] = unseen(a.dtype, args[1], lanes)
         special = by_constant(u, args, kind, lanes)
@@ -479,7 +479,7 @@ class _Writer:
             element = stored_type(x.node.dtype, p.wide.get(x.node, 1))
             packed = PACKED.get(x.node.dtype)
             if packed is not None:
-                element = element_type(packed.words(p.wide.get(x.node, 1)), x.node in p.parted)
+                element = element_type(packed.words(p.wide.get(x.node, 1)), x.node in p.sub_word)
             bindings[x.slot] = (element, x.written, param_bytes(x))
         shared = []
         for t in p.tiles:

@@ -5,8 +5,9 @@
     p3[i].x = v      p3_put_lane(i, 0, v)
     atomicOr(&p3[i], v)  p3_or(i, v)
 
-Windows are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all but the
-last are full and a comparison finds the window. The first is bound at the memory's slot, the others behind all slots.
+Windows are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all but
+the last are full and a comparison finds the window. The first is bound at the memory's slot, the others behind all
+slots.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from anneal.codegen.packed import stored_bytes
 
 __all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "window_bytes", "windowed", "windows"]
 
-_ALIGNMENT = 256  # of a binding's offset: what WebGPU lets any adapter ask for
+_ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
 _BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
 
 
@@ -130,7 +131,7 @@ def _at(name: str, start: int) -> str:
     return f"{name}[i - {start}i]" if start else f"{name}[i]"
 
 
-# -- accesses -----------------------------------------------------------------------------------------------------------
+# -- accesses ---------------------------------------------------------------------------------------------------------
 
 _ACCESS = re.compile(r"\bp(\d+)\[")
 _ATOMIC = re.compile(r"\batomic(\w+)\(&$")
@@ -185,7 +186,7 @@ def _lane(line: str, at: int) -> tuple[str | None, int]:
 
 
 def _closing(line: str, at: int) -> int:
-    """Where the bracket that opens at `at` closes."""
+    """The index of the bracket that closes the one at `at`."""
     depth = 0
     for n in range(at, len(line)):
         depth += {"[": 1, "]": -1}.get(line[n], 0)

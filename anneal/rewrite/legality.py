@@ -2,7 +2,8 @@
 
     tensor   what anneal/tensor builds and the scheduler cuts: movement, axis reductions, elementwise ops over shapes
     kernel   what the scheduler hands to a device: stores over ranges, loads, scalar elementwise ops
-    linear   a kernel after code generation has mapped its ranges to the hardware
+    legal    the same in ops that code generation has text for: no ARGSORT, and a store may take a value that memory rounds
+    linear   a kernel whose ranges are split into pieces: tiles, hardware indices, lanes of vectors, and stores in loops
 
 Every table is op -> test; a test returns what is wrong with a node, or an empty text.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from anneal.errors import CompilerError
+from anneal.rewrite.widen import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op, UOp, dtypes, toposort
 
 __all__ = ["STAGES", "check"]
@@ -124,6 +126,13 @@ def _store(u: UOp) -> str:
     return _place(u, 1)
 
 
+def _rounding_store(u: UOp) -> str:
+    """A store whose value may have the dtype in which its memory's dtype is computed."""
+    memory, value = u.src[0].dtype, u.src[2].dtype
+    rounds = value is _COMPUTED.get(memory, memory)
+    return "" if rounds and _place(u, 1).startswith("moves") else _place(u, 1)
+
+
 def _reduce(u: UOp) -> str:
     if u.arg not in REDUCE_OPS:
         return "reduces by ADD, MUL, MAX or MIN"
@@ -140,6 +149,7 @@ def _stores(u: UOp) -> str:
     return ""
 
 
+_COMPUTED = {**FLOATS, **INTEGERS}
 _LEAVES: dict[Op, Test] = {Op.CONST: _leaf, Op.VARIABLE: _leaf}
 _ELEMENTWISE: dict[Op, Test] = dict.fromkeys(ALU, _alu)
 
@@ -174,6 +184,16 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.ARGSORT: _rank,
         Op.SINK: _stores,
     },
+    "legal": _LEAVES
+    | _ELEMENTWISE
+    | {
+        Op.PARAM: _leaf,
+        Op.RANGE: _range,
+        Op.LOAD: _load,
+        Op.STORE: _rounding_store,
+        Op.REDUCE: _reduce,
+        Op.SINK: _stores,
+    },
     "linear": _LEAVES
     | _ELEMENTWISE
     | {
@@ -181,7 +201,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.SPECIAL: _leaf,
         Op.RANGE: _range,
         Op.LOAD: _load,
-        Op.STORE: _store,
+        Op.STORE: _rounding_store,
         Op.REDUCE: _reduce,
         Op.BUFFERIZE: _fine,
         Op.SHARED: _leaf,
@@ -193,7 +213,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
 
 
 def check(sink: UOp, stage: str) -> None:
-    """Hold every node below `sink` to the table of `stage` ("tensor", "kernel" or "linear").
+    """Hold every node below `sink` to the table of `stage` ("tensor", "kernel", "legal" or "linear").
 
     Raises CompilerError naming the stage, the op and what is wrong with it.
 
@@ -217,7 +237,7 @@ def check(sink: UOp, stage: str) -> None:
             raise CompilerError(f"{u.op.name} {wrong}", stage=stage, node=repr(u))
         if scalar and u.shape and u.op is not Op.PARAM:
             raise CompilerError(f"{u.op.name} has a shape {u.shape} inside a kernel", stage=stage, node=repr(u))
-    if scalar and sink.op is Op.SINK:
+    if stage in ("kernel", "legal") and sink.op is Op.SINK:
         loops = 0
         for u in toposort((sink,)):
             if u.op is Op.RANGE and u.arg[1] != "reduce":

@@ -67,8 +67,8 @@ def _stored_at(sink: UOp, slot: int) -> UOp:
 def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     """Whether a kernel reduces rows, and reads of one array only the row into whose place in another it stores.
 
-    All its reduces run over one row then, so that code generation makes them one range with the stores (opt ROW): each
-    element is read and stored by one thread, which stores it after the last reduce.
+    All its reduces run over one row then, so that code generation fuses them into the loop of the stores (opt
+    FUSE_REDUCE): each element is read and stored by one thread, which stores it after the last reduce.
     """
     if any(s.op is not Op.STORE or len(s.src) != 3 for s in sink.src):
         return False

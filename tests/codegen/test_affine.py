@@ -1,10 +1,10 @@
-"""Index arithmetic: rebuilt, merged and substituted expressions keep their value."""
+"""Index arithmetic: affine forms and the expressions rebuilt from them keep their value."""
 
 from __future__ import annotations
 
 import random
 
-from anneal.codegen.affine import Substitution, collapse, form, normalise
+from anneal.codegen.affine import form, normalise
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen import kernels as K
 
@@ -56,7 +56,7 @@ def test_division_loses_what_divides_evenly() -> None:
     assert normalise((i * 6 + j) % 6) is j
 
 
-def test_digits_join() -> None:
+def test_quotient_and_remainder_join() -> None:
     f = K.loop(60, 0)
     assert normalise((f // 5) * 5 + f % 5) is f
     assert normalise((f // 20) * 20 + (f // 5) % 4 * 5 + f % 5) is f
@@ -68,40 +68,3 @@ def test_loop_terms_come_last_so_that_the_rest_is_lifted() -> None:
     i, k = K.loop(5, 0), K.over(6, 1)
     n = normalise(k * 3 + i * 2 + 1, serial=0b10)
     assert n is (i * 2 + k * 3) + 1
-
-
-def test_collapse_merges_contiguous_ranges() -> None:
-    ranges = [u for u in toposort((collapse(K.adam(10)),)) if u.op is Op.RANGE]
-    assert len(ranges) == 1
-    i, j = K.loop(4, 0), K.loop(6, 1)
-    at = i * 6 + j
-    merged = collapse(K.sink(K.store(K.param(0, 24), at, K.load(K.param(1, 24), at))))
-    f = K.loop(24, 1)
-    assert merged is K.sink(K.store(K.param(0, 24), f, K.load(K.param(1, 24), f)))
-
-
-def test_collapse_leaves_ranges_that_are_used_apart() -> None:
-    for graph in (
-        K.transpose(4, 6),
-        K.elementwise(4, 6),
-        K.matmul(8, 9, 10),
-        K.logsumexp(4, 6),
-        K.segment_sum(3, 4, 5),
-    ):
-        assert collapse(graph) is graph
-
-
-def test_collapse_merges_reduce_ranges_and_batches() -> None:
-    b, t, c = K.over(3, 1), K.over(5, 2), K.loop(7, 0)
-    x = K.load(K.param(1, 105), b * 35 + t * 7 + c)
-    merged = collapse(K.sink(K.store(K.param(0, 7), c, K.reduce(Op.ADD, x, b, t))))
-    extents = sorted(int(u.src[0].arg) for u in toposort((merged,)) if u.op is Op.RANGE)
-    assert extents == [7, 15]
-
-
-def test_a_substitution_visits_only_what_depends_on_the_range() -> None:
-    i, j = K.loop(4, 0), K.loop(6, 1)
-    graph = K.transpose(4, 6)
-    replaced = Substitution({i: const(I32, 2)}, 1)(graph)
-    assert all(u is not i for u in toposort((replaced,)))
-    assert any(u is j for u in toposort((replaced,)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anneal.codegen import Opt, Target, apply_opts, axes_of, choose, generate, grid, kernel_info, prepare
-from anneal.codegen.lower import to_hardware
+from anneal.codegen.hardware import to_hardware
 from anneal.errors import CompilerError, DTypeError
 from anneal.uop import Op, UOp, dtypes, toposort
 from tests.codegen import kernels as K
@@ -49,11 +49,13 @@ def test_opts_that_do_not_fit_say_why(opt: Opt, why: str) -> None:
 
 def test_a_row_is_one_range_of_reduces_and_stores() -> None:
     graph = prepare(K.softmax(64, 100), Target())
-    out = apply_opts(graph, [Opt("ROW", 1, 1), Opt("GROUP", 1, 8), Opt("UNROLL", 1, 4)])
+    out = apply_opts(graph, [Opt("FUSE_REDUCE", 1, 1), Opt("GROUP", 1, 8), Opt("UNROLL", 1, 4)])
     assert kinds(out) == [("group", 8), ("unroll", 4), ("workgroup", 64), ("reduce", 4)]
-    source = generate(K.softmax(64, 100), Target(), [Opt("ROW", 1, 1), Opt("GROUP", 1, 32), Opt("UNROLL", 1, 4)]).source
+    source = generate(
+        K.softmax(64, 100), Target(), [Opt("FUSE_REDUCE", 1, 1), Opt("GROUP", 1, 32), Opt("UNROLL", 1, 4)]
+    ).source
     assert source.count("= p1[") == 4, "each thread loads its part of the row once"
-    for graph, opt in ((K.transpose(8, 8), Opt("ROW", 1, 1)), (K.matmul(8, 9, 8), Opt("ROW", 0, 1))):
+    for graph, opt in ((K.transpose(8, 8), Opt("FUSE_REDUCE", 1, 1)), (K.matmul(8, 9, 8), Opt("FUSE_REDUCE", 0, 1))):
         with pytest.raises(CompilerError, match="no reduce can run over this range"):
             apply_opts(prepare(graph, Target()), [opt])
 
@@ -64,7 +66,7 @@ def test_a_row_summed_for_each_of_its_elements_is_no_row() -> None:
     total = K.reduce(Op.ADD, K.load(x, k * 3 + j) * K.reduce(Op.ADD, K.load(x, k * 3 + n), n), k)
     graph = prepare(K.sink(K.store(K.param(0, 3), j, total)), Target())
     with pytest.raises(CompilerError, match="no reduce can run over this range"):
-        apply_opts(graph, [Opt("ROW", 0, 1)])
+        apply_opts(graph, [Opt("FUSE_REDUCE", 0, 1)])
 
 
 def test_launch_of_a_tiled_product() -> None:
@@ -151,6 +153,6 @@ def test_a_reduce_runs_over_one_row_only() -> None:
     i, j, k = K.loop(2, 0), K.loop(2, 1), K.over(2, 2)
     total = K.reduce(Op.ADD, K.load(K.param(1, 2), k), k)
     graph = prepare(K.sink(K.store(K.param(0, 4), j * 2 + i, total)), Target())
-    apply_opts(graph, [Opt("ROW", 0, 1)])
+    apply_opts(graph, [Opt("FUSE_REDUCE", 0, 1)])
     with pytest.raises(CompilerError, match="no reduce can run over this range"):
-        apply_opts(graph, [Opt("ROW", 0, 1), Opt("ROW", 1, 1)])
+        apply_opts(graph, [Opt("FUSE_REDUCE", 0, 1), Opt("FUSE_REDUCE", 1, 1)])

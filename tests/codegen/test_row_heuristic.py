@@ -33,7 +33,7 @@ def test_rows_across_memory_put_neighbours_on_neighbouring_threads() -> None:
     top = K.reduce(Op.MAX, K.load(x, k * 64 + j), k)
     graph = prepare(K.sink(K.store(K.param(0, 6400), i * 64 + j, K.load(x, i * 64 + j) - top)), Target())
     opts = choose(graph, Target())
-    assert [(o.kind, o.axis) for o in opts[:2]] == [("ROW", 0), ("LOCAL", 1)]
+    assert [(o.kind, o.axis) for o in opts[:2]] == [("FUSE_REDUCE", 0), ("LOCAL", 1)]
     assert opts[1].amount == 32
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 from anneal.backend import get_device
-from anneal.codegen import Opt, Target, axes_of, choose, generate
-from anneal.codegen.generate import lower
+from anneal.codegen import Opt, Target, axes_of, choose, run_passes
+from anneal.codegen.pipeline import lower
 from anneal.errors import CompilerError
 from anneal.uop import UOp
 
@@ -60,6 +60,6 @@ def forced(kind: str) -> Iterator[set[str]]:
     device: Any = get_device("webgpu")
     with (
         mock.patch.object(device, "_programs", OrderedDict()),
-        mock.patch(f"{generate.__module__}.choose", note),
+        mock.patch(f"{run_passes.__module__}.choose", note),
     ):
         yield used

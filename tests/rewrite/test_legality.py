@@ -25,7 +25,13 @@ def store(value: UOp) -> UOp:
 
 def test_what_the_stages_are_made_of_passes() -> None:
     check(KERNEL, "kernel")
+    check(KERNEL, "legal")
     check(KERNEL, "linear")
+    check(store(VALUE), "linear")  # in the loop of a row
+    narrow = UOp(Op.PARAM, dtypes.bfloat16, (), (2, (4,)))
+    rounding = UOp(Op.SINK, F32, (UOp(Op.STORE, dtypes.bfloat16, (narrow, I, SUM)),))
+    check(rounding, "legal")
+    check(rounding, "linear")
     check(ROWS, "tensor")
     check(store(UOp(Op.LOAD, F32, (IN, I, I < 3))), "kernel")
 
@@ -48,7 +54,11 @@ BAD = [
     (UOp(Op.LT, F32, (ROWS, ROWS)), "tensor", "LT gives bool"),
     (UOp(Op.REDUCE_AXIS, F32, (WIDE,), (Op.ADD, (1, 0))), "tensor", "sorted axes"),
     (UOp(Op.BITCAST, dtypes.float16, (ROWS,)), "tensor", "keeps the number of bits"),
-    (KERNEL, "attic", "unknown stage 'attic'; known: tensor, kernel, linear"),
+    (store(UOp(Op.ARGSORT, I32, (IN, I)).cast(F32)), "legal", "ARGSORT may not exist here"),
+    (store(VALUE), "legal", "a reduce range is used outside its REDUCE"),
+    (store(I), "legal", "STORE moves float32, not int32"),
+    (store(I), "linear", "STORE moves float32, not int32"),
+    (KERNEL, "attic", "unknown stage 'attic'; known: tensor, kernel, legal, linear"),
 ]
 
 

@@ -93,8 +93,8 @@ def test_rows_are_overwritten_where_one_thread_reads_and_stores_each_element(nam
     rows = [s for s in sinks if overwrites_rows(s)]
     assert rows
     for sink in rows:
-        assert any(o.kind == "ROW" for o in generate(sink).opts)
-        with pytest.raises(CompilerError, match="needs the opt ROW"):
+        assert any(o.kind == "FUSE_REDUCE" for o in generate(sink).opts)
+        with pytest.raises(CompilerError, match="needs the opt FUSE_REDUCE"):
             generate(sink, opts=())
 
 

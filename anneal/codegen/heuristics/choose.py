@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.heuristics.elementwise import flat, transposed, written_out
+from anneal.codegen.heuristics.elementwise import flat, transposed, unrolled
 from anneal.codegen.heuristics.facts import Facts
 from anneal.codegen.heuristics.matmul import matmul
 from anneal.codegen.heuristics.reduces import shared_reduce
-from anneal.codegen.heuristics.rows import row
-from anneal.codegen.lower import Target
+from anneal.codegen.heuristics.rows import fused_reduces
 from anneal.codegen.opts import Opt, axes_of
+from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, dtypes, toposort
 
 __all__ = ["choose"]
 
 
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
-    """Opts for a collapsed kernel."""
+    """Opts for a kernel whose loops are coalesced."""
     order = toposort((sink,))
     axes = axes_of(sink)
     if any(a.is_loop and a.extent is None for a in axes):
@@ -31,8 +31,8 @@ def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
         len(order),
         [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],
     )
-    for rule in (matmul, row, shared_reduce, transposed):
+    for rule in (matmul, fused_reduces, shared_reduce, transposed):
         opts = rule(facts, target)
         if opts is not None:
             return opts
-    return (*written_out(facts), *flat(facts, target))
+    return (*unrolled(facts), *flat(facts, target))

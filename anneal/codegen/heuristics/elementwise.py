@@ -1,13 +1,13 @@
-"""Elementwise kernels, and what is left over: one flat index, short reduces written out."""
+"""Elementwise kernels, and those that no other rule takes: one flat index, short reduces unrolled."""
 
 from __future__ import annotations
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_THREADS, Facts
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Opt
+from anneal.codegen.target import Target
 
-__all__ = ["flat", "transposed", "written_out"]
+__all__ = ["flat", "transposed", "unrolled"]
 
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
@@ -24,20 +24,20 @@ def transposed(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
         return None
     j = facts.axes[loops[-1]]
     along = [form(u.src[1])[0] for u in facts.loads if u.ranges >> j.range.arg[0] & 1]
-    turned = [f for f in along if f.get(j.range) not in (None, 1)]
-    i = next((i for i in reversed(loops[:-1]) if any(f.get(facts.axes[i].range) == 1 for f in turned)), None)
+    across = [f for f in along if f.get(j.range) not in (None, 1)]
+    i = next((i for i in reversed(loops[:-1]) if any(f.get(facts.axes[i].range) == 1 for f in across)), None)
     if i is None or any(not s.ranges >> facts.axes[i].range.arg[0] & 1 for s in facts.stores):
         return None
     wide = facts.lanes([j.range], facts.stores)
     opts = [Opt("VECTORIZE", loops[-1], wide)] if wide > 1 else []
-    across, down = 8 if wide > 1 else 32, facts.axes[i].extent or 1
+    columns, down = 8 if wide > 1 else 32, facts.axes[i].extent or 1
     tall = next((n for n in (8, 4, 2, 1) if down % (4 * n) == 0), 8)  # else the last block would read past the end
-    return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], across), Opt("LOCAL", i, tall))
+    return (*opts, Opt("UPCAST", i, 4), Opt("LOCAL", loops[-1], columns), Opt("LOCAL", i, tall))
 
 
 def flat(facts: Facts, target: Target) -> tuple[Opt, ...]:
-    """One flat index over the outputs; of many outputs, several words for a thread: as the lanes of a vector where memory
-    allows, else from several rows."""
+    """One flat index over the outputs; of many outputs, several words for a thread: as the lanes of a vector where
+    memory allows, else from several rows."""
     loops = [i for i, a in enumerate(facts.axes) if a.is_loop]
     if not loops:
         return ()
@@ -72,9 +72,9 @@ def _vectors_apart(facts: Facts, loops: list[int], wide: int) -> int:
     return amount if fits else 1
 
 
-def written_out(facts: Facts) -> list[Opt]:
+def unrolled(facts: Facts) -> list[Opt]:
     """Reduces of a few elements whole: a loop costs more than its body, and indices become constants. Of others some
-    turns at once, so that their loads do not wait for each other."""
+    iterations at once, so that their loads do not wait for each other."""
     opts = []
     nodes = facts.nodes
     for i, a in enumerate(facts.axes):

@@ -1,4 +1,4 @@
-"""What the rules ask about a kernel."""
+"""Facts about a kernel, which the rules decide by."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from anneal.codegen.affine import form
 from anneal.codegen.opts import Axis
 from anneal.codegen.packed import per_word
+from anneal.codegen.ranges import mask_of
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import content
 
@@ -19,7 +20,7 @@ ENOUGH_THREADS = 65536
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A collapsed kernel: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
+    """A kernel with coalesced loops: its axes, elements stored, reduces, loads, stores and comparisons of indices."""
 
     axes: list[Axis]
     outputs: int
@@ -42,7 +43,7 @@ class Facts:
         all) takes as one vector: 4, 2 or 1."""
         ranges = tuple(ranges)
         extent = content(e.arg if (e := ranges[0].src[0]).is_const else e)
-        bits = sum(1 << r.arg[0] for r in ranges)
+        bits = mask_of(ranges)
         wide = 4
         for u in accesses or (*self.loads, *self.stores):
             while wide > 1 and (extent % wide or not _whole(u, ranges, bits, wide)):
@@ -52,10 +53,10 @@ class Facts:
 
 def _whole(u: UOp, ranges: tuple[UOp, ...], bits: int, wide: int) -> bool:
     """Whether an access along `ranges` is one to whole aligned vectors, or does not depend on them."""
-    index, gate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
-    if not (index.ranges & bits or gate and gate[0].ranges & bits):
+    index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
+    if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True
-    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or gate and gate[0].ranges & bits:
+    if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype) or predicate and predicate[0].ranges & bits:
         return False
     terms, constant = form(index)
     along = [terms.pop(r) for r in ranges if r in terms]

@@ -1,6 +1,6 @@
 """Products of matrices: tiles of results in registers, operands staged in workgroup memory.
 
-One structure for all: a workgroup computes a block of results, each of its threads a few rows by a few vec4s of columns.
+One structure for all: a workgroup computes a block of results, each thread a few rows by a few vec4s of columns.
 The parts of the operands for some steps of the reduce wait in workgroup memory, the next ones in registers, and those
 steps are written out: a loop around them costs a third of the speed. A thread's vec4s lie as far apart as the threads
 reach, and 32 neighbouring threads cover 8 vec4s by 4 rows of vec4s, so that they read from all memory banks.
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import Facts
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
+from anneal.codegen.ranges import mask_of
+from anneal.codegen.target import Target
 from anneal.uop import UOp
 from anneal.uop.sizes import content
 
@@ -160,7 +161,7 @@ def _product(facts: Facts) -> _Product | None:
         return None
     main = facts.reduces[0]
     inner = sorted((a for a in facts.axes if a.range in main.src[1:]), key=lambda a: main.src.index(a.range))
-    bits = sum(1 << a.range.arg[0] for a in inner)
+    bits = mask_of([a.range for a in inner])
     if any(a.extent is None for a in inner) or any(u.ranges & bits for u in facts.reduces):
         return None
     if len(inner) > 1 and not all(a.range.src[0].is_const for a in inner):
@@ -231,7 +232,7 @@ def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _T
 
 
 def _time(product: _Product, tile: _Tile, share: int) -> float:
-    """About how long it takes: a multiprocessor holds as many workgroups as registers allow; with fewer it is slower."""
+    """Roughly its time: a multiprocessor holds as many workgroups as registers allow; with fewer it is slower."""
     steps = product.steps
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))

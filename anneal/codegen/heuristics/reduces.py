@@ -6,9 +6,10 @@ import math
 
 from anneal.codegen.affine import form
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.heuristics.rows import several_rows, threads_of_row, turns
-from anneal.codegen.lower import Target
+from anneal.codegen.heuristics.rows import several_rows, threads_of_row, unrolled
 from anneal.codegen.opts import Opt
+from anneal.codegen.ranges import mask_of
+from anneal.codegen.target import Target
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["shared_reduce"]
@@ -24,7 +25,7 @@ _TALL = 256  # rows that are worth several threads even where there are columns 
 
 
 def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
-    """Long reduces for few outputs, or along contiguous memory: threads of a workgroup take turns at the elements."""
+    """Long reduces for few outputs, or along contiguous memory: the elements go round the threads of a workgroup."""
     axes_by_range = {a.range: a for a in facts.axes}
     tuples: dict[tuple[UOp, ...], int] = {}
     closed = 0
@@ -33,7 +34,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
         if any(a.extent is None for a in axes):
             return None
         tuples[u.src[1:]] = math.prod(a.largest for a in axes)
-        closed |= sum(1 << r.arg[0] for r in u.src[1:])
+        closed |= mask_of(u.src[1:])
     if not tuples or any(u.ranges & closed for u in facts.reduces):
         return None
     if len({r for t in tuples for r in t}) != sum(map(len, tuples)):
@@ -51,7 +52,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     most = min(target.max_threads, target.workgroup_bytes // (4 * len(facts.reduces)))
     if contiguous:
         return _along_rows(facts, tuples, extent, min(most, 1024 if facts.outputs < 8 else 256))
-    bits = sum(1 << r.arg[0] for r in main)
+    bits = mask_of(main)
     depends = [u.ranges >> loops[-1].arg[0] & 1 for u in facts.loads if u.ranges & bits] if down_columns else []
     if sum(depends) == 1 < len(depends):
         return _vector_by_columns(facts, tuples, extent, target)
@@ -60,7 +61,7 @@ def shared_reduce(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
 
 def _read_over(facts: Facts, ranges: tuple[UOp, ...]) -> int:
     """Elements of memory that a reduce over `ranges` reads, of what it reads most of."""
-    bits = sum(1 << r.arg[0] for r in ranges)
+    bits = mask_of(ranges)
     indices = [u.src[1].ranges for u in facts.loads if u.src[1].ranges & bits]
     return max((math.prod(a.largest or 1 for a in facts.axes if i >> a.range.arg[0] & 1) for i in indices), default=0)
 
@@ -151,8 +152,8 @@ def _along_columns(facts: Facts, tuples: dict[tuple[UOp, ...], int], extent: int
 def _over_the_same(facts: Facts, tuples: dict[tuple[UOp, ...], int]) -> tuple[Opt, ...] | None:
     """Many results of the same elements (ranks): what a thread loads is for several of them."""
     loops = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop]
-    ends = sum(1 << r.arg[0] for ranges in tuples for r in ranges)
-    outer = sum(1 << a.range.arg[0] for _, a in loops)
+    ends = mask_of([r for ranges in tuples for r in ranges])
+    outer = mask_of([a.range for _, a in loops])
     if len(tuples) != 1 or not loops or any(u.ranges & ends and u.ranges & outer for u in facts.loads):
         return None
     ranges, number = next(iter(tuples)), loops[-1][0]
@@ -179,4 +180,4 @@ def _shared(facts: Facts, ranges: tuple[UOp, ...], threads: int, wide: int, word
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
     again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
     left = -(-inner // threads)
-    return opts + (turns(facts, last, left) if again else turns(facts, last, left, _IN_FLIGHT // words))
+    return opts + (unrolled(facts, last, left) if again else unrolled(facts, last, left, _IN_FLIGHT // words))

@@ -1,28 +1,28 @@
-"""Rows: softmax, norms and their gradients, whose reduces run over the values that are stored."""
+"""Softmax, norms and their gradients: reduces fused into the loop over the row of values made from them."""
 
 from __future__ import annotations
 
 from anneal.codegen.affine import form
+from anneal.codegen.fused_reduces import fusible_reduces
 from anneal.codegen.heuristics.facts import ENOUGH_GROUPS, ENOUGH_THREADS, Facts, power_of_two
-from anneal.codegen.lower import Target
 from anneal.codegen.opts import Axis, Opt
-from anneal.codegen.row import row_reduces
+from anneal.codegen.target import Target
 from anneal.uop import UOp
 
-__all__ = ["row", "several_rows", "threads_of_row", "turns"]
+__all__ = ["fused_reduces", "several_rows", "threads_of_row", "unrolled"]
 
 _THREADS = 128  # of a workgroup, where rows are short enough to share one
 _WRITTEN = 64  # pieces of a row that one thread holds at most
 _NODES = 2048  # ... and nodes that they come to
 
 
-def row(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
+def fused_reduces(facts: Facts, target: Target) -> tuple[Opt, ...] | None:
     """Reduces over an axis of the output: a thread keeps its part of a row in registers from the first load on."""
     for number in reversed(range(len(facts.axes))):
         axis = facts.axes[number]
         if not axis.is_loop or not facts.reduces or (axis.extent or 0) < 2:
             continue
-        joined = row_reduces(facts.reduces, axis.range)
+        joined = fusible_reduces(facts.reduces, axis.range)
         if joined and all(joined.issuperset(u.src[1:]) for u in facts.reduces):
             return _plan(facts, target, number, joined)
     return None
@@ -39,7 +39,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.ranges >> r.arg[0] & 1]
     others = [(i, a) for i, a in enumerate(facts.axes) if a.is_loop and i != number and (a.extent or 0) > 1]
     rows, units = facts.outputs // extent, max(extent, axis.largest) // wide
-    opts = [Opt("ROW", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
+    opts = [Opt("FUSE_REDUCE", number, 1)] + ([Opt("VECTORIZE", number, wide)] if wide > 1 else [])
     beside = 1
     if across and 1 not in across and others:
         # Neighbours in memory are other rows: neighbouring threads take those.
@@ -49,7 +49,7 @@ def _plan(facts: Facts, target: Target, number: int, joined: set[UOp]) -> tuple[
     threads = _without_waste(units, min(threads, power_of_two(units)))
     if threads > 1:
         opts.append(Opt("GROUP", number, threads))
-    opts += turns(facts, number, -(-units // threads))
+    opts += unrolled(facts, number, -(-units // threads))
     if beside == 1 and others:
         opts += several_rows(max(others, key=lambda o: o[1].extent or 1), threads, rows)
     return tuple(opts)
@@ -68,7 +68,7 @@ def threads_of_row(extent: int, rows: int, loads: int, most: int, wide: int) -> 
 
 
 def _without_waste(units: int, threads: int) -> int:
-    """Half of `threads`, or a quarter, if a third of them would have nothing to do in the last turn."""
+    """Half of `threads`, or a quarter, if a third of them would have nothing to do in the last iteration."""
 
     def busy(t: int) -> float:
         return units / (t * -(-units // t))
@@ -78,8 +78,8 @@ def _without_waste(units: int, threads: int) -> int:
     return threads
 
 
-def turns(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list[Opt]:
-    """A thread's part of a row written out: all of it, so that it stays in registers, or some turns of a loop."""
+def unrolled(facts: Facts, number: int, left: int, most: int = _WRITTEN) -> list[Opt]:
+    """A thread's part of a row unrolled: all of it, so that it stays in registers, or some iterations of a loop."""
     if left <= 1:
         return []
     if left <= most and left * facts.nodes <= _NODES:

@@ -78,7 +78,7 @@ def test_work_counts_what_rows_save() -> None:
     assert work(axes, ()) == (16, 24 * 20 * 16)
     assert work(axes, (Opt("GROUP", 2, 4), Opt("UPCAST", 0, 2))) == (8, 24 * 20 * 16)
     row = [replace(a, extent=16) for a in axes]
-    assert work(row, (Opt("ROW", 1, 1),)) == (16, 16 * 16)
+    assert work(row, (Opt("FUSE_REDUCE", 1, 1),)) == (16, 16 * 16)
 
 
 # -- the search

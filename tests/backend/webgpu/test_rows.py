@@ -42,7 +42,7 @@ def test_softmax_with_its_statistics(device: WebGpuDevice, splits: list[Opt]) ->
         want = np.exp(x - top[:, None]) / total[:, None]
         for subgroup in {0, device.target.subgroup}:
             target = replace(device.target, subgroup=subgroup)
-            opts = [Opt("ROW", 1, 1), *splits]
+            opts = [Opt("FUSE_REDUCE", 1, 1), *splits]
             out = run(device, K.softmax(rows, columns, True), {1: x}, opts, target)
             np.testing.assert_allclose(out[0].reshape(rows, columns), want, rtol=1e-5, atol=1e-7)
             np.testing.assert_array_equal(out[2], top)
@@ -56,7 +56,7 @@ def test_a_row_of_several_buffers(device: WebGpuDevice, splits: list[Opt]) -> No
         g = dy.astype(np.float64) * w
         want = (g - g.mean(1, keepdims=True) - x * (g * x).mean(1, keepdims=True)) * s[:, None]
         graph = K.layer_norm_backward(rows, columns)
-        out = run(device, graph, {1: x, 2: dy, 3: w, 4: s}, [Opt("ROW", 1, 1), *splits])[0]
+        out = run(device, graph, {1: x, 2: dy, 3: w, 4: s}, [Opt("FUSE_REDUCE", 1, 1), *splits])[0]
         np.testing.assert_allclose(out.reshape(rows, columns), want, rtol=1e-4, atol=2e-6)
 
 

@@ -1,7 +1,7 @@
-"""Rows: reduces that run over the loop range of the values made from them.
+"""FUSE_REDUCE: reduces fused into the loop over the values made from them.
 
 A softmax reduces its rows over a range of their own, `k`, and stores over the loop range `j`; both count the same
-elements. Once the reduces run over `j` itself, whatever becomes of `j` (threads, registers, vectors) becomes of all of
+elements. Once the reduces run over `j` itself, the pieces of `j` (threads, registers, vectors) are pieces of all of
 them: a thread keeps its part of the row in registers, since the load for the reduce and the load for the store are one
 node.
 """
@@ -11,16 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.codegen.affine import extent, rebuild, replaced
+from anneal.codegen.ranges import extent, mask_of
+from anneal.codegen.rebuilding import substituted, with_sources
+from anneal.rewrite import rebuild
 from anneal.uop import Op, UOp, const, dtypes, toposort
 
-__all__ = ["join_row", "merge_rows", "row_reduces"]
+__all__ = ["fuse_reduces", "fusible_reduces", "merge_rows"]
 
 _I32 = dtypes.int32
 
 
 def merge_rows(sink: UOp) -> UOp:
-    """The kernel with one range for a row that several count, of its loops and of each reduce: a ROW needs a range each.
+    """The kernel with one range for a row that several count, of its loops and of each reduce: only then can
+    they be fused.
 
     A group norm's rows are (channels of a group, height, width); what each channel has of its own, a weight, keeps the
     ranges over them from being merged by themselves.
@@ -55,26 +58,30 @@ def merge_rows(sink: UOp) -> UOp:
             wholes[group] = whole
         else:
             wholes[group] = group[0]
-    for u in toposort((sink,), until=lambda u: u in new):
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.REDUCE:
-            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], wholes[u.src[1:]]), u.arg, u.tag)
-        else:
-            new[u] = rebuild(u, tuple([new[x] for x in u.src]))
-    merged = new[sink]
-    joined = row_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
+            return UOp(Op.REDUCE, u.dtype, (src[0], wholes[u.src[1:]]), u.arg, u.tag)
+        return with_sources(u, src)
+
+    merged = rebuild(sink, visit, new)
+    joined = fusible_reduces([u for u in toposort((merged,)) if u.op is Op.REDUCE], wholes[row])
     return merged if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink
 
 
-def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
-    """The ranges of `reduces` that may become the loop range `row`: as long, alone in a reduce, whose terms use no two, and
-    which is no part of a sum for each element of the row."""
+def fusible_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
+    """The ranges of `reduces` that may become the loop range `row`.
+
+    Such a range is as long as the row and alone in its reduce, no term uses two of them, and the reduce is no part of a
+    sum for each element of the row.
+    """
     fit: set[UOp] = set()
     unfit: set[UOp] = set()
     for u in reduces:
         good = len(u.src) == 2 and u.src[1].src[0] is row.src[0] and u.src[1].arg[1] == "reduce"
         (fit if good else unfit).update(u.src[1:])
     fit -= unfit
-    bits = sum(1 << r.arg[0] for r in (row, *fit))
+    bits = mask_of((row, *fit))
     for u in reduces:
         if u.src[0].ranges & bits & ~(1 << u.src[1].arg[0]):
             fit -= {*u.src[1:]}
@@ -84,6 +91,6 @@ def row_reduces(reduces: Sequence[UOp], row: UOp) -> set[UOp]:
     return fit
 
 
-def join_row(sink: UOp, row: UOp, reduces: set[UOp]) -> UOp:
-    """The kernel with `row` in the place of the ranges `reduces`."""
-    return replaced(sink, dict.fromkeys(reduces, row))
+def fuse_reduces(sink: UOp, row: UOp, reduces: set[UOp]) -> UOp:
+    """The kernel with `row` in the place of the ranges `reduces`: one loop for the reduces and for their consumers."""
+    return substituted(sink, dict.fromkeys(reduces, row))

@@ -1,0 +1,377 @@
+"""Opts applied: each range is split into pieces, and the kernel rebuilt over indices made of those."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anneal.codegen.fused_reduces import fuse_reduces, fusible_reduces
+from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
+from anneal.codegen.predicates import conjunction
+from anneal.codegen.ranges import extent
+from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.stage import stage
+from anneal.errors import CompilerError
+from anneal.rewrite import rebuild
+from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop.sizes import Size, content, least, most, product, size
+
+__all__ = ["apply_opts"]
+
+_I32 = dtypes.int32
+_LANES = 4
+_ON_LOOP = frozenset(("LOCAL", "UPCAST", "FUSE_REDUCE"))
+_ON_BOTH = frozenset(("VECTORIZE",))
+_PIECES = {
+    "LOCAL": "local",
+    "UPCAST": "upcast",
+    "GROUP": "group",
+    "UNROLL": "unroll",
+    "VECTORIZE": "vector",
+    "TILE": "reduce",
+}
+
+
+def _refused(why: str, node: UOp | None = None) -> CompilerError:
+    return CompilerError(why, stage="apply_opts", node=node)
+
+
+def ceil_div(n: Size, amount: int) -> Size:
+    """How many times `amount` it takes to have `n`."""
+    if isinstance(n, int):
+        return -(-n // amount)
+    return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)
+
+
+class _Split:
+    """An axis while opts are applied: the extent that is left, and the pieces split off, outermost first."""
+
+    __slots__ = ("axis", "even", "extent", "is_fused", "left", "merged", "pieces")
+
+    def __init__(self, axis: Axis) -> None:
+        self.axis = axis
+        self.is_fused = False
+        self.extent: Size = axis.size
+        self.left: Size = axis.size
+        self.even = True  # whether every amount so far divides what it splits
+        self.pieces: list[UOp] = []
+        self.merged: list[UOp] = []  # after MERGE: the ranges this one stands for, outermost first
+
+    @property
+    def runs_in_parallel(self) -> bool:
+        """Whether what is left of the axis goes to workgroups: a loop over which no reduce runs."""
+        return self.axis.is_loop and not self.is_fused
+
+    def take(self, amount: int, piece: UOp) -> None:
+        self.even = self.even and content(self.left) % amount == 0
+        self.left = ceil_div(self.left, amount)
+        if isinstance(self.left, UOp) and most(self.left) <= 1:
+            self.left = 1
+            self.even = False
+        self.pieces.insert(0, piece)
+
+    def write_in_text(self) -> None:
+        """Leave it to the text to write unrolled iterations out."""
+        for i, p in enumerate(self.pieces):
+            if p.arg[1] == "unroll":
+                self.pieces[i] = _range(p.arg[0], extent(p), "written")
+
+    def _plain(self, head: UOp) -> UOp:
+        value = head
+        for p in self.pieces:
+            value = value * extent(p) + p
+        return value
+
+    def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
+        """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
+
+        Whole vectors, and whole quads of registers, are in or out if they fit the extent, so that an index stays a
+        multiple of the lanes plus the lane.
+        """
+        value = self._plain(head)
+        inside = const(dtypes.bool_, True) if self.even else value < self.extent
+        if inside.is_const:
+            return value, inside
+        last = self.pieces[-1] if self.pieces else head
+        kind, n = (last.arg[1], extent(last)) if last.op is Op.RANGE else ("", 1)
+        lanes = n if kind == "vector" else _LANES if kind in ("upcast", "unroll", "written") else 1
+        if lanes == 1 or n % lanes or content(self.extent) % lanes:
+            return (_held(value, self.extent) if clamp else value), inside
+        whole, lane = (last // lanes, last % lanes) if n > lanes else (const(_I32, 0), last)
+        value = head
+        for p in self.pieces[:-1]:
+            value = value * extent(p) + p
+        value = value * (n // lanes) + whole
+        quads = ceil_div(self.extent, lanes)
+        inside = value < quads
+        if clamp:
+            value = _held(value, quads)
+        return value * lanes + lane, inside
+
+
+def _held(value: UOp, end: Size) -> UOp:
+    """`value` held below `end`; at 0 where there is nothing below it."""
+    last = end - 1
+    held = value.alu(Op.MIN, last if isinstance(last, UOp) else const(_I32, last))
+    return held if least(end) else held.alu(Op.MAX, const(_I32, 0))
+
+
+def apply_opts(sink: UOp, opts: Sequence[Opt]) -> UOp:
+    """The kernel with `opts` applied in order; loop ranges that no opt names become workgroups.
+
+    The loops of `sink` are coalesced already. Raises CompilerError for an opt that does not fit the kernel.
+    """
+    splitting = _Splitting(sink)
+    for opt in opts:
+        splitting.take(opt)
+    return splitting.kernel(clamp=any(o.kind in _OVERRUNS for o in opts))
+
+
+_OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read where no predicate keeps them from it
+
+
+class _Splitting:
+    """The splits of a kernel's axes while opts come in one by one."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        axes = axes_of(sink)
+        self.splits = [_Split(a) for a in axes]
+        self.fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
+        self.flat = 0  # the amount of FLAT
+        self.group = 0  # the amount of every GROUP
+        self.tiled: dict[
+            _Split, int
+        ] = {}  # tiled axis -> buffers of its PREFETCH: 2 is double buffering, 0 no PREFETCH
+        self.merged: set[UOp] = set()  # ranges that another took in
+
+    def fresh_range(self, count: Size, kind: str) -> UOp:
+        self.fresh += 1
+        return _range(self.fresh - 1, count, kind)
+
+    def take(self, opt: Opt) -> None:
+        _check(opt, self.splits, self.group)
+        if opt.kind == "FLAT":
+            self.flat = opt.amount
+            return
+        split = self.splits[opt.axis]
+        if split.axis.range in self.merged:
+            raise _refused(f"{opt} names a range that another took in")
+        if opt.kind == "FUSE_REDUCE":
+            self.fuse_reduces(opt, split)
+        elif opt.kind == "MERGE":
+            self.merged |= _merge(split, opt, self.sink)
+        elif opt.kind == "PREFETCH":
+            if split not in self.tiled:
+                raise _refused(f"{opt} comes without a TILE of the same axis before it")
+            if opt.amount > 2:
+                raise _refused(f"{opt}: a tile has one buffer, or two for double buffering")
+            self.tiled[split] = opt.amount
+        else:
+            self.piece(opt, split)
+
+    def fuse_reduces(self, opt: Opt, split: _Split) -> None:
+        joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
+        if not joined or split.pieces or self.merged & joined:
+            raise _refused(f"{opt}: no reduce can run over this range")
+        self.sink = fuse_reduces(self.sink, split.axis.range, joined)
+        split.is_fused = True
+        self.merged |= joined
+
+    def piece(self, opt: Opt, split: _Split) -> None:
+        if opt.kind == "VECTORIZE" and split.pieces:
+            raise _refused(f"{opt} comes after another split of its axis")
+        if opt.kind == "GROUP":
+            self.group = opt.amount
+        if opt.kind == "TILE":
+            self.tiled[split] = 0
+            if opt.amount == 1:
+                return
+        split.take(opt.amount, self.fresh_range(opt.amount, _PIECES[opt.kind]))
+
+    def kernel(self, clamp: bool) -> UOp:
+        """The kernel over the pieces; `clamp` holds indices of loops within their extents."""
+        if self.tiled and self.flat:
+            raise _refused("TILE and FLAT do not go together")
+        for split in self.tiled:
+            split.write_in_text()
+        loops = [s for s in self.splits if s.runs_in_parallel]
+        visit = _Rewrite({p for s in self.tiled for p in s.pieces})
+        heads = self.flatten(loops, visit, clamp) if self.flat else {}
+        table: dict[UOp, UOp] = {}
+        for s in self.splits:
+            r = s.axis.range
+            if s.axis.extent is None or r in self.merged:
+                continue
+            head = heads.get(r)
+            if head is None:
+                kind = "workgroup" if s.runs_in_parallel else "reduce"
+                head = const(_I32, 0) if s.left == 1 else self.fresh_range(s.left, kind)
+            visit.split(s, head, table, clamp)
+        out = rebuild(self.sink, visit, table)
+        _one_vector(out)
+        threads = [p for s in reversed(loops) for p in reversed(s.pieces)]
+        for s, buffers in self.tiled.items():
+            out = stage(out, threads, list(reversed(s.pieces)), buffers)
+        return out
+
+    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> dict[UOp, UOp]:
+        """For every loop range its remaining part, as a digit of one mixed-radix index over all of them."""
+        total = product([s.left for s in loops])
+        groups = ceil_div(total, self.flat)
+        flat = const(_I32, 0) if groups == 1 else _range(self.fresh, groups, "workgroup")
+        flat = flat * self.flat + _range(self.fresh + 1, self.flat, "local") if self.flat > 1 else flat
+        self.fresh += 2
+        inside = const(dtypes.bool_, True) if content(total) % self.flat == 0 else flat < total
+        if not inside.is_const:
+            visit.predicates.append(inside)
+            if clamp:
+                flat = _held(flat, total)
+        heads: dict[UOp, UOp] = {}
+        stride: Size = 1
+        for i, s in enumerate(reversed(loops)):
+            digit = flat // stride if stride != 1 else flat
+            heads[s.axis.range] = digit % s.left if i < len(loops) - 1 else digit
+            stride = product([stride, s.left])
+        return heads
+
+
+def _one_vector(sink: UOp) -> None:
+    """Refuse values that would be vectors in two ways."""
+    mask = 0
+    for u in toposort((sink,)):
+        if u.op is Op.RANGE and u.arg[1] == "vector":
+            mask |= 1 << u.arg[0]
+    if not mask:
+        return
+    for u in toposort((sink,)):
+        both = u.ranges & mask
+        if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
+            raise _refused("a value would be a vector along two axes", u)
+        if both and u.op is Op.RANGE and u.arg[1] != "vector":
+            raise _refused("the iterations of a loop would be a vector", u)
+
+
+def _range(ident: int, count: Size, kind: str) -> UOp:
+    return UOp(Op.RANGE, _I32, (count if isinstance(count, UOp) else const(_I32, count),), (ident, kind))
+
+
+def _check(opt: Opt, splits: list[_Split], group: int) -> None:
+    if opt.kind not in KINDS:
+        raise _refused(f"unknown opt {opt.kind!r}; known: {', '.join(KINDS)}")
+    if opt.amount < 1:
+        raise _refused(f"{opt} has an amount below 1")
+    if opt.kind == "FLAT":
+        return
+    if not 0 <= opt.axis < len(splits):
+        raise _refused(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}")
+    axis = splits[opt.axis].axis
+    if splits[opt.axis].runs_in_parallel != (opt.kind in _ON_LOOP) and opt.kind not in _ON_BOTH:
+        raise _refused(f"{opt} does not fit a {axis.range.arg[1]} range")
+    if axis.extent is None:
+        raise _refused(f"{opt} splits a range whose extent depends on data")
+    if opt.kind == "GROUP" and group not in (0, opt.amount):
+        raise _refused(f"{opt}: every GROUP of a kernel has the same amount, here {group}")
+    if opt.kind == "VECTORIZE" and opt.amount not in (2, 4):
+        raise _refused(f"{opt}: a vector has 2 or 4 lanes")
+    if opt.kind == "GROUP" and opt.amount & (opt.amount - 1):
+        raise _refused(f"{opt}: the amount of a GROUP is a power of two")
+
+
+def _merge(split: _Split, opt: Opt, sink: UOp) -> set[UOp]:
+    """Let `split` stand for its range and the `amount` after it; returns those."""
+    first = split.axis.range
+    taken: list[UOp] = []
+    for u in toposort((sink,)):
+        if u.op is Op.REDUCE and first in u.src[1:]:
+            at = u.src.index(first, 1)
+            these = list(u.src[at : at + 1 + opt.amount])
+            if len(these) <= opt.amount or taken not in ([], these):
+                raise _refused(f"{opt}: the ranges do not stand side by side in every reduce")
+            taken = these
+    if split.pieces or any(r.src[0].op is not Op.CONST for r in taken):
+        raise _refused(f"{opt} comes after a split, or a range's extent depends on data")
+    split.merged = taken
+    split.extent = split.left = math.prod(extent(r) for r in taken)
+    return set(taken[1:])
+
+
+class _Rewrite:
+    """The visit that rebuilds a kernel over the pieces of its ranges.
+
+    `predicates` are asked of every store. `inner` are the pieces through a tile, whose loops are the innermost.
+    """
+
+    def __init__(self, inner: set[UOp]) -> None:
+        self.inner = inner
+        self.predicates: list[UOp] = []
+        self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
+        self.overrun: dict[UOp, UOp] = {}  # range of a reduce -> the condition under which it is in bounds
+
+    def split(self, s: _Split, head: UOp, table: dict[UOp, UOp], clamp: bool) -> None:
+        """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
+        r = s.axis.range
+        value, inside = s.index(head, clamp or not s.runs_in_parallel)
+        if not s.runs_in_parallel:
+            self.serial[r] = ([head] if head.op is Op.RANGE else []) + s.pieces
+            if not inside.is_const:
+                self.overrun[r] = inside
+        elif not inside.is_const:
+            self.predicates.append(inside)
+        stride = 1
+        for d in reversed(s.merged[1:]):
+            table[d] = (value // stride) % extent(d)
+            self.serial[d] = []
+            stride *= extent(d)
+        table[r] = value // stride
+
+    def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.REDUCE:
+            return self.reduce(u, src)
+        if u.op is Op.STORE:
+            fused = [c for r, c in self.overrun.items() if u.ranges >> r.arg[0] & 1]
+            return with_sources(u, (*src[:3], *conjunction([*self.predicates, *fused, *src[3:]])))
+        return with_sources(u, src)
+
+    def reduce(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
+        share it."""
+        value = src[0]
+        pieces: list[UOp] = []
+        for old, new in zip(u.src[1:], src[1:], strict=True):
+            pieces += self.serial.get(old, [new])
+            if old in self.overrun:
+                value = _masked(u.arg, self.overrun[old], value)
+        groups = [p for p in pieces if p.arg[1] == "group"]
+        vectors = [p for p in pieces if p.arg[1] == "vector"]
+        loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)
+        if len(groups) > 1:
+            raise _refused("two GROUP opts on one reduce", u)
+        if loops:
+            value = UOp(Op.REDUCE, u.dtype, (value, *loops), u.arg, u.tag)
+        for v in vectors:
+            value = _fold(u.arg, value, v)
+        if groups:
+            value = UOp(Op.REDUCE, u.dtype, (value, *groups), u.arg, u.tag)
+        return value
+
+
+def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
+    """`value` where `inside`, and elsewhere what adds nothing to a reduce.
+
+    A product stays one: its factors are masked, so that each is read, masked, once for many results.
+    """
+    nothing = identity(op, value.dtype)
+    if op is Op.ADD and value.op is Op.MUL:
+        a, b = value.src
+        return inside.where(a, nothing) * inside.where(b, nothing)
+    return inside.where(value, nothing)
+
+
+def _fold(op: Op, value: UOp, lanes: UOp) -> UOp:
+    """The lanes of a partial result combined."""
+    parts = [UOp(Op.LANE, value.dtype, (value, lanes), i) for i in range(extent(lanes))]
+    out = parts[0]
+    for p in parts[1:]:
+        out = alu(op, (out, p))
+    return out

@@ -1,0 +1,124 @@
+"""Hardware indices: ranges of workgroups and threads become digits of the mixed-radix indices SPECIAL "wg" and "lid".
+
+Afterwards the only ranges are loops, those that are yet to be written out, lanes of vectors, and the group ranges in
+the sources of the reduces that threads share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anneal.codegen.ranges import SERIAL, extent, mask_of
+from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.stage import fill
+from anneal.rewrite import rebuild
+from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.uop.sizes import Size, most, product
+
+__all__ = ["Launch", "to_hardware"]
+
+_I32 = dtypes.int32
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Workgroups, threads of each, and how many neighbouring threads, how far apart, share a reduce (1 if none do).
+
+    `needed`: how many of the workgroups have work, where that depends on variables; then `workgroups` is the most.
+    """
+
+    workgroups: int
+    threads: int
+    group: int = 1
+    group_stride: int = 1
+    needed: UOp | None = None
+
+
+def to_hardware(sink: UOp) -> tuple[UOp, Launch]:
+    """The kernel whose workgroup, local and group ranges are digits of hardware indices and whose tiles are filled; and
+    its launch."""
+    ranges = sorted([u for u in toposort((sink,)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    by_kind: dict[str, list[UOp]] = {}
+    for r in ranges:
+        by_kind.setdefault(r.arg[1], []).append(r)
+    table: dict[UOp, UOp] = {}
+    outer = by_kind.get("workgroup", [])[::-1]
+    workgroups = _mixed_radix("wg", outer, table)
+    extents = product([e.arg if (e := r.src[0]).is_const else e for r in outer])
+    needed = extents if isinstance(extents, UOp) else None
+    groups = by_kind.get("group", [])
+    threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
+    count = _mixed_radix("lid", threads, table)
+    launch = Launch(workgroups, count, needed=needed)
+    first: UOp | None = None
+    if groups:
+        stride = math.prod(extent(r) for r in threads[: threads.index(groups[0])])
+        launch = Launch(workgroups, count, extent(groups[0]), stride, needed)
+        for g in groups[1:]:
+            table[g] = table[groups[0]]
+        first = table[groups[0]].eq(0)
+    lanes = _one_of_each(by_kind.get("vector", ()), table, 1 + max((r.arg[0] for r in ranges), default=-1))
+    if not table:
+        return sink, launch
+    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    visit = _Mapping(_Tiles(count, lanes), first, mask_of(groups), serial)
+    return rebuild(sink, visit, table), launch
+
+
+def _one_of_each(vectors: Sequence[UOp], table: dict[UOp, UOp], fresh: int) -> UOp:
+    """One range for all vectors of one length, so that equal loads are one node; returns that of four lanes."""
+    kept: dict[int, UOp] = {}
+    for v in vectors:
+        table[v] = kept.setdefault(extent(v), v)
+    return kept.get(4) or UOp(Op.RANGE, _I32, (const(_I32, 4),), (fresh, "vector"))
+
+
+def _mixed_radix(name: str, ranges: list[UOp], table: dict[UOp, UOp]) -> int:
+    """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
+    total = math.prod(most(r.src[0]) if r.src[0].op is not Op.CONST else extent(r) for r in ranges)
+    whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
+    stride: Size = 1
+    for n, r in enumerate(ranges):
+        digit = whole // stride
+        last = n == len(ranges) - 1 and total > 1
+        here = r.src[0]
+        table[r] = digit if last else digit % (here if here.op is not Op.CONST else extent(r))
+        stride = product([stride, here if here.op is not Op.CONST else extent(r)])
+    return total
+
+
+class _Tiles:
+    """Numbers the tiles of a kernel and fills them."""
+
+    def __init__(self, threads: int, lanes: UOp) -> None:
+        self.threads, self.lanes = threads, lanes
+        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
+        self.count = 0
+
+    def fill(self, tile: UOp, value: UOp) -> UOp:
+        self.count += 1
+        return fill(tile, value, self.lid, self.threads, self.count - 1, self.lanes)
+
+
+class _Mapping:
+    """The visit that puts hardware indices in the place of ranges.
+
+    A group range stays as it is among a reduce's sources: it says how many threads share the reduce. A value that these
+    threads have in common is stored by the `first` of them; `groups` masks their ranges.
+    """
+
+    def __init__(self, tiles: _Tiles, first: UOp | None, groups: int, serial: int) -> None:
+        self.tiles, self.first, self.groups, self.serial = tiles, first, groups, serial
+
+    def __call__(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        if u.op is Op.REDUCE:
+            ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
+            return u.replace(src=(src[0], *ranges))
+        if u.op is Op.BUFFERIZE:
+            return self.tiles.fill(u, src[0])
+        if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
+            predicate = self.first if len(src) == 3 else self.first & src[3]
+            return with_sources(u, (*src[:3], predicate), self.serial)
+        return with_sources(u, src, self.serial)

@@ -1,0 +1,80 @@
+"""Legal ops and dtypes: ARGSORT as a rank, arithmetic on bools as logic, narrow dtypes computed wide, nan by bits."""
+
+from __future__ import annotations
+
+from anneal.codegen.lowering_rules import LOWERING
+from anneal.codegen.packed import PACKED, register
+from anneal.codegen.rebuilding import with_sources
+from anneal.codegen.target import Target
+from anneal.errors import DTypeError
+from anneal.rewrite import rebuild
+from anneal.rewrite.widen import FLOATS, INTEGERS, widened
+from anneal.schedule.sorting import PERMUTATION
+from anneal.uop import ALU, Op, UOp, dtypes
+
+__all__ = ["legalise"]
+
+_I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
+_WIDE = {**FLOATS, **INTEGERS}
+
+
+def legalise(sink: UOp, target: Target) -> UOp:
+    """The same kernel in ops and dtypes the renderer has; raises DTypeError naming what the target lacks."""
+    known = target.dtypes
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        op = u.op
+        if op is Op.STORE:
+            return _store(u, src)
+        if u.dtype not in known and op is not Op.SINK:
+            raise DTypeError(_unsupported(u, target))
+        if op is Op.REDUCE:
+            return _reduce(u, src)
+        if op is Op.ARGSORT:
+            return UOp(op, u.dtype, src, u.arg, u.tag)
+        return _legal(with_sources(u, src)) if op in ALU else with_sources(u, src)
+
+    return rebuild(widened(sink, _WIDE), visit)
+
+
+def _unsupported(u: UOp, target: Target) -> str:
+    what = f"{u.op.name} of {u.dtype.name}" if u.op is not Op.PARAM else f"a buffer of {u.dtype.name}"
+    feature = {"float16": "shader-f16", "float64": "shader-f64"}.get(u.dtype.name, "shader-int64")
+    return f"device 'webgpu' has no {what}: this adapter lacks {feature}; cast it, or use device 'cpu'"
+
+
+def _store(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    value = src[2]
+    rounds = u.dtype in PACKED or u.dtype is dtypes.float16
+    if value.op is Op.CAST and rounds and value.src[0].dtype is (register(u.dtype) if u.dtype in PACKED else _F32):
+        return with_sources(
+            u, (*src[:2], value.src[0], *src[3:])
+        )  # a value that is packed into words is rounded on the way
+    if value.op is not Op.ARGSORT:
+        return with_sources(u, src)
+    # Element r goes where its rank says: the number of keys below it, or equal and before it.
+    keys, r = value.src
+    if value.arg == PERMUTATION:
+        return UOp(Op.STORE, u.dtype, (src[0], UOp(Op.LOAD, _I32, (keys, r)), r, *src[3:]), u.arg, u.tag)
+    j = UOp(Op.RANGE, _I32, r.src, (1 + r.arg[0], "reduce"))
+    mine, other = (UOp(Op.LOAD, keys.dtype, (keys, i)) for i in (r, j))
+    before = (other < mine) | (other.eq(mine) & (j < r))
+    rank = UOp(Op.REDUCE, _I32, (before.cast(_I32), j), Op.ADD)
+    return UOp(Op.STORE, u.dtype, (src[0], rank, r, *src[3:]), u.arg, u.tag)
+
+
+def _reduce(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.dtype is _BOOL:
+        wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
+        return wide.ne(0)
+    return with_sources(u, src)
+
+
+_BOOL_REDUCE = {Op.ADD: Op.MAX, Op.MAX: Op.MAX, Op.MUL: Op.MIN, Op.MIN: Op.MIN}
+
+
+def _legal(u: UOp) -> UOp:
+    """One node by the lowering rules: its replacement, or itself where no rule matches."""
+    rule = LOWERING.get(u.op)
+    found = rule(u, None) if rule is not None else None
+    return u if found is None else found[0]

@@ -1,0 +1,41 @@
+"""Features and limits of a device, as far as generated code relies on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anneal.codegen.packed import PACKED
+from anneal.uop import DType, dtypes
+
+__all__ = ["Target"]
+
+_PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Features and limits of a device; the defaults are those that every WebGPU device has.
+
+    `subgroup`: so many threads, aligned and neighbouring, exchange values without memory or barriers; 0: none do.
+    `binding_bytes`: the most that one storage binding shows. `f16`, `int64`, `float64`: whether it has those dtypes.
+    """
+
+    max_threads: int = 256
+    max_workgroups: int = 65535
+    workgroup_bytes: int = 16384
+    f16: bool = False
+    subgroup: int = 0
+    binding_bytes: int = 1 << 27
+    int64: bool = False
+    float64: bool = False
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        found = set(_PLAIN)
+        if self.f16:
+            found.add(dtypes.float16)
+        if self.int64:
+            found |= {dtypes.int64, dtypes.uint64}
+        if self.float64 and self.int64:  # whose bits are looked at as integers
+            found.add(dtypes.float64)
+        return frozenset(found)
