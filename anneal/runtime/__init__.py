@@ -1,8 +1,8 @@
 """Running: what enters is nodes and a device, what leaves is memory with their values.
 
-Start reading at `execution.py` (realize), then `steps.py` (what is executed, as values), `jitted.py` and `capture.py` (steps that
-are recorded and replayed), `guards.py` (when they are not), `context.py` (all state). Nothing here knows `Tensor`: it is a
-`Handle`. `profile` is a module of its own, which only reports import.
+Start reading at `execution.py` (realize), then `steps.py` (what is executed, as values), `jitted.py` and `capture.py`
+(steps that are recorded and replayed), `guards.py` (when they are not), `context.py` (all state). Nothing here knows
+`Tensor`: it is a `Handle`. `profile` is a module of its own, which only reports import.
 """
 
 from anneal.errors import JitError

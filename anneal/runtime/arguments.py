@@ -15,7 +15,10 @@ __all__ = ["difference", "flatten", "rebuild"]
 
 
 def flatten(value: Any, tensors: list[Handle], bound: dict[str, int]) -> Any:
-    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables; returns its hashable structure."""
+    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables.
+
+    Returns the nest's structure, which can be hashed.
+    """
     if isinstance(value, Handle):
         tensors.append(value)
         u = value.uop

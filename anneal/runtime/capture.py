@@ -41,8 +41,8 @@ Swap = Callable[[], Sequence[tuple[Any, Any]]]  # makes pairs of buffers, the ol
 class Recorded:
     """What is known of a function's run when it becomes a capture.
 
-    `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that were
-    there before the call; `graded` the leaves whose gradient it took.
+    `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
+    were there before the call; `graded` the leaves whose gradient it took.
     """
 
     name: str
@@ -128,8 +128,8 @@ class Capture:
             self.state[key] = Written(t, shown)
             if any(v.tag is ARGUMENT for n in t.uop.shape for v in variables_of(n)):
                 raise JitError(
-                    f"a jit function assigned values of symbolic shape {t.uop.shape} to a tensor that outlives the call; give it "
-                    "the largest size, and assign to a part of it"
+                    f"a jit function assigned values of symbolic shape {t.uop.shape} to a tensor that outlives the "
+                    "call; give it the largest size, and assign to a part of it"
                 )
         return carried
 
@@ -176,14 +176,14 @@ class Capture:
         return hand_out
 
     def _bind(self, recording: Recording, carried: dict[int, Storage]) -> None:
-        """Bind the steps: state is read from and written to the storage that carries it, in place where that is safe."""
+        """Bind the steps: state is read from and written to the storage that carries it, in place where safe."""
         steps = recording.steps
         read_from = {id(v): k for k, v in carried.items()}
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         self.launches: list[Execution] = []
         self.copies: list[_CopyBack] = []
-        # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants, what
-        # one launch leaves to the next. Results that are handed out have new memory each time.
+        # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
+        # what one launch leaves to the next. Results that are handed out have new memory each time.
         self.memory: list[Storage] = []
         for n, step in enumerate(steps):
             plan = step.plan
@@ -260,7 +260,7 @@ class Capture:
         return bound_sizes(sizes, self.bound) if self.bound else sizes
 
     def close(self) -> None:
-        """Let go of the memory now: results and the capture know each other, and would wait for a collection of cycles."""
+        """Let go of the memory now: results and the capture know each other, and would wait for the collector."""
         with self.device.lock:
             for held in (
                 self.sources,

@@ -60,9 +60,9 @@ class Tensors:
 class Context:
     """The state of one user of the runtime; a block of `with` works in it, in the thread that enters it.
 
-    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread begins
-    with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before. Several threads
-    may be in one context. Raises DeviceError for an unknown name or when there is no such device.
+    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
+    begins with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before.
+    Several threads may be in one context. Raises DeviceError for an unknown name or when there is no such device.
 
     >>> from anneal.tensor import Tensor, no_grad, grad_enabled
     >>> with no_grad(), Context("cpu") as own:
@@ -142,7 +142,7 @@ def outdate_captures(why: str) -> None:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block. Replays of a captured function are none."""
+    """Call `observer` with every step that this thread executes inside the block; it is not told of replays."""
     here.observers.append(observer)
     try:
         yield
@@ -154,8 +154,8 @@ def observed(observer: Observer) -> Iterator[None]:
 
 
 def set_default_device(device: str | None) -> None:
-    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none in this thread; None goes back to the
-    setting.
+    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none in this thread; None goes back to
+    the setting.
 
     Raises DeviceError for an unknown name or when there is no such device.
     """

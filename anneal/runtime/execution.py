@@ -187,7 +187,10 @@ def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
 def execute(
     plan: Plan, device: AnyDevice, inputs: Sequence[Storage], values: Mapping[str, int] | None = None
 ) -> list[Storage]:
-    """Run a plan once; returns the storages of its outputs. Raises DeviceError for one that the device can never hold."""
+    """Run a plan once; returns the storages of its outputs.
+
+    Raises DeviceError for an output that the device can never hold.
+    """
     for v in plan.outputs:
         device.check_size(plan.values[v].size, plan.values[v].dtype)
     programs = compiled(plan, device)
@@ -330,7 +333,7 @@ def values(tensors: Sequence[Handle]) -> list[Array]:
 
 
 def memory(device: str | None = None) -> MemoryReport:
-    """What holds the memory of a device: bytes in use and cached, the peak, and who holds how much, by the user's lines.
+    """What holds the memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
 
     `device` is "cpu" or "webgpu"; None is the default device of this thread.
 
@@ -344,6 +347,9 @@ def memory(device: str | None = None) -> MemoryReport:
 
 
 def plan_of(tensors: Sequence[Handle], max_buffers: int = 128) -> Plan:
-    """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers; no device is opened."""
+    """The plan that realizing `tensors` would run on an adapter with `max_buffers` storage buffers.
+
+    No device is opened.
+    """
     plan, _, _ = plan_for(graph([t.uop for t in tensors]), cost_models.gpu(max_buffers))
     return plan

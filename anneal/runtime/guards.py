@@ -1,11 +1,11 @@
-"""Guards of a capture: what a function sees beside its arguments, so that jit can tell when it would compute something else.
+"""Guards of a capture: what its function sees beside the arguments, so that a change of it is noticed.
 
 Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
 those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
 Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
 dicts and sets, small arrays. What is reached in other ways (`getattr` with a computed name, say) is not seen.
 
-`Guards.failed()` is asked at every replay and says no more than yes or no; `failure()` then names the guard that failed.
+`Guards.failed()` is asked at every replay and says yes or no; `failure()` then names the guard that failed.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Guards:
                 self._reach(roots[kind, name], tuple(names), depth, loose)
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
-        """Follow attributes, one after the other, as far as they are plain to see, and look at what stands at the end."""
+        """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
             if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
                 return
@@ -271,7 +271,7 @@ class _Items(_Contents):
 
 
 def brief(value: Any) -> str:
-    """A value in a few words: a plain one as it is written, else its type, and the shape and dtype of a tensor or an array."""
+    """A value in a few words: a plain one as it is written, else its type; of tensors and arrays shape and dtype."""
     if value is _MISSING:
         return "nothing"
     if isinstance(value, Handle):
@@ -309,8 +309,8 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 @cache
 def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that it
-    asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
+    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that
+    it asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
     """
     chains: set[tuple[str, ...]] = set()
     loose: set[str] = set()

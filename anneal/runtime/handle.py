@@ -15,7 +15,7 @@ INSIDE: Final[Any] = object()
 
 
 class Handle:
-    """A name of a node that stays while the node changes: lazy first, a BUFFER once it is computed, another when assigned.
+    """A name of a node that stays while the node changes: a lazy one at first, a BUFFER once it is computed.
 
     `Tensor` is the one class of handles. The runtime computes what handles name, and makes new ones for results.
     """

@@ -60,7 +60,7 @@ _REASONS = 32  # the last reasons for captures that a function keeps
 
 @dataclass(frozen=True, slots=True)
 class Recapture:
-    """Why a function that had a capture was run and captured again: a guard failed, or its arguments are of another kind."""
+    """Why a function that had a capture was captured again: a guard failed, or its arguments are of another kind."""
 
     function: str
     cause: Failure
@@ -149,7 +149,7 @@ class Jit(Generic[P, R]):
 
     def _record(self, key: Any, captured: Capture | None, call: _Call) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
-        generation, capture what it does. Asks for BUILDING: nothing that other threads do is to be taken for the function's.
+        generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
         """
         self._tell(key, captured)
         if captured is not None:
@@ -222,8 +222,9 @@ class Jit(Generic[P, R]):
 
 
 def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
-    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function reads by
-    itself is no argument, even if it happens to be passed as well. Returns the tensors, args, kwargs and storages."""
+    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
+    reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
+    """
     copies = [_duplicate(s) for s in call.storages]
     sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
     given = [
@@ -248,8 +249,8 @@ def _taken(record: Recording, before: dict[int, Any], leaves: list[Handle]) -> l
             shown = None if old is None else storage_of(old.uop)
             if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((new.uop,)))):
                 raise JitError(
-                    f"a jit function added to the gradient of a tensor of shape {leaf.uop.shape} from outside; take the "
-                    "gradient and use it inside one function, and start with zero_grad()"
+                    f"a jit function added to the gradient of a tensor of shape {leaf.uop.shape} from outside; take "
+                    "the gradient and use it inside one function, and start with zero_grad()"
                 )
             leaf._grad = INSIDE
             graded.append(weakref.ref(leaf))

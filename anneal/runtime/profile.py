@@ -58,7 +58,8 @@ class Profile:
         for x in self.launches:
             y = same.get((x.name, x.phase))
             if y is not None:
-                x = replace(x, seconds=x.seconds + y.seconds, flops=x.flops + y.flops, nbytes=x.nbytes + y.nbytes, calls=1 + y.calls)  # fmt: skip
+                seconds, flops, nbytes = x.seconds + y.seconds, x.flops + y.flops, x.nbytes + y.nbytes
+                x = replace(x, seconds=seconds, flops=flops, nbytes=nbytes, calls=1 + y.calls)
             same[x.name, x.phase] = x
         return sorted(same.values(), key=lambda x: -x.seconds)
 

@@ -38,7 +38,7 @@ def needed(shape: tuple[Any, ...]) -> int:
 
 
 def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
-    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without those that fill up its rows."""
+    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without what pads its rows."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return memory[: math.prod(shape)].reshape(shape)
     now = bound_shape(shape)

@@ -13,7 +13,7 @@ __all__ = ["Launch", "Step"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """The calls of a plan, in order. They read `inputs` and write `outputs`; `values` are those of the plan's Variables."""
+    """The calls of a plan, in order. They read `inputs` and write `outputs`; `values` are of the plan's Variables."""
 
     plan: Plan
     inputs: Sequence[Storage]
