@@ -9,6 +9,7 @@
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
+    │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
     │   └── SettingError     (also ValueError) an environment variable or flag with a wrong value
     └── CompilerError        our fault: carries the pass, the rule and the node
@@ -26,6 +27,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "GradientError",
+    "JitError",
     "OutOfMemoryError",
     "PositionError",
     "SettingError",
@@ -75,6 +77,10 @@ class GradientError(UserError, RuntimeError):
 
 class TransformError(UserError, RuntimeError):
     """A function or an argument that a transform cannot take."""
+
+
+class JitError(UserError, RuntimeError):
+    """Something inside a jit function would be frozen at its captured value."""
 
 
 class DataError(UserError, ValueError):

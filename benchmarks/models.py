@@ -13,14 +13,14 @@ import numpy as np
 from anneal import nn, settings
 from anneal.backend import Storage, cost_models, get_device
 from anneal.nn import init
+from anneal.runtime import buffer_leaf, observed, storage_of, tracing
 from anneal.schedule import Plan, donate, graph, plan_for
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
 from anneal.tensor import functional as F
-from anneal.tensor.execution import buffer_leaf, storage_of, tracing, watching
 from benchmarks._harness import Config
 
 if TYPE_CHECKING:
-    from anneal.tensor.jit import Jit
+    from anneal.runtime import Jit
 
 GPT2 = Config(vocab=50257, layers=12, heads=12, width=768, context=1024, batch=8)
 
@@ -198,11 +198,8 @@ class Step:
     def __call__(self) -> None:
         self.calls += 1
         seen: list[int] = []
-        watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
-        try:
+        with observed(lambda step: seen.append(len(step.plan.calls))):
             self.loss = self.step(*self.training.batch)
-        finally:
-            watching.observers.pop()
         self.kernels = sum(seen) or self.kernels
 
     def wait(self) -> None:

@@ -77,14 +77,11 @@ class Step:
             self.loss = self.step(self.x, self.y)
 
     def _counted(self) -> None:
-        from anneal.tensor.execution import watching
+        from anneal.runtime import observed
 
         seen: list[int] = []
-        watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
-        try:
+        with observed(lambda step: seen.append(len(step.plan.calls))):
             self.loss = self.step(self.x, self.y)
-        finally:
-            watching.observers.pop()
         self.kernels = sum(seen)
 
     def wait(self) -> None:
@@ -132,13 +129,13 @@ class Kernels:
     def bind(self, outputs: Sequence[Any]) -> tuple[Run, Callable[[], list[Array]]]:
         """What computes these lazy tensors, ready to run any number of times, and their values."""
         from anneal.backend import Storage
+        from anneal.runtime import Execution, Launch
         from anneal.schedule import graph, plan_for
-        from anneal.tensor.execution import Execution
 
         device = self.device
         plan, inputs, _ = plan_for(graph([t.uop for t in outputs]), device.cost_model)
         made = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
-        bound = Execution(plan, device, inputs, made)
+        bound = Execution(Launch(plan, inputs, made), device)
         calls = [(device.compile(c.kernel.sink), [bound.buffers[v] for v in c.args]) for c in plan.calls]
         self.details = {"kernels": len(calls)}
         batches: dict[int, Any] = {}
@@ -191,8 +188,8 @@ def _work(op: str, *arrays: Array) -> Sequence[Any]:
 def _adamw(p: Array, g: Array) -> Sequence[Any]:
     """The second step: the first makes the moments."""
     from anneal import nn
+    from anneal.runtime import tracing
     from anneal.tensor import Tensor
-    from anneal.tensor.execution import tracing
 
     parameter = Tensor(p, requires_grad=True)
     parameter.grad = Tensor(g)
@@ -215,8 +212,8 @@ def compile_once(config: Config) -> dict[str, Any]:
     from anneal import settings
     from anneal.backend import Storage
     from anneal.codegen import generate
+    from anneal.runtime import here, plan_of, tracing
     from anneal.schedule import clear_cache
-    from anneal.tensor.execution import plan_of, tracing
     from anneal.uop import arena, toposort
 
     model, optimiser, x, y = prepare(config)
@@ -225,12 +222,12 @@ def compile_once(config: Config) -> dict[str, Any]:
     gc.collect()
     resident = resident_mib()
     made: list[Storage] = []
-    Storage.noted.made = made
+    here.made = made
     start = time.perf_counter()
     with tracing() as wanted:
         loss = update(model, optimiser, x, y)
     traced = time.perf_counter()
-    Storage.noted.made = None
+    here.made = None
     with settings.override(cache=False):
         plan = plan_of(list(dict.fromkeys([loss, *wanted])), MAX_BUFFERS)
     scheduled = time.perf_counter()

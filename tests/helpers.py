@@ -57,7 +57,7 @@ def check_values(
 
 def check_kernels(t: Tensor | Sequence[Tensor], count: int) -> None:
     """Realising the tensor (or the tensors together) takes this many kernels."""
-    from anneal.tensor.execution import plan_of
+    from anneal.runtime import plan_of
 
     tensors = [t] if isinstance(t, Tensor) else list(t)
     plan = plan_of(tensors)

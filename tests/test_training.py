@@ -10,9 +10,9 @@ import pytest
 
 from anneal import nn, settings
 from anneal.cli._models import load_example
+from anneal.runtime import cache_statistics
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, jit, manual_seed, realize, set_default_device
-from anneal.tensor.execution import cache_statistics
 from benchmarks import compile_time, ours
 from benchmarks._harness import CONFIGS, Config, cold, resident_mib
 
@@ -119,9 +119,7 @@ def test_an_example_plans_two_steps_and_replays_the_others(name: str, monkeypatc
     with settings.override(device="cpu"):
         example = load_example(name)
         training = example.make(steps=10, batch=2, seed=1, lr=example.LR)
-        monkeypatch.setattr(
-            "anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: plans.append(1)]
-        )
+        monkeypatch.setattr("anneal.runtime.here.observers", [lambda step: plans.append(1)])
         for _ in range(5):
             training.step().item()
     assert len(plans) == 2

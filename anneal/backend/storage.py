@@ -4,7 +4,6 @@ that needs it goes away."""
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -26,9 +25,6 @@ class Storage:
 
     __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
 
-    # While a jit captures in a thread, every storage that it makes from host data is noted here: its value would be
-    # frozen.
-    noted: ClassVar[_Noted]
     # Bytes of device memory that storages have asked for so far.
     allocated: ClassVar[int] = 0
 
@@ -41,8 +37,6 @@ class Storage:
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
-        if host is not None and Storage.noted.made is not None:
-            Storage.noted.made.append(self)
 
     def ensure(self) -> OpaqueBuffer:
         """The device buffer: allocated on first use, with `host` uploaded if there is one."""
@@ -75,10 +69,3 @@ class Storage:
 
     def __reduce__(self) -> Any:
         raise TypeError("the memory of a tensor cannot be pickled; pickle the tensor, which takes its values along")
-
-
-class _Noted(threading.local):
-    made: list[Storage] | None = None
-
-
-Storage.noted = _Noted()

@@ -71,7 +71,7 @@ class Run:
 
 def sample(options: Options) -> int:
     """Say how the text goes on; the exit code: 0, or 130 when Ctrl-C stopped it."""
-    from anneal.tensor.execution import compile_seconds
+    from anneal.runtime import compile_seconds
 
     run = Run(time.perf_counter(), compile_seconds())
     if not (0 < options.temperature < float("inf")):
@@ -164,18 +164,12 @@ def _known(tokenizer: Any, model: Any, folder: Path) -> int:
 @contextmanager
 def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
     """The plans that ran, by phase. Replays of a captured step run none."""
-    from anneal.tensor.execution import watching
+    from anneal.runtime import observed
 
     seen: dict[str, set[Any]] = {"prefill": set(), "decode": set()}
 
-    def observe(plan: Any, inputs: Any, outputs: Any) -> None:
-        seen["decode" if run.tokens else "prefill"].add(plan)
-
-    watching.observers.append(observe)
-    try:
+    with observed(lambda step: seen["decode" if run.tokens else "prefill"].add(step.plan)):
         yield seen
-    finally:
-        watching.observers.remove(observe)
 
 
 def _speak(
@@ -183,7 +177,7 @@ def _speak(
 ) -> None:
     """Generate, decode and show, and note when what happened."""
     from anneal.backend import Storage
-    from anneal.tensor.execution import compile_seconds
+    from anneal.runtime import compile_seconds
 
     stream = tokenizer.stream()
     show(readable(options.prompt))

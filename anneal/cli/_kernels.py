@@ -37,7 +37,7 @@ def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: 
 def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
     """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first."""
     from anneal.backend import get_device
-    from anneal.tensor.profile import profile
+    from anneal.runtime.profile import profile
     from anneal.uop.sizes import Values
 
     opened = get_device(device)

@@ -204,7 +204,7 @@ def console() -> Console:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> None:
     """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures."""
     if not sys.stdout.isatty() or (screen := console()).is_dumb_terminal:
-        from anneal.tensor.profile import aligned
+        from anneal.runtime.profile import aligned
 
         for line in aligned(heads, rows, words):
             data(line)

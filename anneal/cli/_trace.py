@@ -53,7 +53,7 @@ def trace(model: str, batch: int | None = None, device: str = "cpu") -> Trace:
 
 def trace_step(model: str, training: Training) -> Trace:
     """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes."""
-    from anneal.tensor.execution import tracing
+    from anneal.runtime import tracing
 
     given = training.next_batch()
     with tracing() as noted:

@@ -135,7 +135,7 @@ def _run(
     options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
 ) -> int:
     every = options.checkpoint_every
-    from anneal.tensor.execution import compile_seconds
+    from anneal.runtime import compile_seconds
 
     compiled = compile_seconds()
     with interrupts("this step") as stop:
@@ -195,7 +195,7 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
 
     Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
     """
-    from anneal.tensor.execution import values
+    from anneal.runtime import values
 
     pending: list[Any] = []
     begin = time.perf_counter()
@@ -215,12 +215,11 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
 @contextmanager
 def _launches(progress: Progress) -> Iterator[None]:
     """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured."""
-    from anneal.tensor.execution import watching
+    from anneal.runtime import observed
 
     seen: list[int] = []
-    watching.observers.append(lambda plan, inputs, outputs: seen.append(len(plan.calls)))
     try:
-        yield
+        with observed(lambda step: seen.append(len(step.plan.calls))):
+            yield
     finally:
-        watching.observers.pop()
         progress.kernels = sum(seen) or progress.kernels

@@ -9,10 +9,9 @@ import numpy as np
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
+from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
-from anneal.tensor._base import DTypeLike, as_dtype, outdate_captures
-from anneal.tensor.execution import realize
-from anneal.tensor.jit import forbid_in_capture
+from anneal.tensor._base import DTypeLike, as_dtype
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Module"]
@@ -45,7 +44,7 @@ class Module:
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
-            outdate_captures()
+            outdate_captures(f"{type(self).__name__}.{name} was set")
         super().__setattr__(name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -218,7 +217,7 @@ class Module:
                 t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
                 changed.append(t)
         if changed:
-            outdate_captures()
+            outdate_captures("a module moved to another device or dtype")
             realize(changed)
         return self
 

@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, GradientError, SettingError
+from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.tensor._base import outdate_captures
 from anneal.tensor._movement import pad, reshape, shrink
-from anneal.tensor.execution import realize
 from anneal.tensor.functional import take_running_updates
 from anneal.tensor.gradient import take_results
-from anneal.tensor.jit import forbid_in_capture
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
@@ -56,7 +54,7 @@ class ParameterGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key != "lr" and self.get(key) != value:
-            outdate_captures()
+            outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
         if key == "lr":
             self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
@@ -295,7 +293,7 @@ class Adam(Optimizer):
         realize(copies)
         for t in left:
             self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, copies, strict=True))
-        outdate_captures()
+        outdate_captures("an optimiser has gradients for other parameters than before")
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
@@ -359,7 +357,7 @@ class Adam(Optimizer):
             mine, given = self.state.get(id(t), {}), own.get(str(n))
             if given is None and _CORRECTIONS[0] not in mine:
                 continue
-            outdate_captures()
+            outdate_captures("an optimiser's state was loaded")
             for name in _CORRECTIONS:
                 mine.pop(name, None)
             if given is not None:

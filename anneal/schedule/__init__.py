@@ -1,6 +1,6 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
 
-from anneal.schedule.donate import donate
+from anneal.schedule.donation import donate
 from anneal.schedule.fusion import Policy
 from anneal.schedule.plan import BUILDING, PASSES, clear_cache, graph, plan_for, run_passes
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, name_of

@@ -6,20 +6,17 @@ random numbers. `memory` says what holds a device's memory, `empty_cache` gives 
 """
 
 from anneal.backend import MemoryReport, empty_cache
+from anneal.runtime import default_device, jit, memory, realize, set_default_device, upload
 from anneal.tensor._base import (
     as_dtype,
     broadcast_shapes,
-    default_device,
     grad_enabled,
     no_grad,
-    set_default_device,
 )
 from anneal.tensor._creation import meshgrid
 from anneal.tensor._sizes import Variable
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
-from anneal.tensor.execution import memory, realize, upload
-from anneal.tensor.jit import jit
 from anneal.tensor.random import Generator, manual_seed
 from anneal.tensor.transforms import (
     grad,

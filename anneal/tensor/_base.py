@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -36,13 +35,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anneal import settings
-from anneal.backend import HOST, Storage, device_names, get_device, numpy_dtype
+from anneal.backend import HOST, device_names, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
+from anneal.runtime import (
+    INSIDE,
+    Handle,
+    JitError,
+    bound_shape,
+    default_device,
+    forbid_in_jit,
+    here,
+    host_storage,
+    needed,
+    outdate_captures,
+    realize,
+    resolve_device,
+    seen,
+    storage_of,
+)
 from anneal.tensor._checked import check_methods, checked, said, whole
 from anneal.tensor._movement import expand, reshape
-from anneal.tensor._sizes import bound_shape, needed, seen
-from anneal.tensor.execution import storage_of, watching
 from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
 from anneal.uop.sizes import Count, is_symbolic, product, size
 
@@ -54,14 +66,10 @@ __all__ = [
     "TensorBase",
     "as_dtype",
     "broadcast_shapes",
-    "capture_epoch",
-    "default_device",
     "grad_enabled",
     "leaf_nodes",
     "leaves",
     "no_grad",
-    "outdate_captures",
-    "set_default_device",
 ]
 
 Number = bool | int | float
@@ -78,20 +86,7 @@ _INT32 = dtypes.int32
 # -- the gradient switch and the leaves ---------------------------------------------------------------------------
 
 
-class _Mode(threading.local):
-    """What a thread has switched on; a new thread begins as the process did."""
-
-    def __init__(self) -> None:
-        self.grad = True
-        self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
-        self.device: str | None = None
-
-
-_MODE = _Mode()
-_epoch = 0  # counts what no jit could follow
-INSIDE: Any = object()  # stands for a gradient that a jit function took: no replay would follow it
 _LEAF_NUMBERS = itertools.count()
-_LEAVES: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 
 
 class no_grad:
@@ -112,12 +107,12 @@ class no_grad:
         self._before: list[bool] = []
 
     def __enter__(self) -> no_grad:
-        self._before.append(_MODE.grad)
-        _MODE.grad = False
+        self._before.append(here.grad)
+        here.grad = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        _MODE.grad = self._before.pop()
+        here.grad = self._before.pop()
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
@@ -130,24 +125,12 @@ class no_grad:
 
 def grad_enabled() -> bool:
     """False inside `no_grad`."""
-    return _MODE.grad
-
-
-def capture_epoch() -> int:
-    """Counts what a jit could not follow; a capture is good within one epoch."""
-    return _epoch
-
-
-def outdate_captures() -> None:
-    """What captured functions read has changed where they cannot see it: they are to be captured anew."""
-    global _epoch
-    _epoch += 1
+    return here.grad
 
 
 def leaves() -> list[Tensor]:
     """Every live tensor on which requires_grad was set."""
-    # `valuerefs` is one step, whatever other threads add meanwhile
-    return [t for r in _LEAVES.valuerefs() if (t := r()) is not None and t.requires_grad]  # type: ignore[misc]
+    return here.context.tensors.live_leaves()  # type: ignore[return-value]
 
 
 def leaf_nodes(tensor: TensorBase) -> tuple[UOp, ...]:
@@ -156,30 +139,6 @@ def leaf_nodes(tensor: TensorBase) -> tuple[UOp, ...]:
 
 
 # -- devices and dtypes -------------------------------------------------------------------------------------------
-
-
-def set_default_device(device: str | None) -> None:
-    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none in this thread; None goes back to the
-    setting.
-
-    Raises DeviceError for an unknown name or when there is no such device.
-    """
-    _MODE.device = None if device is None else _resolve_device(device)
-
-
-def default_device() -> str:
-    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu"."""
-    if _MODE.device is None:
-        wanted = settings.current().device
-        return HOST if wanted == "auto" else _resolve_device(wanted)
-    return _MODE.device
-
-
-def _resolve_device(device: str) -> str:
-    if device == HOST:
-        return HOST
-    # Opening it now makes a missing adapter an error at this call, not at the first result.
-    return get_device(device).name
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
@@ -279,7 +238,7 @@ def wrap_array(array: Array, device: str) -> UOp:
     check_device_dtype(device, dtype)
     if array.ndim == 0:
         return const(dtype, array.item())
-    storage = Storage(array.size, dtype, device, host=array.reshape(-1))
+    storage = host_storage(array.reshape(-1), dtype, device)
     return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
 
 
@@ -408,18 +367,14 @@ def _as_single(x: Any) -> Any:
 _create = object.__new__
 
 
-class TensorBase:
+class TensorBase(Handle):
     """A node of the graph with a device; see the module's docstring for the layers above."""
 
-    __slots__ = ("__weakref__", "_alias", "_grad", "_spent", "device", "is_leaf", "requires_grad", "uop")
+    __slots__ = ("_alias", "_spent", "is_leaf")
 
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
 
-    uop: UOp
-    device: str
-    requires_grad: bool
-    _grad: Any  # a tensor, None, or INSIDE
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
@@ -437,13 +392,13 @@ class TensorBase:
     ) -> None:
         kind = None if dtype is None else as_dtype(dtype)
         if isinstance(data, TensorBase):
-            moved = data if device is None else data._moved(_resolve_device(device))
+            moved = data if device is None else data._moved(resolve_device(device))
             self.device = moved.device
             u = moved.uop if kind is None else moved.cast(kind).uop
             if data.requires_grad:
                 u = UOp(_DETACH, u.dtype, (u,))
         else:
-            self.device = default_device() if device is None else _resolve_device(device)
+            self.device = default_device() if device is None else resolve_device(device)
             if isinstance(data, UOp):
                 u = data if kind is None else data.cast(kind)
             elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
@@ -488,7 +443,7 @@ class TensorBase:
             for o in others:
                 wants = wants or o.requires_grad
         if wants:
-            if not _MODE.grad:
+            if not here.grad:
                 u = UOp(_DETACH, u.dtype, (u,))
             elif u.dtype.is_float:
                 t.requires_grad = True
@@ -500,7 +455,7 @@ class TensorBase:
     def _fresh(cls, u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Self:
         """The tensor of a node made from nothing; device as `default_device`."""
         t = _create(cls)
-        t.device = default_device() if device is None else _resolve_device(device)
+        t.device = default_device() if device is None else resolve_device(device)
         check_device_dtype(t.device, u.dtype)
         t._grad = None
         t.is_leaf = True
@@ -624,8 +579,6 @@ class TensorBase:
     def grad(self) -> Self | None:
         """What backward() has added up for this leaf. Raises JitError for one that was taken inside a jit function."""
         if self._grad is INSIDE:
-            from anneal.tensor.jit import JitError
-
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: return "
                 "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
@@ -655,9 +608,9 @@ class TensorBase:
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 self.uop = UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,), tag=("leaf", next(_LEAF_NUMBERS)))
-            _LEAVES[id(self)] = self
+            here.context.tensors.leaves[id(self)] = self
         else:
-            _LEAVES.pop(id(self), None)
+            here.context.tensors.leaves.pop(id(self), None)
         return self
 
     def detach(self) -> Self:
@@ -725,7 +678,7 @@ class TensorBase:
                 device, dtype = a.device, a.dtype
             else:
                 dtype = a
-        out = self if device is None else self._moved(_resolve_device(device))
+        out = self if device is None else self._moved(resolve_device(device))
         return out if dtype is None else out.cast(dtype)
 
     def _moved(self, device: str) -> Self:
@@ -747,15 +700,13 @@ class TensorBase:
         >>> x.is_realized
         True
         """
-        from anneal.tensor.execution import realize
-
-        realize([self, *others])  # type: ignore[list-item]
+        realize([self, *others])
         return self
 
     def _settle(self, view: UOp) -> None:
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
         old, self.uop = self.uop, view
-        if self.requires_grad and _MODE.grad and storage_of(old) is None:
+        if self.requires_grad and here.grad and storage_of(old) is None:
             if self.is_leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
@@ -813,7 +764,7 @@ class TensorBase:
         if other.requires_grad:
             u = UOp(_DETACH, u.dtype, (u,))
         if storage_of(self.uop) is None:
-            outdate_captures()
+            outdate_captures("a lazy tensor was assigned")
         if self.requires_grad and storage_of(u) is None:
             # Folding must not look through a leaf.
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
@@ -823,7 +774,7 @@ class TensorBase:
         if storage is not None and storage.host is None and owner is not None and owner is not self:
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         elif storage is not None and storage.host is not None:
-            u = reshape(UOp(Op.BUFFER, u.dtype, (), Storage(storage.size, u.dtype, self.device, storage.host)), u.shape)
+            u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self.device)), u.shape)
         self._assign(u)
         return self
 
@@ -832,8 +783,8 @@ class TensorBase:
         self.uop = u
         self._alias = None
         self._own()
-        for watch in watching.assigned:
-            watch.append(weakref.ref(self))  # type: ignore[arg-type]
+        for watch in here.assigned:
+            watch.append(weakref.ref(self))
 
     def numpy(self) -> Array:
         """The values as a new NumPy array.
@@ -849,9 +800,7 @@ class TensorBase:
             return np.array(u.arg, numpy_dtype(u.dtype))
         if 0 in u.shape:
             return np.zeros(bound_shape(u.shape), numpy_dtype(u.dtype))
-        if watching.assigned:  # only while a jit function runs
-            from anneal.tensor.jit import forbid_in_jit
-
+        if here.assigned:  # only while a jit function runs
             forbid_in_jit("a value read back", "return the tensor, and read it outside")
         storage = storage_of(u)
         if storage is None:

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._base import _resolve_device, default_device
+from anneal.runtime import default_device, resolve_device
 from anneal.tensor._mapped import Array, MappedTensors
 
 __all__ = ["Gguf", "GgufEntry"]
@@ -114,7 +114,7 @@ class Gguf(MappedTensors):
 
     def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:
         self.path = Path(path)
-        self.device = default_device() if device is None else _resolve_device(device)
+        self.device = default_device() if device is None else resolve_device(device)
         try:
             with self.path.open("rb") as f:
                 size = os.fstat(f.fileno()).st_size

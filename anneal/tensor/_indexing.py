@@ -19,6 +19,7 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError
+from anneal.runtime import here, is_realized
 from anneal.tensor import _movement as move
 from anneal.tensor._base import (
     Number,
@@ -34,7 +35,6 @@ from anneal.tensor._checked import whole as whole_number
 from anneal.tensor._reduce import Reduce
 from anneal.tensor._sizes import check_inside
 from anneal.tensor._views import every, iota
-from anneal.tensor.execution import is_realized, watching
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Count, most, product, range_of, size
 
@@ -671,7 +671,7 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
         u = u.src[0]
     if u.op is Op.CONST:
         return np.array([u.arg])
-    if u.op is not Op.BUFFER or watching.assigned:
+    if u.op is not Op.BUFFER or here.assigned:
         return None
     storage = u.arg
     values, buffer = storage.host, storage.buffer

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from anneal.errors import DataError
-from anneal.tensor._base import _resolve_device, default_device
+from anneal.runtime import default_device, resolve_device
 from anneal.tensor._mapped import Array, MappedTensors
 
 __all__ = ["Entry", "SafeTensors", "safetensors_writer"]
@@ -73,7 +73,7 @@ class SafeTensors(MappedTensors):
 
     def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:
         self.path = Path(path)
-        self.device = default_device() if device is None else _resolve_device(device)
+        self.device = default_device() if device is None else resolve_device(device)
         self.entries: dict[str, Entry]
         self.metadata: dict[str, str]
         try:

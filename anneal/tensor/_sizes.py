@@ -1,4 +1,4 @@
-"""Symbolic sizes: `Variable`, and what tensors need to know of sizes that only a run fixes."""
+"""Symbolic sizes: `Variable`, and what the methods of tensors need to know of sizes that only a run fixes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from anneal.errors import ShapeError
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
-from anneal.uop.sizes import Size, evaluator, mapped, product, range_of, symbolic_arg, unbound, variable, widest
+from anneal.uop import DType, Op, UOp, alu, const
+from anneal.uop.sizes import Size, product, range_of, variable
 
-__all__ = ["Variable", "bound_shape", "check_inside", "needed", "reciprocal", "seen"]
-
-Array = npt.NDArray[Any]
+__all__ = ["Variable", "check_inside", "reciprocal"]
 
 
 def Variable(name: str, min: int, max: int) -> UOp:
@@ -33,14 +28,6 @@ def Variable(name: str, min: int, max: int) -> UOp:
     return variable(name, min, max)
 
 
-def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes of this run."""
-    if not SYMBOLIC.seen:
-        return shape
-    values: dict[str, int] = {}
-    return evaluator(mapped(shape, lambda u: unbound(u, values)))(values)
-
-
 def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any, ...]) -> None:
     """Raise ShapeError unless [begin, end) is inside an axis of `shape` for all values of their variables."""
     for small, large in ((0, begin), (begin, end), (end, shape[axis])):
@@ -48,32 +35,6 @@ def check_inside(name: str, begin: Size, end: Size, axis: int, shape: tuple[Any,
             sized = [n for n in (small, large) if isinstance(n, UOp)]
             why = f": {small} may be more than {large}; give the Variable narrower bounds" if sized else ""
             raise ShapeError(f"{name}: {begin} to {end} is not inside axis {axis} of shape {shape}{why}")
-
-
-def needed(shape: tuple[Any, ...]) -> int:
-    """How many elements from the first on hold an array of `shape` that lies in memory."""
-    if not (SYMBOLIC.seen and symbolic_arg(shape)):
-        return math.prod(shape)
-    end, stride = 1, 1
-    for n, room in zip(reversed(bound_shape(shape)), reversed(widest(shape)), strict=True):
-        if not n:
-            return 0
-        end += (n - 1) * stride
-        stride *= room
-    return end
-
-
-def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
-    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without those that fill up its rows."""
-    if not (SYMBOLIC.seen and symbolic_arg(shape)):
-        return memory[: math.prod(shape)].reshape(shape)
-    now = bound_shape(shape)
-    steps, step = [], memory.itemsize
-    for room in reversed(widest(shape)):
-        steps.append(step)
-        step *= room
-    bits = memory.view(f"u{memory.itemsize}")  # not every dtype can be strided
-    return np.lib.stride_tricks.as_strided(bits, now, steps[::-1]).copy().view(memory.dtype)
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:

@@ -7,12 +7,12 @@ windows), so gradients and fusion need nothing of their own here.
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.runtime import here
 from anneal.tensor._base import TensorBase, axis_of, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
 from anneal.tensor._checked import checked
 from anneal.tensor._images import (
@@ -318,19 +318,10 @@ def group_norm(
     return result(_affine(reshape(u, s), w, b), x, weight, bias)
 
 
-# Running statistics that a thread assigned and did not compute yet; its optimiser's step computes them along with the rest.
-class _Running(threading.local):
-    def __init__(self) -> None:
-        self.updated: dict[int, weakref.ref[Tensor]] = {}
-
-
-_RUNNING = _Running()
-
-
 def take_running_updates() -> list[Tensor]:
     """The running statistics that still have a lazy update, which is then no longer remembered here."""
-    out = [t for r in _RUNNING.updated.values() if (t := r()) is not None]
-    _RUNNING.updated.clear()
+    out = [t for r in here.statistics.values() if (t := r()) is not None]
+    here.statistics.clear()
     return out
 
 
@@ -380,7 +371,7 @@ def batch_norm(
                 m: Any = momentum.uop.cast(new.dtype) if isinstance(momentum, TensorBase) else momentum
                 moved = UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))
                 running.assign(running._new_plain(moved))
-                _RUNNING.updated[id(running)] = weakref.ref(running)
+                here.statistics[id(running)] = weakref.ref(running)
     return result(_affine(u, w, b), x, weight, bias)
 
 

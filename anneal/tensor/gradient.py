@@ -7,15 +7,14 @@ A door to the pass in `_reverse.py`, which writes the adjoint nodes into the gra
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from anneal.errors import GradientError, ShapeError
+from anneal.runtime import here, storage_of
 from anneal.schedule import BUILDING
 from anneal.tensor._base import TensorBase, grad_enabled, leaf_nodes, leaves
 from anneal.tensor._reverse import gradient
-from anneal.tensor.execution import storage_of
 from anneal.uop import UOp, const
 
 if TYPE_CHECKING:
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["backward", "take_results"]
 
 
-class _Taken(threading.local):
-    """The results whose backward this thread has taken."""
-
-    def __init__(self) -> None:
-        self.results: list[weakref.ref[Tensor]] = []
-
-
-_TAKEN = _Taken()
 _KEPT = 64
 
 
@@ -100,14 +91,14 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
             memory.origin = None
-        _TAKEN.results.append(weakref.ref(result))
-        del _TAKEN.results[:-_KEPT]
+        here.backwards.append(weakref.ref(result))
+        del here.backwards[:-_KEPT]
 
 
 def take_results() -> list[Tensor]:
     """The live tensors whose backward was taken since the last call: an optimiser computes them with its step."""
-    out = [t for r in _TAKEN.results if (t := r()) is not None]
-    _TAKEN.results.clear()
+    out = [t for r in here.backwards if (t := r()) is not None]
+    here.backwards.clear()
     return out
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from anneal import files
 from anneal.errors import DataError
+from anneal.runtime import realize
 from anneal.tensor._base import TensorBase
 from anneal.tensor._gguf import Gguf
 from anneal.tensor._numpy_files import read_npy, read_npz, write_npz
 from anneal.tensor._safetensors import SafeTensors, safetensors_writer
-from anneal.tensor.execution import realize
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor
@@ -62,7 +62,7 @@ def _check_readable(path: StrPath, what: str) -> Path:
 def _arrays(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
     lazy = [t for t in tensors.values() if isinstance(t, TensorBase)]
     if lazy:
-        realize(lazy)  # type: ignore[arg-type]
+        realize(lazy)
     out = {}
     for name, t in tensors.items():
         if not isinstance(name, str):

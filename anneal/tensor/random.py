@@ -19,7 +19,8 @@ import numpy as np
 
 from anneal.backend import numpy_dtype
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import DTypeLike, as_dtype, default_device, int_args, wrap_array
+from anneal.runtime import capturing, default_device
+from anneal.tensor._base import DTypeLike, as_dtype, int_args, wrap_array
 from anneal.tensor._checked import Integer, checked, need_tensor
 from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, dtypes
@@ -82,8 +83,6 @@ class Generator:
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
         """The key of the next call, as two uint32 nodes of shape ()."""
-        from anneal.tensor.jit import capturing
-
         seed = self.seed_node(device)
         if not capturing():
             call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)

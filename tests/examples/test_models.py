@@ -48,7 +48,7 @@ def test_the_first_steps_agree_between_cpu_and_webgpu(name: str, webgpu: str, mo
 
 def test_batches_of_every_size_run_what_was_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: plans.append(1)])
+    monkeypatch.setattr("anneal.runtime.here.observers", [lambda step: plans.append(1)])
     training = small("dynmlp", monkeypatch)
     for _ in range(3):
         training.step().item()

@@ -9,9 +9,9 @@ import pytest
 
 from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, ShapeError
+from anneal.runtime import plan_of
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import plan_of
 from tests.nn.beside_torch import check, normal
 
 torch = pytest.importorskip("torch")

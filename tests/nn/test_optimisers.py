@@ -115,7 +115,7 @@ def test_a_step_computes_the_loss_with_it() -> None:
 
 
 def test_the_learning_rate_is_data() -> None:
-    from anneal.tensor.execution import cache_statistics
+    from anneal.runtime import cache_statistics
 
     w = Tensor(START, requires_grad=True)
     optimizer = nn.AdamW([w], 0.1)

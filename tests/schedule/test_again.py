@@ -9,11 +9,11 @@ import pytest
 
 from anneal import settings
 from anneal.codegen import kernel_info
+from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, again, clear_cache, memory
 from anneal.schedule.memory import peak_bytes
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import plan_of, values
 from benchmarks.models import CASES, Case, Images, planned
 
 

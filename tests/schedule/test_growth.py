@@ -8,9 +8,9 @@ from types import FrameType
 
 import pytest
 
+from anneal.runtime import plan_of
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
-from anneal.tensor.execution import plan_of
 
 
 def constants(n: int) -> Tensor:

@@ -10,12 +10,12 @@ import pytest
 from anneal import settings
 from anneal.codegen import generate
 from anneal.errors import CompilerError
+from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, clear_cache, inplace
 from anneal.schedule.inplace import overwrites_rows, shared_temporaries
 from anneal.schedule.memory import arrange
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import plan_of, values
 from tests.tiers import thinned
 
 Program = Callable[[Tensor, Tensor], list[Tensor]]

@@ -12,11 +12,11 @@ import pytest
 from anneal.backend import Storage, cost_models, get_device, numpy_dtype
 from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
+from anneal.runtime import Execution, Launch, execute
 from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
 from anneal.schedule.masks import unread_choice
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import Execution, execute
 from anneal.uop import Op, UOp, const
 
 MASKS = replace(cost_models.gpu(), concurrent=False)  # the cpu's memory has one dtype
@@ -114,7 +114,7 @@ def test_masked_elements_are_not_read(device: str, name: str) -> None:
     if device == "cpu":
         plan = replace(plan, calls=tuple([c._replace(kernel=poisoned(c.kernel)) for c in plan.calls]))
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device) for v in plan.outputs]
-    run = Execution(plan, get_device(device), inputs, outputs)
+    run = Execution(Launch(plan, inputs, outputs), get_device(device))
     for t, (size, dtype) in zip(run.temporaries, plan.temporaries, strict=True):
         bits = np.frombuffer(b"\xff" * (size * dtype.itemsize), numpy_dtype(dtype))
         get_device(device).upload(t, bits)

@@ -10,9 +10,10 @@ import pytest
 
 from anneal.backend import get_device
 from anneal.codegen import generate
+from anneal.runtime import execution
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.schedule.parts import alone, parts_of
-from anneal.tensor import Tensor, execution
+from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 
 from .build import F32, buffer, expand, matmul, permute, reshape

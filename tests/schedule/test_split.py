@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device
+from anneal.runtime import execution
 from anneal.schedule import Policy, graph, plan_for
-from anneal.tensor import Tensor, execution
+from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 
 from .build import buffer, matmul, permute, reduce, reshape

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.runtime import plan_of, tracing
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import plan_of, tracing
 from anneal.uop import Op, toposort
 from benchmarks import ours
 from benchmarks._harness import Config

@@ -15,9 +15,9 @@ import pytest
 
 from anneal.backend import cost_models, get_device
 from anneal.backend.cpu.reference import evaluate
+from anneal.runtime import execute
 from anneal.schedule import Plan, Policy, graph, plan_for
 from anneal.tensor import Tensor
-from anneal.tensor.execution import execute
 
 SIZES = (1, 2, 3, 4, 7, 8, 16, 33, 64, 130)
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from anneal.backend import numpy_dtype
+from anneal.runtime import realize
 from anneal.tensor import Tensor
-from anneal.tensor.execution import realize
 from anneal.uop import BINARY, UNARY, DType, Op, UOp, alu, const, dtypes
 from anneal.uop.dtype import normalise_const
 from tests.tiers import thinned

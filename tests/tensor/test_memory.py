@@ -118,7 +118,7 @@ def test_many_shapes_leave_nothing(device: str, shapes: int) -> None:
 
 
 def test_a_captured_functions_memory_goes_with_it(at: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("anneal.tensor.jit"), "_CAPTURES", 8)
+    monkeypatch.setattr(importlib.import_module("anneal.runtime.jitted"), "_CAPTURES", 8)
     before = used(at)
 
     @jit

@@ -140,7 +140,7 @@ def test_choices_follow_their_probabilities() -> None:
 
 
 def test_drawing_again_finds_the_kernels_again() -> None:
-    from anneal.tensor.execution import cache_statistics
+    from anneal.runtime import cache_statistics
 
     random.rand(33).realize()
     before = cache_statistics()

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from anneal import nn, settings
-from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.errors import DTypeError, GradientError, JitError, ShapeError
+from anneal.runtime import cache_statistics
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, Variable, jit, manual_seed, no_grad, realize
 from anneal.tensor import functional as F
-from anneal.tensor.execution import cache_statistics
-from anneal.tensor.jit import JitError
 from anneal.uop import UOp
 
 A = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -289,7 +288,7 @@ def test_a_cache_grows_in_place(device: str) -> None:
         np.testing.assert_array_equal(values.numpy(), vs)
     (captured,) = step.captures.values()
     assert captured is not None
-    kernels = [c for run in captured.runs for c in run.plan.calls]
+    kernels = [c for run in captured.launches for c in run.plan.calls]
     assert len(kernels) == {"cpu": 5, "webgpu": 4}[device], [c.kernel.name for c in kernels]
     assert not any(f"_{length}_" in c.kernel.name for c in kernels), "no kernel walks over a whole cache"
 
@@ -496,7 +495,7 @@ def test_a_step_that_looks_its_place_up_writes_in_place(device: str) -> None:
         np.testing.assert_array_equal(memory.numpy(), expected)
     (captured,) = put.captures.values()
     assert captured is not None
-    kernels = [c.kernel.name for run in captured.runs for c in run.plan.calls]
+    kernels = [c.kernel.name for run in captured.launches for c in run.plan.calls]
     assert len(kernels) == 2
     assert not any("16" in name.split("_") for name in kernels), "no kernel walks over the memory"
 

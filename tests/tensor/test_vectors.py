@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from anneal.runtime import plan_of
 from anneal.tensor import Tensor, Variable, jit
 from anneal.tensor import functional as F
-from anneal.tensor.execution import plan_of
 from anneal.uop import UOp
 
 Array = npt.NDArray[np.float32]
@@ -113,4 +113,4 @@ def test_keys_and_values_go_where_they_are_kept(device: str) -> None:
     if device == "webgpu":
         (captured,) = read.captures.values()
         assert captured is not None
-        assert [len(run.plan.calls) for run in captured.runs] == [3]
+        assert [len(run.plan.calls) for run in captured.launches] == [3]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import DTypeError, GradientError, TransformError
-from anneal.tensor._base import _MODE, grad_enabled, leaf_nodes, leaves
+from anneal.runtime import here
+from anneal.tensor._base import grad_enabled, leaf_nodes, leaves
 from anneal.tensor._movement import reshape
 from anneal.tensor._reverse import Path, sources_of
-from anneal.tensor.execution import watching
 from anneal.tensor.transforms._tree import flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
 
@@ -98,16 +98,16 @@ class Trace:
 
     def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for nothing."""
-        before = _MODE.grad
-        _MODE.grad = before or grad
-        _MODE.depth += 1
-        watching.assigned.append(self._assigned)
+        before = here.grad
+        here.grad = before or grad
+        here.depth += 1
+        here.assigned.append(self._assigned)
         try:
             return f(*args, **kwargs)
         finally:
-            watching.assigned.pop()
-            _MODE.depth -= 1
-            _MODE.grad = before
+            here.assigned.pop()
+            here.depth -= 1
+            here.grad = before
 
     # -- what it made ---------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
     """Set requires_grad on fresh results: within a transform on all floats, else where a leaf's gradient is wanted."""
     floats = [t for t in tensors if t.uop.dtype.is_float]
     wanting: set[UOp] = set()
-    if not _MODE.depth:
+    if not here.depth:
         wanted = {n for t in leaves() for n in leaf_nodes(t)}
         for u in toposort([t.uop for t in floats]) if wanted else ():
             if u.op is Op.BUFFER:
@@ -186,7 +186,7 @@ def flagged(tensors: list[Tensor]) -> list[Tensor]:
             if wants:
                 wanting.add(u)
     for t in floats:
-        if _MODE.depth or t.uop in wanting:
+        if here.depth or t.uop in wanting:
             if grad_enabled():
                 t.requires_grad, t.is_leaf = True, False
             else:

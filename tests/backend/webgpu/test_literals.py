@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anneal.runtime import realize
 from anneal.tensor import Tensor
-from anneal.tensor.execution import realize
 
 pytestmark = pytest.mark.usefixtures("webgpu")
 

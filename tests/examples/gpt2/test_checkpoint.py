@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 from anneal import nn
 from anneal.backend import Storage
 from anneal.errors import DataError, UserError
+from anneal.runtime import storage_of
 from anneal.tensor import Tensor, manual_seed, no_grad
-from anneal.tensor.execution import storage_of
 from examples.gpt2 import read_checkpoint, write_checkpoint
 from tests.examples.gpt2.helpers import DATA
 

@@ -8,7 +8,8 @@ import pytest
 from anneal import nn, schedule
 from anneal.backend import Storage
 from anneal.errors import UserError
-from anneal.tensor import Tensor, execution, manual_seed, no_grad, set_default_device
+from anneal.runtime import observed
+from anneal.tensor import Tensor, manual_seed, no_grad, set_default_device
 from examples.gpt2 import Decoder, Sampling, read_checkpoint
 from tests.examples.gpt2.helpers import DATA
 
@@ -78,15 +79,12 @@ def test_the_token_that_ends_a_text_is_not_given() -> None:
 def test_a_thousand_tokens_take_one_plan_a_phase_and_no_more_memory() -> None:
     plans: list[schedule.Plan] = []
     decoder = Decoder(made(context=1024), GREEDY)
-    execution.watching.observers.append(lambda plan, inputs, outputs: plans.append(plan))
     memory = []
-    try:
+    with observed(lambda step: plans.append(step.plan)):
         for _ in decoder.generate([1], 1000):
             memory.append(Storage.allocated)
         assert len(memory) == 1000
         list(decoder.generate([2] * 500, 3))
-    finally:
-        execution.watching.observers.pop()
     assert len(set(plans)) == 2  # one for every prompt, one for every place
     assert memory[-1] == memory[5]
 
@@ -103,7 +101,7 @@ def test_a_step_is_few_kernels(webgpu: str) -> None:
     # A block: the norm with queries, keys and values in their places; scores; softmax with values; the product that joins the
     # heads; the norm with the wide layer; the narrow one. Beside that: the embedding, its norm, the last norm with the
     # logits, the choice, the place of the next token.
-    assert sum(len(run.plan.calls) for run in captured.runs) <= 6 * 2 + 5
+    assert sum(len(run.plan.calls) for run in captured.launches) <= 6 * 2 + 5
 
 
 # -- chance --------------------------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def check_jax(case: Case, shapes: tuple[tuple[int, ...], ...]) -> None:
 
 def main() -> Iterator[str]:
     """Everything, on the reference interpreter and on the cpu device; gives a line for each failure."""
-    from anneal.tensor.execution import values
+    from anneal.runtime import values
 
     for case in ALL:
         for shapes in case.shapes:

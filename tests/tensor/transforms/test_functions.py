@@ -12,6 +12,7 @@ import pytest
 from anneal import nn
 from anneal.backend.cpu.reference import evaluate
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
+from anneal.runtime import cache_statistics
 from anneal.tensor import (
     Tensor,
     Variable,
@@ -31,7 +32,6 @@ from anneal.tensor import (
     vmap,
 )
 from anneal.tensor import functional as F
-from anneal.tensor.execution import cache_statistics
 from anneal.uop import Op, toposort
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from anneal.runtime import values
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor.execution import values
 from tests.tensor.test_gradient import CASES, arguments
 
 from .checks import ALL, check, check_jax, ints

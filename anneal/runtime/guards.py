@@ -1,9 +1,11 @@
-"""What a function sees beside its arguments, so that jit can tell when it would compute something else.
+"""Guards of a capture: what its function sees beside the arguments, so that a change of it is noticed.
 
 Followed from the function's code: variables of its closure and defaults, globals, and the attributes it reaches from
 those and from `self` (`self.options.scale`), into the functions, methods and modules' `forward` that it finds there.
 Remembered: plain values, which tensors stand there (and their nodes, where those are lazy), the items of lists, tuples,
 dicts and sets, small arrays. What is reached in other ways (`getattr` with a computed name, say) is not seen.
+
+`Guards.failed()` is asked at every replay and says yes or no; `failure()` then names the guard that failed.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from anneal.tensor._base import TensorBase
-from anneal.tensor.execution import is_realized
+from anneal.runtime.execution import is_realized
+from anneal.runtime.handle import Handle
+from anneal.uop import UOp
 
-__all__ = ["Surroundings"]
+__all__ = ["Failure", "Guards", "brief"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
@@ -31,22 +35,34 @@ _THINGS = 10_000  # that are looked at: who calls into a large library does not 
 _FOREIGN = frozenset(("anneal", "numpy", *sys.stdlib_module_names)) - {"__main__", "test"}
 
 
-class Surroundings:
-    """A picture of what `function` sees when it is called with these arguments; `changed()`: it looks otherwise now."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A guard that does not hold: the name of what it watches, and its values at the capture and now, as short text."""
+
+    what: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.old} -> {self.new}"
+
+
+class Guards:
+    """A picture of what `function` sees when it is called with these arguments; `failed()`: it looks otherwise now."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
         self._attributes: dict[tuple[int, str], tuple[Any, str, Any]] = {}
         self._globals: list[tuple[Any, str, Any]] = []
-        self._cells: list[tuple[Any, Any]] = []
-        self._others: list[Callable[[], bool]] = []
+        self._cells: list[tuple[Any, str, Any]] = []
+        self._contents: list[_Contents] = []
         self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
         self._look(function, 0)
 
-    def changed(self) -> bool:
+    def failed(self) -> bool:
         """Whether anything that was seen is another now."""
-        for cell, value in self._cells:
+        for cell, _, value in self._cells:
             if _content(cell) is not value and not _equal(_content(cell), value):
                 return True
         for names, name, value in self._globals:
@@ -57,7 +73,19 @@ class Surroundings:
             now = getattr(owner, name, _MISSING)
             if now is not value and not _equal(now, value):
                 return True
-        return any(changed() for changed in self._others)
+        return any(contents.changed() for contents in self._contents)
+
+    def failure(self) -> Failure | None:
+        """The first thing that is another now; None if all is as it was."""
+        seen: list[tuple[str, Any, Any]] = [(f"variable {n}", v, _content(cell)) for cell, n, v in self._cells]
+        seen += [(f"global {n}", v, names.get(n, _MISSING)) for names, n, v in self._globals]
+        for owner, name, value in self._attributes.values():
+            what = "a lazy tensor" if isinstance(owner, Handle) else f"{_named(owner)}.{name}"
+            seen.append((what, value, getattr(owner, name, _MISSING)))
+        for what, value, now in seen:
+            if now is not value and not _equal(now, value):
+                return Failure(what, brief(value), brief(now))
+        return next((found.failure() for found in self._contents if found.changed()), None)
 
     def _new(self, *things: Any) -> bool:
         key = tuple([id(x) for x in things])
@@ -74,7 +102,7 @@ class Surroundings:
         if isinstance(value, _PLAIN) or depth > _DEPTH or not self._new(value):
             return
         depth += 1
-        if isinstance(value, TensorBase):
+        if isinstance(value, Handle):
             if not is_realized(value.uop):
                 self._attributes[id(value), "uop"] = value, "uop", value.uop
         elif isinstance(value, FunctionType):
@@ -89,8 +117,7 @@ class Surroundings:
             self._look_at_container(value, depth, loose)
         elif isinstance(value, np.ndarray):
             if self._fits(value.size) and value.dtype != object:
-                before = value.tobytes()
-                self._others.append(lambda: value.tobytes() != before)
+                self._contents.append(_Elements(value))
         elif not isinstance(value, (type, ModuleType)):
             inner = getattr(value, "__wrapped__", None)  # of a jit function, a cached one, ...
             if inner is not None:
@@ -104,21 +131,14 @@ class Surroundings:
                     self._reach(value, (name,), depth)
 
     def _look_at_container(self, value: Any, depth: int, loose: frozenset[str]) -> None:
-        size = len(value)
-        if not self._fits(size):
-            if len(self._others) < 64:
-                self._others.append(lambda: len(value) != size)
+        if not self._fits(len(value)):
+            if len(self._contents) < 64:
+                self._contents.append(_Length(value))
             return
-        before = _members(value)
+        members = _members(value)
         if not isinstance(value, (tuple, frozenset)):
-
-            def changed() -> bool:
-                now = _members(value)
-                return len(now) != size_of_all or not all(a is b or _equal(a, b) for a, b in zip(now, before))
-
-            size_of_all = len(before)
-            self._others.append(changed)
-        for member in before:
+            self._contents.append(_Items(value, members))
+        for member in members:
             self._look(member, depth, loose)
 
     def _follow(self, function: FunctionType, owner: Any, depth: int) -> None:
@@ -135,7 +155,7 @@ class Surroundings:
         roots.update({("local", name): value for name, value in self._arguments.pop(code, {}).items()})
         for name, cell in cells.items():
             roots["local", name] = content = _content(cell)
-            self._cells.append((cell, content))
+            self._cells.append((cell, name, content))
         if not foreign:
             for name in sorted({name for kind, name, *_ in chains if kind == "global"} & function.__globals__.keys()):
                 roots["global", name] = content = function.__globals__[name]
@@ -147,9 +167,9 @@ class Surroundings:
                 self._reach(roots[kind, name], tuple(names), depth, loose)
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int, loose: frozenset[str] = frozenset()) -> None:
-        """Follow attributes, one after the other, as far as they are plain to see, and look at what stands at the end."""
+        """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
         for name in names:
-            if isinstance(owner, (*_PLAIN, TensorBase, np.ndarray)):
+            if isinstance(owner, (*_PLAIN, Handle, np.ndarray)):
                 return
             if isinstance(owner, (type, ModuleType)) and _is_foreign(getattr(owner, "__module__", owner.__name__)):
                 return
@@ -171,6 +191,111 @@ class Surroundings:
         self._look(owner, depth, loose)
 
 
+class _Contents:
+    """What an object held that may change and stay the same object."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def changed(self) -> bool:
+        """Whether it holds something else now."""
+        raise NotImplementedError
+
+    def failure(self) -> Failure:
+        """What it held, and what it holds now."""
+        raise NotImplementedError
+
+
+class _Elements(_Contents):
+    """Of an array."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._before = value.tobytes()
+
+    def changed(self) -> bool:
+        return bool(self._value.tobytes() != self._before)
+
+    def failure(self) -> Failure:
+        before = np.frombuffer(self._before, self._value.dtype)
+        return Failure(
+            f"elements of {brief(self._value)}", brief(before[:4].tolist()), brief(self._value.ravel()[:4].tolist())
+        )
+
+
+class _Length(_Contents):
+    """Of a container too large to look into."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._before = len(value)
+
+    def changed(self) -> bool:
+        return len(self._value) != self._before
+
+    def failure(self) -> Failure:
+        return Failure(f"length of a {type(self._value).__name__}", str(self._before), str(len(self._value)))
+
+
+class _Items(_Contents):
+    """Of a list, a dict or a set."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self, value: Any, before: list[Any]) -> None:
+        super().__init__(value)
+        self._before = before
+
+    def changed(self) -> bool:
+        now, before = _members(self._value), self._before
+        return len(now) != len(before) or not all(a is b or _equal(a, b) for a, b in zip(now, before))
+
+    def failure(self) -> Failure:
+        now, before = _members(self._value), self._before
+        kind = type(self._value).__name__
+        if len(now) != len(before):
+            count = 2 if isinstance(self._value, dict) else 1
+            return Failure(f"length of a {kind}", str(len(before) // count), str(len(now) // count))
+        for n, (a, b) in enumerate(zip(now, before)):
+            if a is not b and not _equal(a, b):
+                half = len(now) // 2
+                at = repr(now[n - half]) if isinstance(self._value, dict) and n >= half else str(n)
+                return Failure(f"item {at} of a {kind}", brief(b), brief(a))
+        return Failure(f"items of a {kind}", "", "")
+
+
+def brief(value: Any) -> str:
+    """A value in a few words: a plain one as it is written, else its type; of tensors and arrays shape and dtype."""
+    if value is _MISSING:
+        return "nothing"
+    if isinstance(value, Handle):
+        return f"a tensor {value.uop.shape} of {value.uop.dtype.name}"
+    if isinstance(value, UOp):
+        return f"a graph {value.shape} of {value.dtype.name}"
+    if isinstance(value, np.ndarray):
+        return f"an array {value.shape} of {value.dtype}"
+    if isinstance(value, (list, tuple, dict, set, frozenset)):
+        if not all(isinstance(x, _PLAIN) for x in _members(value)):
+            return f"a {type(value).__name__} of {len(value)}"
+    elif not isinstance(value, _PLAIN):
+        return _named(value) if isinstance(value, (type, ModuleType)) else f"another {_named(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _named(owner: Any) -> str:
+    """An object's type, or the name of a class, a module or a function."""
+    if isinstance(owner, (type, ModuleType, FunctionType, MethodType)):
+        return str(getattr(owner, "__qualname__", owner.__name__))
+    return type(owner).__name__
+
+
 def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[CodeType, dict[str, Any]]:
     """The arguments that are objects, by name, with the code that takes them; jit itself looks at the others."""
     inner = getattr(function, "__func__", function)
@@ -179,13 +304,13 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     code = inner.__code__
     names = code.co_varnames[int(inner is not function) : code.co_argcount]
     given = {**dict(zip(names, args)), **kwargs}
-    return {code: {n: v for n, v in given.items() if not isinstance(v, (TensorBase, *_PLAIN, list, tuple, dict))}}
+    return {code: {n: v for n, v in given.items() if not isinstance(v, (Handle, *_PLAIN, list, tuple, dict))}}
 
 
 @cache
 def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that it
-    asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
+    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that
+    it asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
     """
     chains: set[tuple[str, ...]] = set()
     loose: set[str] = set()

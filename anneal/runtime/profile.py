@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 
 from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
+from anneal.runtime.execution import Execution, compiled, new_outputs
+from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
-from anneal.tensor.execution import Execution, compiled
 
-__all__ = ["Launch", "Profile", "aligned", "profile"]
+__all__ = ["LaunchTime", "Profile", "aligned", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch of a plan: estimated work (see `kernel_info`), measured seconds, and the opts that shaped it."""
+class LaunchTime:
+    """One launch of a kernel: estimated work (see `kernel_info`), measured seconds, and the opts that shaped it."""
 
     name: str
     phase: str
@@ -43,7 +44,7 @@ class Launch:
 class Profile:
     """A plan's launches in order, each alone, and the seconds of the whole plan when it runs again and again."""
 
-    launches: tuple[Launch, ...]
+    launches: tuple[LaunchTime, ...]
     plan_seconds: float
 
     @property
@@ -51,13 +52,14 @@ class Profile:
         """The launches' own seconds, added up."""
         return sum(x.seconds for x in self.launches)
 
-    def rows(self) -> list[Launch]:
+    def rows(self) -> list[LaunchTime]:
         """Launches of one kernel added up, the dearest first."""
-        same: dict[tuple[str, str], Launch] = {}
+        same: dict[tuple[str, str], LaunchTime] = {}
         for x in self.launches:
             y = same.get((x.name, x.phase))
             if y is not None:
-                x = replace(x, seconds=x.seconds + y.seconds, flops=x.flops + y.flops, nbytes=x.nbytes + y.nbytes, calls=1 + y.calls)  # fmt: skip
+                seconds, flops, nbytes = x.seconds + y.seconds, x.flops + y.flops, x.nbytes + y.nbytes
+                x = replace(x, seconds=seconds, flops=flops, nbytes=nbytes, calls=1 + y.calls)
             same[x.name, x.phase] = x
         return sorted(same.values(), key=lambda x: -x.seconds)
 
@@ -117,9 +119,9 @@ def profile(
     Raises DeviceError if the device cannot time single kernels.
     """
     programs = compiled(plan, device)
-    outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+    step = Launch(plan, inputs, new_outputs(plan, device), values or {})
     with device.lock:
-        run = Execution(plan, device, inputs, outputs, values, programs)
+        run = Execution(step, device, programs)
         try:
             together = _repeated(run, device, heat)
             if together > 1.0:
@@ -132,7 +134,7 @@ def profile(
         kernel = call.kernel
         info = kernel_info(kernel.sink)
         launches.append(
-            Launch(
+            LaunchTime(
                 name=kernel.name,
                 phase=call.phase,
                 fused=_brief(fused_ops(kernel.sink)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from anneal.runtime import values
 from anneal.tensor import Tensor
-from anneal.tensor.execution import values
 
 
 def test_values_of_lazy_realized_constant_and_empty_tensors() -> None:

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.errors import JitError
 from anneal.tensor import Tensor, jit, no_grad
-from anneal.tensor.jit import JitError
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 Program = Callable[[Wrap], list[Any]]
@@ -1089,9 +1089,9 @@ def test_jit_refuses(device: str, run: Program) -> None:
         run(jit)
 
 
-def test_surroundings_that_stay_are_replayed_and_others_are_captured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guards_that_hold_are_replayed_and_others_are_captured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.runtime.here.observers", [lambda step: runs.append(1)])
     scale, unseen = [2.0], Scaler(one())
     f = jit(lambda x: x * scale[0] * unseen.factor)
     for i in range(12):
@@ -1132,7 +1132,7 @@ class Trainer:
 def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     global FACTOR, x
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.runtime.here.observers", [lambda step: runs.append(1)])
     FACTOR = 1.0
     t = Tensor([1.0])
     trainer = Trainer()
@@ -1152,7 +1152,7 @@ def test_what_only_has_the_same_name_does_not_stop_replays(monkeypatch: pytest.M
 
 def test_arguments_are_not_kept_and_may_be_one_list(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
-    monkeypatch.setattr("anneal.tensor.execution.watching.observers", [lambda plan, inputs, outputs: runs.append(1)])
+    monkeypatch.setattr("anneal.runtime.here.observers", [lambda step: runs.append(1)])
     f = jit(lambda xs: xs[0] * 2)
     xs = [one()]
     for i in range(6):
@@ -1174,7 +1174,7 @@ def test_a_large_collection_costs_a_replay_little() -> None:
     for _ in range(3):
         assert f(one()).item() == 6
     captured = next(c for c in f.captures.values() if c is not None)
-    assert len(captured.surroundings._others) < 100
+    assert len(captured.guards._contents) < 100
 
 
 class Remembering(nn.Module):

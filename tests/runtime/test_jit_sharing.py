@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from anneal.errors import JitError
 from anneal.tensor import Tensor, jit
-from anneal.tensor.jit import JitError
 
 
 def one(value: float = 1.0) -> Tensor:

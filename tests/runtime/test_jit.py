@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from anneal.errors import JitError
 from anneal.tensor import Tensor, jit
-from anneal.tensor.jit import JitError
 
 
 def numbers(count: int = 6) -> list[Tensor]:

@@ -1,0 +1,84 @@
+"""What jit functions take and give: nests of tensors, sizes and plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anneal.errors import JitError
+from anneal.runtime.guards import Failure, brief
+from anneal.runtime.handle import Handle
+from anneal.uop import SYMBOLIC, UOp
+from anneal.uop.sizes import bindings_of, is_symbolic, mapped, unbound
+
+__all__ = ["difference", "flatten", "rebuild"]
+
+
+def flatten(value: Any, tensors: list[Handle], bound: dict[str, int]) -> Any:
+    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables.
+
+    Returns the nest's structure, which can be hashed.
+    """
+    if isinstance(value, Handle):
+        tensors.append(value)
+        u = value.uop
+        shape = mapped(u.shape, lambda n: unbound(n, bound)) if SYMBOLIC.seen else u.shape
+        return ("T", shape, u.dtype, value.device)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
+    if isinstance(value, dict):
+        return ("dict", *[(k, flatten(v, tensors, bound)) for k, v in value.items()])
+    if isinstance(value, UOp) and is_symbolic(value) and not value.is_const:
+        return ("S", unbound(value, bound) if bindings_of(value) else value)
+    try:
+        hash(value)
+    except TypeError:
+        raise JitError(
+            f"a jit function takes tensors, hashable values and nests of them, not {type(value).__name__}; "
+            "make a Tensor of an array first"
+        ) from None
+    return ("V", type(value), value)
+
+
+def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
+    """The nest with other tensors, and what `sizes` makes of sizes."""
+    if isinstance(value, Handle):
+        return next(fresh)
+    if isinstance(value, (list, tuple)):
+        items = [rebuild(v, fresh, sizes) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {k: rebuild(v, fresh, sizes) for k, v in value.items()}
+    return sizes(value) if isinstance(value, UOp) else value
+
+
+def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
+    """Where two structures that `flatten` gave differ first; None if they are equal.
+
+    >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
+    Failure(what='arguments[0]', old='1', new='2')
+    """
+    if old == new:
+        return None
+    kind = old[0]
+    if kind == new[0] and kind not in ("T", "V", "S") and len(old) == len(new):
+        for n, (a, b) in enumerate(zip(old[1:], new[1:])):
+            if kind != "dict":
+                found = difference(a, b, f"{where}[{n}]")
+            elif a[0] != b[0]:
+                found = Failure(f"keys of {where}", repr(a[0]), repr(b[0]))
+            else:
+                found = difference(a[1], b[1], f"{where}[{a[0]!r}]")
+            if found is not None:
+                return found
+    return Failure(where, _said(old), _said(new))
+
+
+def _said(structure: Any) -> str:
+    kind, *rest = structure
+    if kind == "T":
+        shape, dtype, device = rest
+        return f"{dtype.name} {shape} on {device}"
+    if kind == "V":
+        return brief(rest[1])
+    return str(rest[0]) if kind == "S" else f"a {kind} of {len(rest)}"

@@ -1,0 +1,352 @@
+"""A capture: the recorded steps of one run of a function with guards, bound to memory, ready to be replayed."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, is_
+from sys import getrefcount
+from typing import Any
+
+from anneal.backend import AnyDevice, Storage, register
+from anneal.errors import JitError
+from anneal.runtime.arguments import rebuild
+from anneal.runtime.context import here
+from anneal.runtime.execution import Execution, buffer_leaf, storage_of
+from anneal.runtime.guards import Guards
+from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
+from anneal.runtime.recording import Recording
+from anneal.runtime.steps import Launch
+from anneal.schedule import donate
+from anneal.uop import Op, UOp, const, dtypes
+from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
+
+__all__ = ["ARGUMENT", "Capture", "Recorded"]
+
+ARGUMENT = "argument"  # the tag of the bindings that a captured function is called with
+
+# A result of at most so many elements gets new memory for each call; a larger one is copied if somebody still has it
+# when the next call needs its memory.
+_SMALL_RESULT = 1 << 16
+
+_LEAF, _UOP = attrgetter("leaf"), attrgetter("uop")
+
+Swap = Callable[[], Sequence[tuple[Any, Any]]]  # makes pairs of buffers, the old and the new
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """What is known of a function's run when it becomes a capture.
+
+    `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
+    were there before the call; `graded` the leaves whose gradient it took.
+    """
+
+    name: str
+    device: AnyDevice
+    recording: Recording
+    arguments: list[Storage]
+    result: Any
+    results: list[Handle]
+    state: list[Handle]
+    guards: Guards
+    graded: list[weakref.ref[Handle]]
+
+
+class _CopyBack:
+    """The step that takes new values of state from where they were computed to where the tensor shows them."""
+
+    __slots__ = ("aside", "device", "state")
+
+    def __init__(self, device: AnyDevice, state: Written, aside: Storage) -> None:
+        self.device, self.state, self.aside = device, state, aside
+
+    def run(self, swap: Swap | None = None) -> None:
+        state = self.state.storage
+        self.device.copy(self.aside.ensure(), state.ensure(), state.size, state.dtype)
+
+
+class Capture:
+    """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
+
+    def __init__(self, run: Recorded) -> None:
+        self.name, self.device = run.name, run.device
+        self.guards = run.guards
+        self.tensors = here.context.tensors
+        self.generation = self.tensors.generation
+        self.bound: dict[str, int] = {}  # the values of the Variables among the arguments
+        self.graded = run.graded
+        self.reads: dict[int, Read] = {}  # by storage
+        self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
+        # results in memory of their own: that of the coming call, and of the calls that are prepared after it
+        self.in_flight: dict[int, deque[Written]] = {}
+        internal = {id(s) for step in run.recording.steps for s in step.outputs}
+        given = {id(s): n for n, s in enumerate(run.arguments)}
+        carried = self._find_state(run, internal, _outside(run, internal))
+        self.arguments = [Staging(s) for s in run.arguments]
+        # the nest alone: its tensors hold memory that is handed out
+        blanks = [type(r)._from_uop(const(dtypes.float32, 0), self.device.name) for r in run.results[:1]]
+        self.result = rebuild(run.result, iter(blanks * len(run.results)), lambda sizes: sizes)
+        self.sources = [self._source(r, internal, given, any(r is t for t in run.state)) for r in run.results]
+        self._states = list(self.state.values())
+        self._watch()
+        self._bind(run.recording, carried)
+        for waiting in self.in_flight.values():
+            waiting.extend([waiting[0]] * max(launch.batch.lag for launch in self.launches))
+        register(self)
+
+    # -- how it is made -------------------------------------------------------------------------------------------
+
+    def _find_state(self, run: Recorded, internal: set[int], outside: dict[int, Storage]) -> dict[int, Storage]:
+        """Tell the tensors that the run only read from those that it updated.
+
+        Returns, by the id of each storage of state that was read at the start, the storage that carries the state on.
+        """
+        passing = {id(r) for r in run.results} - {id(r) for r in run.state}
+        now: dict[int, Handle] = {}
+        for ref in run.recording.realized:
+            t = ref()
+            shown = storage_of(t.uop) if t is not None else None
+            if t is not None and shown is not None and id(shown) in internal and id(t) not in passing:
+                now[id(shown)] = t
+        carried: dict[int, Storage] = {}
+        for s in outside.values():
+            owner = s.owner() if s.owner is not None else None
+            if owner is None:
+                continue
+            current = storage_of(owner.uop)
+            if current is s:
+                self.reads[id(s)] = Read(owner, s)
+            elif current is not None and id(current) in now:
+                carried[id(s)] = current
+        for key, t in now.items():
+            shown = storage_of(t.uop)
+            assert shown is not None
+            self.state[key] = Written(t, shown)
+            if any(v.tag is ARGUMENT for n in t.uop.shape for v in variables_of(n)):
+                raise JitError(
+                    f"a jit function assigned values of symbolic shape {t.uop.shape} to a tensor that outlives the "
+                    "call; give it the largest size, and assign to a part of it"
+                )
+        return carried
+
+    def _source(
+        self, result: Handle, internal: set[int], given: dict[int, int], state: bool
+    ) -> Callable[[list[Storage]], Handle]:
+        """How a replay makes a result, from the arguments it is called with."""
+        leaf, shape, device, make = result.uop, result.uop.shape, self.device, type(result)._from_uop
+        shown = storage_of(leaf)
+        if state:
+            return lambda arguments: result
+        if shown is not None and id(shown) in given:
+            number = given[id(shown)]
+            return lambda arguments: make(buffer_leaf(arguments[number], self._now(shape)), device.name)
+        if shown is None:
+            return lambda arguments: make(leaf, device.name)
+        key = id(shown)
+        owner = shown.owner() if shown.owner is not None else None
+        if key not in internal and owner is not None:
+            self.reads.setdefault(key, Read(owner, shown))
+        held: Written | Read | SymbolicResult | None = self.state.get(key) or self.reads.get(key)
+        if held is None and key in internal and symbolic_arg(shape):
+            held = SymbolicResult(shown)
+        if held is not None:
+
+            def copy(arguments: list[Storage]) -> Handle:
+                """The result looks at state: later calls change that, and must not change this."""
+                own = Storage(held.storage.size, held.storage.dtype, device.name)
+                own.buffer = copy_of(device, held.storage)
+                return make(buffer_leaf(own, self._now(shape)), device.name)
+
+            return copy
+        if key not in internal:
+            return lambda arguments: make(leaf, device.name)  # a constant
+        if key not in self.in_flight:
+            self.in_flight[key] = deque((Written(result, shown),))
+
+        def hand_out(arguments: list[Storage]) -> Handle:
+            mine = self.in_flight[key][0]
+            t = make(mine.leaf if shape == mine.leaf.shape else buffer_leaf(mine.storage, shape), device.name)
+            mine.ref = weakref.ref(t)
+            return t
+
+        return hand_out
+
+    def _bind(self, recording: Recording, carried: dict[int, Storage]) -> None:
+        """Bind the steps: state is read from and written to the storage that carries it, in place where safe."""
+        steps = recording.steps
+        read_from = {id(v): k for k, v in carried.items()}
+        last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
+        self.launches: list[Execution] = []
+        self.copies: list[_CopyBack] = []
+        # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
+        # what one launch leaves to the next. Results that are handed out have new memory each time.
+        self.memory: list[Storage] = []
+        for n, step in enumerate(steps):
+            plan = step.plan
+            wanted: dict[int, int] = {}
+            for value, s in zip(plan.outputs, step.outputs, strict=True):
+                source = read_from.get(id(s))
+                if source is not None and last_reader[source] == n:
+                    wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
+            done: dict[int, int] = {}
+            if wanted:
+                plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
+            inputs = [carried.get(id(s), s) for s in step.inputs]
+            outputs = list(step.outputs)
+            for k, (value, s) in enumerate(zip(plan.outputs, outputs, strict=True)):
+                source = read_from.get(id(s))
+                if source is not None and value not in done and (source in last_reader and last_reader[source] >= n):
+                    outputs[k] = Storage(s.size, s.dtype, s.device)
+                    self.copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
+            self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
+            self.launches.append(Execution(Launch(plan, inputs, outputs, step.values), self.device))
+        self.steps: list[Execution | _CopyBack] = [*self.launches, *self.copies]
+
+    # -- how it is replayed ---------------------------------------------------------------------------------------
+
+    def prepare(self, arguments: list[Storage], bound: dict[str, int]) -> None:
+        """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
+        device = self.device
+        if bound:
+            self.bound = bound
+            changed = [launch.give(bound) for launch in self.launches]
+            if any(changed):
+                self._restart()
+        for staging, theirs in zip(self.arguments, arguments, strict=True):
+            staging.load(device, theirs)
+        self._protect()
+
+    def launch(self, arguments: list[Storage]) -> Any:
+        """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
+        small = {
+            id(w): w
+            for w in [waiting[-1] for waiting in self.in_flight.values()]
+            if w.storage.size <= _SMALL_RESULT
+            and (b := w.storage.buffer) is not None
+            and all(x.batch.exchanges(b) for x in self.launches)
+        }
+        fresh: dict[int, Written] = {}
+
+        def swap() -> list[tuple[Any, Any]]:
+            """New memory for the next run's results, made while this one runs."""
+            if not fresh:
+                for key, written in small.items():
+                    fresh[key] = Written.__new__(Written)
+                    fresh[key].like(written)
+            return [(w.storage.buffer, fresh[key].storage.ensure()) for key, w in small.items()]
+
+        for step in self.steps:
+            step.run(swap if small else None)
+        for waiting in self.in_flight.values():
+            waiting.append(fresh.get(id(waiting[-1]), waiting[-1]))
+        for r in self.graded:
+            if (t := r()) is not None:
+                t._grad = INSIDE
+        results = self.results(arguments)
+        for waiting in self.in_flight.values():
+            waiting.popleft()
+        return results
+
+    def results(self, arguments: list[Storage]) -> Any:
+        """What the function returns when it is called with `arguments`, after the steps have run."""
+        return rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
+
+    def _now(self, sizes: Any) -> Any:
+        """A size, or a shape, as this call's values of Variables make it."""
+        return bound_sizes(sizes, self.bound) if self.bound else sizes
+
+    def close(self) -> None:
+        """Let go of the memory now: results and the capture know each other, and would wait for the collector."""
+        with self.device.lock:
+            for held in (
+                self.sources,
+                self.steps,
+                self.launches,
+                self.copies,
+                self.in_flight,
+                self.memory,
+                self.arguments,
+            ):
+                held.clear()
+
+    def reserved(self) -> tuple[str, str, int]:
+        """What this holds beside the tensors that others can see: see `memory_report`."""
+        memory = [staging.memory for staging in self.arguments]
+        memory += [r.own.memory for r in self.reads.values() if r.own is not None]
+        memory += [copy.aside for copy in self.copies]
+        nbytes = sum([s.size * s.dtype.itemsize for s in memory])
+        nbytes += sum([size * dtype.itemsize for launch in self.launches for size, dtype in launch.plan.temporaries])
+        return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes
+
+    def rebind(self, old: Any, new: Any) -> None:
+        """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
+        for launch in self.launches:
+            launch.rebind(old, new)
+        self._restart()
+
+    def _restart(self) -> None:
+        """What is prepared of the coming runs is prepared anew: they all write what the last of them was to."""
+        for launch in self.launches:
+            launch.batch.restart()
+        for waiting in self.in_flight.values():
+            for n in range(len(waiting)):
+                waiting[n] = waiting[-1]
+
+    def _watch(self) -> None:
+        """Note the nodes of the state, and the references to each when nobody else uses them; the list is one too."""
+        self._nodes: list[UOp] = []
+        self._references: list[int] = []
+        for h in self._states:
+            more = 2 if h.flat is h.leaf else 1
+            self._nodes += (h.leaf, h.flat)
+            self._references += (h.alone + more, h.flat_alone + more)
+
+    def _protect(self) -> None:
+        """Read reassigned tensors anew; leave a copy of what is about to be overwritten to those who still use it."""
+        buffer, reshape = Op.BUFFER, Op.RESHAPE
+        for r in self.reads.values():  # of many weights, at each call: as few steps as can be
+            t, s = r.ref(), r.storage
+            if t is not None and s.buffer is r.bound:
+                u = t.uop
+                if u.op is reshape:
+                    u = u.src[0]  # the memory that it gives a shape
+                if u.op is buffer and u.arg is s:
+                    continue
+            r.follow(self.device, self.rebind)
+        state = self._states
+        try:
+            untouched = all(map(is_, map(_UOP, [h.ref() for h in state]), map(_LEAF, state)))
+        except AttributeError:  # one of them is gone
+            untouched = False
+        if not untouched or list(map(getrefcount, self._nodes)) != self._references:
+            self._nodes.clear()
+            for h in state:
+                h.follow(self.device)
+            self._watch()
+        for h, *_ in self.in_flight.values():
+            if h.ref() is not None or h.used(False):
+                h.detach(self.device)
+
+
+def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
+    """By id, the storages that the steps read and that are neither their own nor arguments.
+
+    Raises JitError for one that was made from host data meanwhile.
+    """
+    given = {id(s) for s in run.arguments}
+    made = {id(s) for s in run.recording.made} - given
+    outside: dict[int, Storage] = {}
+    for step in run.recording.steps:
+        for s in step.inputs:
+            if id(s) not in internal and id(s) not in given:
+                outside[id(s)] = s
+                if id(s) in made:
+                    raise JitError(
+                        "a tensor made from host data inside a jit function would be frozen at its first value; "
+                        "make it outside the function, or pass it as an argument"
+                    )
+    return outside

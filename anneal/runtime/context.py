@@ -1,0 +1,180 @@
+"""The state of running: what a thread has switched on, watches and records, and the context that it works in.
+
+    here                      this thread's
+    here.context              counters of planning and compiling; the tensors that several contexts share
+    with Context("cpu"): ...  the thread works in a context of its own until the block ends
+
+No other module of running has state. Plans, programs and nodes that are equal are one in all contexts: the arena, the
+scheduler and the devices remember them, and a device serves one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from anneal import settings
+from anneal.backend import HOST, Storage, get_device
+from anneal.runtime.handle import Handle
+from anneal.runtime.steps import Step
+from anneal.schedule import Plan
+
+__all__ = [
+    "Context",
+    "Observer",
+    "Tensors",
+    "cache_statistics",
+    "compile_seconds",
+    "default_device",
+    "here",
+    "observed",
+    "outdate_captures",
+    "resolve_device",
+    "set_default_device",
+]
+
+Observer = Callable[[Step], None]
+
+
+class Tensors:
+    """What is known of live tensors. Contexts share it, since a tensor may be made in one and used in another."""
+
+    __slots__ = ("generation", "leaves", "outdated")
+
+    def __init__(self) -> None:
+        # those on which requires_grad was set, by id
+        self.leaves: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
+        # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
+        self.generation = 0
+        self.outdated = ""  # the last of those changes, in words
+
+    def live_leaves(self) -> list[Handle]:
+        """Every live tensor on which requires_grad was set."""
+        # `valuerefs` is one step, whatever other threads add meanwhile
+        return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t.requires_grad]
+
+
+class Context:
+    """The state of one user of the runtime; a block of `with` works in it, in the thread that enters it.
+
+    `device` is where tensors live that name none ("cpu", "webgpu", "auto"); None leaves it to the setting. The thread
+    begins with every mode at its default, and with nothing watched or recorded; afterwards it goes on as before.
+    Several threads may be in one context. Raises DeviceError for an unknown name or when there is no such device.
+
+    >>> from anneal.tensor import Tensor, no_grad, grad_enabled
+    >>> with no_grad(), Context("cpu") as own:
+    ...     y = (Tensor([1.0, 2.0]) * 3).tolist()
+    ...     print(y, grad_enabled(), own.plans_found + own.plans_made)
+    [3.0, 6.0] True 1
+    """
+
+    __slots__ = ("compile_seconds", "device", "plans_found", "plans_made", "profiled", "tensors")
+
+    def __init__(self, device: str | None = None) -> None:
+        self.device = None if device is None else resolve_device(device)
+        self.plans_found = 0
+        self.plans_made = 0
+        self.compile_seconds = 0.0
+        self.profiled: weakref.WeakSet[Plan] = weakref.WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
+        self.tensors = _TENSORS
+
+    def __enter__(self) -> Context:
+        outer = vars(here).copy()
+        here.begin(self)
+        here.outer = outer
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        vars(here).update(here.outer or {})
+
+
+class _Here(threading.local):
+    """A thread's own state in its context. A thread begins in the context of the process."""
+
+    def __init__(self) -> None:
+        self.begin(_PROCESS)
+
+    def begin(self, context: Context) -> None:
+        """Everything as it is at first."""
+        self.context = context
+        self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
+        # modes
+        self.grad = True  # False inside `no_grad`
+        self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
+        self.device = context.device  # of tensors that name none; None: the setting's
+        # what is told of the thread's work
+        self.observers: list[Observer] = []  # called with every step that is executed
+        self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
+        self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
+        self.made: list[Storage] | None = None  # gets every storage that is made from host data
+        self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
+        self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
+        # what an optimiser's step computes along with the rest
+        self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
+        self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
+
+
+_TENSORS = Tensors()
+_PROCESS = Context()
+here = _Here()
+
+
+def cache_statistics() -> tuple[int, int]:
+    """How often a realize in this context found its plan, and how often it had to make one."""
+    return here.context.plans_found, here.context.plans_made
+
+
+def compile_seconds() -> float:
+    """How long this context has spent so far on making plans, or reading them from disk, and on compiling and binding
+    their kernels. Pipelines that a driver makes meanwhile in other threads count as far as they were waited for."""
+    return here.context.compile_seconds
+
+
+def outdate_captures(why: str) -> None:
+    """What captured functions read has changed where no guard sees it: they are to be captured anew."""
+    tensors = here.context.tensors
+    tensors.outdated = why
+    tensors.generation += 1
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Call `observer` with every step that this thread executes inside the block; it is not told of replays."""
+    here.observers.append(observer)
+    try:
+        yield
+    finally:
+        here.observers.remove(observer)
+
+
+# -- the default device -------------------------------------------------------------------------------------------
+
+
+def set_default_device(device: str | None) -> None:
+    """Make `device` ("cpu", "webgpu" or "auto") the device of tensors that name none in this thread; None goes back to
+    the setting.
+
+    Raises DeviceError for an unknown name or when there is no such device.
+    """
+    here.device = None if device is None else resolve_device(device)
+
+
+def default_device() -> str:
+    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu"."""
+    if here.device is None:
+        wanted = settings.current().device
+        return HOST if wanted == "auto" else resolve_device(wanted)
+    return here.device
+
+
+def resolve_device(device: str) -> str:
+    """The device that a name stands for, opened: a missing adapter is an error at this call, not at the first result.
+
+    Raises DeviceError for an unknown name or when there is no such device.
+    """
+    if device == HOST:
+        return HOST
+    return get_device(device).name

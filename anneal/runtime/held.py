@@ -1,0 +1,174 @@
+"""Memory that a capture holds: its arguments, the tensors that it reads, and those that it writes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import cache
+from sys import getrefcount
+from typing import Any
+
+from anneal.backend import AnyDevice, Storage
+from anneal.runtime.execution import buffer_leaf, realize, storage_of
+from anneal.runtime.handle import Handle
+from anneal.uop import Op, UOp, arena, dtypes
+
+__all__ = ["Read", "Staging", "SymbolicResult", "Written", "copy_of"]
+
+
+class Staging:
+    """Memory of a capture's own that values are copied into before the kernels read it."""
+
+    __slots__ = ("_loaded", "memory")
+
+    def __init__(self, memory: Storage) -> None:
+        self.memory = memory
+        memory.reused = True
+        self._loaded: weakref.ref[Storage] | None = None
+
+    def load(self, device: AnyDevice, other: Storage) -> None:
+        """Copy the values of `other` in, unless they are there already."""
+        mine = self.memory
+        if self._loaded is not None and self._loaded() is other and not other.reused:
+            return
+        if other.host is not None:
+            device.upload(mine.ensure(), other.host)
+        else:
+            device.copy(other.ensure(), mine.ensure(), mine.size, mine.dtype)
+        self._loaded = weakref.ref(other)
+
+
+class SymbolicResult:
+    """Memory of a result of symbolic shape: each call gets a copy of its own."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+
+class Read:
+    """A tensor outside the function that the kernels read and do not write.
+
+    They read `bound`, the buffer it showed at the capture, for as long as it shows that one (another function may be
+    updating it there); memory of their own once it shows something else.
+    """
+
+    __slots__ = ("bound", "own", "ref", "storage")
+
+    def __init__(self, tensor: Handle, storage: Storage) -> None:
+        self.ref = weakref.ref(tensor)
+        self.storage = storage  # what the tensor shows
+        self.bound = storage.ensure()
+        self.own: Staging | None = None
+
+    def follow(self, device: AnyDevice, rebind: Callable[[Any, Any], None]) -> None:
+        """Make the kernels read what the tensor shows now."""
+        t = self.ref()
+        if t is not None:
+            realize([t])
+            shown = storage_of(t.uop)
+            assert shown is not None
+            self.storage = shown
+        now = self.storage
+        if now.buffer is self.bound and now.host is None:
+            return
+        if self.own is None:
+            self.own = Staging(Storage(now.size, now.dtype, now.device))
+            old, self.bound = self.bound, self.own.memory.ensure()
+            rebind(old, self.bound)
+        self.own.load(device, now)
+
+
+def _nobody() -> None:
+    """The reference to a tensor that is not there."""
+
+
+class Written:
+    """Memory that the kernels write and a tensor shows through the node `leaf`: state, or a result handed out.
+
+    `alone` and `flat_alone` are the references to `leaf` and to the BUFFER below it when nobody else uses them.
+    """
+
+    __slots__ = ("alone", "flat", "flat_alone", "leaf", "ref", "storage")
+
+    def __init__(self, tensor: Handle, storage: Storage) -> None:
+        self.ref: Callable[[], Handle | None] = weakref.ref(tensor)
+        kind: Any = type(tensor)
+        self.alone, self.flat_alone = _references_when_alone(kind, tensor.uop.op is Op.RESHAPE)
+        self.show(storage, tensor.uop)
+
+    def like(self, other: Written) -> None:
+        """Make this new memory, which nobody shows yet, for what `other` holds."""
+        self.ref = _nobody
+        self.alone, self.flat_alone = other.alone, other.flat_alone
+        storage = Storage(other.storage.size, other.storage.dtype, other.storage.device)
+        above: list[UOp] = []
+        u = other.leaf
+        while u.op is not Op.BUFFER:
+            above.append(u)
+            u = u.src[0]
+        nodes = arena()
+        leaf = nodes.again(u, (), storage)
+        while above:
+            u = above.pop()
+            leaf = nodes.again(u, (leaf, *u.src[1:]), u.arg)
+        self.show(storage, leaf)
+
+    def show(self, storage: Storage, leaf: UOp) -> None:
+        storage.reused = True
+        self.storage, self.leaf, self.flat = storage, leaf, leaf
+        while self.flat.op is Op.RESHAPE or self.flat.op is Op.SHRINK:
+            self.flat = self.flat.src[0]
+
+    def used(self, shown: bool) -> bool:
+        """Whether a lazy graph or another tensor uses the node; `shown`: the tensor itself does."""
+        less = 0 if shown else 1
+        below = self.flat_alone - (less if self.flat is self.leaf else 0)
+        return getrefcount(self.leaf) > self.alone - less or getrefcount(self.flat) > below
+
+    def detach(self, device: AnyDevice) -> None:
+        """Leave the values to those who use the node: a copy for them; this memory gets a new node."""
+        old, buffer = self.storage, self.storage.ensure()
+        fresh = Storage(old.size, old.dtype, old.device)
+        fresh.buffer = buffer
+        old.buffer = copy_of(device, old)
+        self.show(fresh, buffer_leaf(fresh, self.leaf.shape))
+
+    def follow(self, device: AnyDevice) -> None:
+        """Take over what the tensor was assigned meanwhile; leave the old values to whoever still uses them."""
+        t = self.ref()
+        shown = t is not None and t.uop is self.leaf
+        if shown and not self.used(True):
+            return
+        if t is not None and not shown:
+            realize([t])
+        if self.used(shown):
+            self.detach(device)
+        if t is None:
+            return
+        if not shown:
+            other = storage_of(t.uop)
+            assert other is not None
+            if other is not self.storage:
+                Staging(self.storage).load(device, other)
+        t.uop = self.leaf
+        self.storage.owner = weakref.ref(t)
+
+
+@cache
+def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
+    """What `getrefcount` says of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
+    storage = Storage(1, dtypes.float32, "cpu")
+    tensor = kind._from_uop(buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
+    h = Written.__new__(Written)
+    h.show(storage, tensor.uop)
+    return getrefcount(h.leaf), getrefcount(h.flat)
+
+
+def copy_of(device: AnyDevice, storage: Storage) -> Any:
+    """A new buffer with the contents of `storage`."""
+    with device.lock:
+        fresh = device.alloc(storage.size, storage.dtype)
+        device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
+    return fresh

@@ -1,0 +1,292 @@
+"""jit: capture what a function runs, and replay it without tracing again.
+
+    @jit
+    def step(x, y):
+        loss = model(x, y)
+        loss.backward()
+        optimizer.step(loss)
+        return loss
+
+The first call with given shapes runs as it stands (and lets optimisers make their state); the second is captured; later
+ones copy the arguments into the captured inputs and relaunch the captured kernels. Tensors that the function reads and
+assigns (parameters, moments) are updated in place. Nothing stale is replayed:
+
+- another shape, dtype, device or structure of the arguments, or another value of an argument that is not a tensor, is
+  captured on its own;
+- a tensor that the function reads and somebody reassigned meanwhile is read anew;
+- a lazy tensor that still needs a value about to be overwritten keeps a copy, and so does a result of an earlier call;
+- a tensor that was lazy when the function read it and was assigned since makes it capture again;
+- gradients taken inside stay inside: reading `.grad` afterwards is an error, and so is adding to one from outside;
+- where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
+  and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
+- a tensor made from host data, a random number without a device counter, or a read-back inside the function is an
+  error: its value would be frozen.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from anneal import settings
+from anneal.backend import Storage, get_device
+from anneal.errors import JitError
+from anneal.runtime.arguments import difference, flatten, rebuild
+from anneal.runtime.capture import ARGUMENT, Capture, Recorded
+from anneal.runtime.context import here
+from anneal.runtime.execution import buffer_leaf, realize, storage_of
+from anneal.runtime.guards import Failure, Guards
+from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.held import copy_of
+from anneal.runtime.recording import Recording, recording
+from anneal.schedule import BUILDING
+from anneal.uop import toposort
+from anneal.uop.sizes import bound_sizes
+
+__all__ = ["Jit", "Recapture", "jit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Captures of one function; beyond that the one goes that was longest unused, and its memory with it.
+_CAPTURES = 128
+_REASONS = 32  # the last reasons for captures that a function keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Recapture:
+    """Why a function that had a capture was captured again: a guard failed, or its arguments are of another kind."""
+
+    function: str
+    cause: Failure
+
+    def __str__(self) -> str:
+        return f"{self.function} is captured again: {self.cause}"
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call that runs the function: the tensors of its arguments, their storages, and which tensor shows which."""
+
+    args: Any
+    kwargs: Any
+    tensors: list[Handle]
+    places: list[int]
+    storages: list[Storage]
+    bound: dict[str, int]  # the values of its Variables
+
+
+class Jit(Generic[P, R]):
+    """A function with its captures; see the module's docstring."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self.captures: dict[Any, Capture | None] = {}
+        self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
+        self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
+        self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
+        update_wrapper(self, function)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Jit[..., R]:
+        """Bind to an instance: each instance has captures of its own."""
+        if instance is None:
+            return self
+        name = f"__jit_{self.function.__name__}"
+        bound = instance.__dict__.get(name)
+        if bound is None:
+            bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
+        return bound
+
+    def reset(self) -> None:
+        """Forget every capture, and give back its memory."""
+        with BUILDING:
+            for captured in self.captures.values():
+                if captured is not None:
+                    captured.close()
+        self.captures.clear()
+        self.read.clear()
+        self.returned.clear()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if here.recordings or here.depth:
+            # a jit inside a jit is part of the outer one, and a transform looks into the function
+            return self.function(*args, **kwargs)
+        tensors: list[Handle] = []
+        bound: dict[str, int] = {}
+        key = flatten((args, kwargs), tensors, bound)
+        for t in tensors:
+            if t.requires_grad:
+                raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
+        if tensors:
+            realize(tensors)
+        number: dict[Storage, int] = {}  # one memory passed twice is one argument
+        places = [number.setdefault(_storage(t), len(number)) for t in tensors]
+        storages = list(number)
+        key = (key, tuple(places))
+        with BUILDING:
+            captured = self.captures.get(key)
+            if captured is None or captured.generation != captured.tensors.generation or captured.guards.failed():
+                return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
+            if len(self.captures) > _CAPTURES // 2:
+                self.captures[key] = self.captures.pop(key)  # the one used last
+            lock = captured.device.lock
+            lock.acquire()
+            try:
+                captured.prepare(storages, bound)
+            except BaseException:
+                lock.release()
+                raise
+        # the device stays with this thread, and others may plan and compile
+        try:
+            return captured.launch(storages)  # type: ignore[no-any-return]
+        finally:
+            lock.release()
+
+    def _record(self, key: Any, captured: Capture | None, call: _Call) -> R:
+        """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
+        generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
+        """
+        self._tell(key, captured)
+        if captured is not None:
+            if captured.generation == captured.tensors.generation:
+                del self.captures[key]  # a guard failed: it starts anew
+            captured.close()
+        # what the function reads is computed first: a pending assignment is no part of the function
+        realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
+        leaves = here.context.tensors.live_leaves
+        before = {id(t): t._grad for t in leaves() if t._grad is not None and t._grad is not INSIDE}
+        realize(list(before.values()))
+        first = key not in self.captures
+        given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
+        if not first:
+            guards = Guards(self.function, args, kwargs)
+            given, args, kwargs, copies = _copied(call)
+        with recording(kept=not first) as record:
+            result = self.function(*args, **kwargs)
+            results: list[Handle] = []
+            flatten(result, results, {})
+            # what the function assigned and left lazy is part of the call
+            realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+        if any(t is r() for t in given for r in record.assigned):
+            raise JitError(
+                "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
+            )
+        graded = _taken(record, before, leaves())
+        if first:
+            self.captures[key] = None
+            self.read[key] = record.owners()
+            self.returned[key] = [weakref.ref(r) for r in results]
+            return result
+        # what is returned again and again was there before: it is state
+        again = [r for r, old in zip(results, self.returned[key], strict=False) if r is old()]
+        device = get_device(results[0].device if results else record.device())
+        with device.lock:
+            made = Capture(
+                Recorded(_name_of(self.function), device, record, copies, result, results, again, guards, graded)
+            )
+            self._keep(key, made)
+            made.bound = call.bound
+            return made.results(call.storages)  # type: ignore[no-any-return]
+
+    def _keep(self, key: Any, made: Capture) -> None:
+        """Put a capture in its place; the one that was longest unused goes where there are too many."""
+        self.captures[key] = made
+        if len(self.captures) > _CAPTURES:
+            unused = next(iter(self.captures))
+            if (old := self.captures.pop(unused)) is not None:
+                old.close()
+            self.returned.pop(unused, None)
+
+    def _tell(self, key: Any, captured: Capture | None) -> None:
+        """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
+        if captured is not None:
+            now = captured.tensors
+            if captured.generation != now.generation:
+                cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
+            else:
+                cause = captured.guards.failure() or Failure("a guard", "held", "failed")
+        elif self.captures and key not in self.captures:
+            last, last_places = next(reversed(self.captures))
+            cause = difference(last, key[0]) or Failure("arguments that show one memory", str(last_places), str(key[1]))
+        else:
+            return
+        recapture = Recapture(_name_of(self.function), cause)
+        self.recaptures.append(recapture)
+        if settings.current().debug >= 2:
+            print(f"anneal: {recapture}", file=sys.stderr)
+
+
+def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
+    """The arguments with copies for tensors: the caller's are not overwritten by the capture, and what the function
+    reads by itself is no argument, even if it is passed as well. Returns the tensors, args, kwargs and storages.
+    """
+    copies = [_duplicate(s) for s in call.storages]
+    sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
+    given = [
+        type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape) if call.bound else t.uop.shape), t.device)
+        for n, t in zip(call.places, call.tensors, strict=True)
+    ]
+    args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
+    return given, args, kwargs, copies
+
+
+def _taken(record: Recording, before: dict[int, Any], leaves: list[Handle]) -> list[weakref.ref[Handle]]:
+    """The leaves whose gradient a run took. It stays inside: they show INSIDE now.
+
+    Raises JitError where it added to a gradient from outside, one of `before` (by the id of its leaf).
+    """
+    used = {id(s) for step in record.steps for s in step.inputs}
+    graded = []
+    for leaf in leaves:
+        old = before.get(id(leaf))
+        new = leaf._grad
+        if new is not None and new is not INSIDE and new is not old:
+            shown = None if old is None else storage_of(old.uop)
+            if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((new.uop,)))):
+                raise JitError(
+                    f"a jit function added to the gradient of a tensor of shape {leaf.uop.shape} from outside; take "
+                    "the gradient and use it inside one function, and start with zero_grad()"
+                )
+            leaf._grad = INSIDE
+            graded.append(weakref.ref(leaf))
+    return graded
+
+
+def _name_of(function: Any) -> str:
+    """A function's name, with its file and line where it has them."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _storage(t: Handle) -> Storage:
+    s = storage_of(t.uop)
+    assert s is not None, t.uop
+    return s
+
+
+def _duplicate(s: Storage) -> Storage:
+    copy = Storage(s.size, s.dtype, s.device)
+    copy.buffer = copy_of(get_device(s.device), s)
+    return copy
+
+
+def jit(function: Callable[P, R]) -> Jit[P, R]:
+    """Wrap `function` so that later calls replay the kernels of its second call.
+
+    Arguments: tensors, hashable values, and nests of them. Results: tensors and nests of them.
+    Raises JitError where a value would be frozen (see the module's docstring).
+
+    >>> from anneal.tensor import Tensor
+    >>> @jit
+    ... def twice(x):
+    ...     return x * 2
+    >>> [twice(Tensor([float(i)])).item() for i in range(4)]
+    [0.0, 2.0, 4.0, 6.0]
+    """
+    return Jit(function)

@@ -1,0 +1,50 @@
+"""What arrays of symbolic size take of the memory that holds them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.uop import SYMBOLIC
+from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
+
+__all__ = ["bound_shape", "needed", "seen"]
+
+Array = npt.NDArray[Any]
+
+
+def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The sizes of this run."""
+    if not SYMBOLIC.seen:
+        return shape
+    values: dict[str, int] = {}
+    return evaluator(mapped(shape, lambda u: unbound(u, values)))(values)
+
+
+def needed(shape: tuple[Any, ...]) -> int:
+    """How many elements from the first on hold an array of `shape` that lies in memory."""
+    if not (SYMBOLIC.seen and symbolic_arg(shape)):
+        return math.prod(shape)
+    end, stride = 1, 1
+    for n, room in zip(reversed(bound_shape(shape)), reversed(widest(shape)), strict=True):
+        if not n:
+            return 0
+        end += (n - 1) * stride
+        stride *= room
+    return end
+
+
+def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
+    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without what pads its rows."""
+    if not (SYMBOLIC.seen and symbolic_arg(shape)):
+        return memory[: math.prod(shape)].reshape(shape)
+    now = bound_shape(shape)
+    steps, step = [], memory.itemsize
+    for room in reversed(widest(shape)):
+        steps.append(step)
+        step *= room
+    bits = memory.view(f"u{memory.itemsize}")  # not every dtype can be strided
+    return np.lib.stride_tricks.as_strided(bits, now, steps[::-1]).copy().view(memory.dtype)

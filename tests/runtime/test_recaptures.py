@@ -1,0 +1,166 @@
+"""Why a function was captured again: one line, as a value and with ANNEAL_DEBUG=2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal import nn, settings
+from anneal.runtime import Jit, Recapture
+from anneal.runtime.guards import Guards
+from anneal.tensor import Tensor, jit
+
+FACTOR = 2.0
+
+
+def vector(n: int = 2, **options: Any) -> Tensor:
+    return Tensor(np.ones(n, np.float32), **options).realize()
+
+
+def causes(f: Jit[..., Any]) -> list[str]:
+    return [str(r.cause) for r in f.recaptures]
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+def by_cell() -> tuple[Any, Callable[[], Any], str]:
+    scale = 2.0
+
+    def change() -> None:
+        nonlocal scale
+        scale = 3.0
+
+    return jit(lambda x: x * scale), change, "variable scale: 2.0 -> 3.0"
+
+
+def by_global() -> tuple[Any, Callable[[], Any], str]:
+    globals().update(FACTOR=2.0)
+    return jit(lambda x: x * FACTOR), lambda: globals().update(FACTOR=4.5), "global FACTOR: 2.0 -> 4.5"
+
+
+def by_attribute() -> tuple[Any, Callable[[], Any], str]:
+    holder = Holder()
+    return jit(lambda x: x * holder.scale), lambda: setattr(holder, "scale", 7), "Holder.scale: 2.0 -> 7"
+
+
+def by_item() -> tuple[Any, Callable[[], Any], str]:
+    scales = [1.0, 2.0]
+    return jit(lambda x: x * scales[1]), lambda: scales.__setitem__(1, 5.0), "item 1 of a list: 2.0 -> 5.0"
+
+
+def by_key() -> tuple[Any, Callable[[], Any], str]:
+    options = {"a": 1.0, "b": 2.0}
+    return jit(lambda x: x * options["b"]), lambda: options.update(b=5.0), "item 'b' of a dict: 2.0 -> 5.0"
+
+
+def by_length() -> tuple[Any, Callable[[], Any], str]:
+    scales = [1.0, 2.0]
+    return jit(lambda x: x * len(scales)), lambda: scales.append(1.0), "length of a list: 2 -> 3"
+
+
+def by_array() -> tuple[Any, Callable[[], Any], str]:
+    table = np.array([1, 2])
+    return (
+        jit(lambda x: x * int(table[0])),
+        lambda: table.__setitem__(0, 9),
+        "elements of an array (2,) of int64: [1, 2] -> [9, 2]",
+    )
+
+
+def by_tensor() -> tuple[Any, Callable[[], Any], str]:
+    holder = Holder()
+    holder.scale = vector()  # type: ignore[assignment]
+    return (
+        jit(lambda x: x * holder.scale),
+        lambda: setattr(holder, "scale", vector(1)),
+        "Holder.scale: a tensor (2,) of float32 -> a tensor (1,) of float32",
+    )
+
+
+KINDS = [by_cell, by_global, by_attribute, by_item, by_key, by_length, by_array, by_tensor]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_guard_that_fails_is_named(kind: Callable[[], tuple[Any, Callable[[], Any], str]]) -> None:
+    f, change, line = kind()
+    x = vector()
+    for _ in range(4):
+        f(x)
+    assert not f.recaptures, "first calls, captures and replays have no reason to give"
+    change()
+    for _ in range(4):
+        f(x)
+    assert causes(f) == [line]
+    (recapture,) = f.recaptures
+    assert isinstance(recapture, Recapture)
+    assert "test_recaptures.py" in recapture.function
+    assert str(recapture) == f"{recapture.function} is captured again: {line}"
+
+
+def test_a_module_that_was_changed_is_named() -> None:
+    model = nn.Linear(2, 2)
+    f = jit(lambda x: model(x))
+    x = Tensor(np.ones((1, 2), np.float32)).realize()
+    for _ in range(3):
+        f(x)
+    model.training = False
+    f(x)
+    (cause,) = causes(f)
+    assert cause.startswith("guard generation (Linear.training was set): ")
+
+
+def test_other_arguments_are_named() -> None:
+    f = jit(lambda x, **options: x["a"] * options.get("scale", 1))
+    f({"a": vector()})
+    f({"a": vector(3)})
+    f({"a": vector(3, dtype="float16")})
+    f({"a": vector(3)}, scale=2)
+    f({"a": vector(3)}, scale=3)
+    assert causes(f) == [
+        "arguments[0][0]['a']: float32 (2,) on cpu -> float32 (3,) on cpu",
+        "arguments[0][0]['a']: float32 (3,) on cpu -> float16 (3,) on cpu",
+        "arguments[0][0]['a']: float16 (3,) on cpu -> float32 (3,) on cpu",
+        "arguments[1]['scale']: 2 -> 3",
+    ]
+
+
+def test_memory_that_is_passed_twice_is_named() -> None:
+    f = jit(lambda x, y: x + y)
+    x, y = vector(), vector()
+    f(x, y)
+    f(x, x)
+    assert causes(f) == ["arguments that show one memory: (0, 1) -> (0, 0)"]
+
+
+def test_they_are_told_and_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    f = jit(lambda x, n: x * n)
+    x = vector()
+    with settings.override(debug=2):
+        f(x, 1)
+        f(x, 2)
+    told = [line for line in capsys.readouterr().err.splitlines() if "captured again" in line]
+    assert told == [f"anneal: {f.recaptures[0]}"]
+    for n in range(3, 60):
+        f(x, n)
+    assert len(f.recaptures) == 32
+    assert causes(f)[-1] == "arguments[0][1]: 58 -> 59"
+    assert not capsys.readouterr().err
+
+
+def test_a_reason_computes_nothing() -> None:
+    holder = Holder()
+    holder.scale = [vector() * 2]  # type: ignore[assignment]
+    guards = Guards(lambda: holder.scale)
+    assert not guards.failed()
+    assert guards.failure() is None
+    lazy = vector() * 3
+    holder.scale = [lazy]  # type: ignore[assignment]
+    assert guards.failed()
+    assert str(guards.failure()) == "Holder.scale: a list of 1 -> a list of 1"
+    assert not lazy.is_realized
