@@ -15,7 +15,7 @@ from anneal.codegen.affine import Substitution, conjunction
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.lower import Launch
 from anneal.codegen.opts import SERIAL, identity
-from anneal.codegen.packed import per_word, stored_bytes
+from anneal.codegen.packed import per_word
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
@@ -86,7 +86,7 @@ class LinearProgram:
     @property
     def shared_bytes(self) -> int:
         """Workgroup memory: tiles, and what threads that share a reduce exchange (at most)."""
-        tiles = sum(int(t.arg[1][0]) * stored_bytes(t.dtype) for t in self.tiles)
+        tiles = sum(int(t.arg[1][0]) * t.dtype.device_itemsize for t in self.tiles)
         parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
         return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
 

@@ -27,7 +27,7 @@ from anneal.codegen.affine import conjunction, rebuild
 from anneal.codegen.row import join_row, row_reduces
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
-from anneal.uop import DType, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, least, most, product, size
 
 __all__ = ["KINDS", "SERIAL", "Axis", "Opt", "apply_opts", "axes_of", "identity"]
@@ -127,11 +127,7 @@ def ceil_div(n: Size, amount: int) -> Size:
 
 def identity(op: Op, dtype: DType) -> UOp:
     """What a reduce starts from."""
-    if op is Op.ADD:
-        return const(dtype, 0)
-    if op is Op.MUL:
-        return const(dtype, 1)
-    return const(dtype, dtype.min if op is Op.MAX else dtype.max)
+    return const(dtype, reduce_identity(op, dtype))
 
 
 class _Split:

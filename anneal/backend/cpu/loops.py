@@ -13,8 +13,8 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
-from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
-from anneal.uop import Op, UOp, const
+from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
+from anneal.uop import Op, UOp, const, reduce_identity
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.planner import Planner
@@ -140,7 +140,7 @@ class LoopBuilder(Emitter[Value]):
             return self._loaded(u)
         if op is Op.REDUCE:
             if p.empty(u):
-                return self.const(numpy_dtype(u.dtype), identity(u.arg, u.dtype))
+                return self.const(numpy_dtype(u.dtype), reduce_identity(u.arg, u.dtype))
             if u in p.hoisted:
                 return self._hoisted(u)
             return self._scaled(u, self.reduce(u, memo[u.src[0]]))

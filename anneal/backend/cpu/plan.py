@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.cpu.ops import Build
-from anneal.uop import DType, Op, UOp
+from anneal.uop import UOp
 
-__all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "identity", "mask_of"]
+__all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "mask_of"]
 
 
 class Value:
@@ -106,15 +106,6 @@ class Plan:
     fulls: list[Value] = field(default_factory=list)
     limits: dict[int, UOp] = field(default_factory=dict)  # slots of which a run takes the first values
     points: dict[int, UOp] = field(default_factory=dict)  # slots of which it takes one, a variable's
-
-
-def identity(op: Op, dtype: DType) -> Any:
-    """What a reduce over nothing gives."""
-    if op is Op.ADD:
-        return 0
-    if op is Op.MUL:
-        return 1
-    return dtype.min if op is Op.MAX else dtype.max
 
 
 def bits(mask: int) -> list[int]:

@@ -130,8 +130,7 @@ class WebGpuDevice(Device[Buffer]):
     # -- memory
 
     def _nbytes(self, size: int, dtype: DType) -> int:
-        item = 4 if dtype.kind == "bool" else dtype.itemsize
-        return max(16, -(-size * item // 16) * 16)  # whole vectors
+        return max(16, -(-size * dtype.device_itemsize // 16) * 16)  # whole vectors
 
     def _kind(self, size: int, dtype: DType) -> tuple[int, int]:
         nbytes = self._nbytes(size, dtype)
