@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.backend import Storage, get_device, registry
+from anneal.backend import Storage, cost_models, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
@@ -296,7 +296,7 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=False, adapter=""):
@@ -310,7 +310,7 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
