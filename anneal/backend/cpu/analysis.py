@@ -249,7 +249,7 @@ class Analysis:
         return Dot(a, b, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
     def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
-        """A matrix times a vector: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
+        """A matrix-vector product: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
         since elementwise work would read it block by block together with that."""
         matrix, *rest = inner
         over, a_mask, b_mask = self.over(u), self.mask[matrix], 0

@@ -38,10 +38,10 @@ def data(size: int, dtype: DType = F32) -> np.ndarray:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few elements, every lane in use: remainders and folds happen at test sizes."""
+    """Blocks of a few elements, every worker in use: remainders and folds happen at test sizes."""
     monkeypatch.setattr(layout, "BLOCK", 7)
-    monkeypatch.setattr(layout, "_LANE_NS", -1)
-    monkeypatch.setattr(executor, "_MEETING_NS", -1)
+    monkeypatch.setattr(layout, "_WORKER_NS", -1)
+    monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
     monkeypatch.setattr(planner, "INLINE", 12)
     monkeypatch.setattr(segment, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]
