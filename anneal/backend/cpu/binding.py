@@ -65,9 +65,9 @@ class Binder:
         self.memory = memory  # what the kernel's workers share
         self.scratch = program.scratch
         self._enter(home)
-        if program.ragged is not None:
+        if program.dynamic is not None:
             written = {s.src[0].arg[0] for s in program.sink.src}
-            item = WorkItem([program.ragged(buffers)])
+            item = WorkItem([program.dynamic(buffers)])
             for i, b in enumerate(buffers):
                 item.touch(b, i in written)
             self.waves.append([item])

@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from anneal.backend.batch import Program
+from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
 from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
 from anneal.rewrite.widen import FLOATS, widened
 from anneal.schedule.parts import parts_of
@@ -220,7 +220,7 @@ class CpuProgram(Program):
         self.name, self.workers = name, workers
         self.sink = sink = widened(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
-        self.ragged: Callable[[Sequence[Array]], Step] | None = None
+        self.dynamic: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
         self.shared = self.scratch = 0
@@ -249,8 +249,8 @@ class CpuProgram(Program):
         return [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
 
     def _plan(self, workers: int) -> None:
-        if is_ragged(self.sink):
-            self.ragged = partial(ragged_step, self.sink)
+        if is_dynamic(self.sink):
+            self.dynamic = partial(dynamic_step, self.sink)
             return
         for part in parts_of(self.sink):
             for piece in segments(part):
@@ -297,8 +297,8 @@ class CpuProgram(Program):
     @property
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
-        if self.ragged is not None:
-            return f"# {self.name}: evaluated whole, over a flattened ragged axis"
+        if self.dynamic is not None:
+            return f"# {self.name}: evaluated whole, over a flattened axis of segments"
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}
 

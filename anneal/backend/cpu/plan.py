@@ -2,7 +2,7 @@
 
 A plan is a list of phases:
 
-    Pad      copy a gated load into a zero-bordered array, of which the gated reads are plain strided views
+    Pad      copy a predicated load into a zero-bordered array, of which the predicated reads are plain strided views
     Loop     elementwise work and small reduces, block by block so that temporaries stay in cache
     Product  one sum of products by BLAS
 """

@@ -40,7 +40,7 @@ class SymbolicProgram(Program):
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
         self.whole: PartialProgram | None = None
-        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_ragged(self.order):
+        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_dynamic(self.order):
             with contextlib.suppress(Unsettled):
                 whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
@@ -118,7 +118,7 @@ def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Ma
     return part
 
 
-def _is_ragged(order: Sequence[UOp]) -> bool:
+def _is_dynamic(order: Sequence[UOp]) -> bool:
     """Whether it sorts, or an extent depends on data."""
     return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in order)
 

@@ -542,9 +542,9 @@ def convolution(stride: int, pad: int) -> tuple[UOp, list[int]]:
     n, o, y, x = loop(0, N), loop(1, O), loop(2, out), loop(3, out)
     c, ky, kx = over(4, C), over(5, K), over(6, K)
     iy, ix = y * stride + ky - pad, x * stride + kx - pad
-    gate = ((iy >= 0) & (iy < H)) & ((ix >= 0) & (ix < H))
+    predicate = ((iy >= 0) & (iy < H)) & ((ix >= 0) & (ix < H))
     at = ((n * C + c) * H + iy) * H + ix
-    image = load(param(1, N * C * H * H), at, gate if pad else None)
+    image = load(param(1, N * C * H * H), at, predicate if pad else None)
     weight = load(param(2, O * C * K * K), ((o * C + c) * K + ky) * K + kx)
     value = reduce(Op.ADD, image * weight, c, ky, kx) + load(param(3, O), o)
     size = N * O * out * out
