@@ -36,7 +36,8 @@ class _Load:
 
 @dataclass(slots=True)
 class Dot:
-    """A sum of products: factors of each side, and what the sum is multiplied with, divided by or negated afterwards."""
+    """A sum of products: factors of each side, and what the sum is multiplied with, divided by or negated
+    afterwards."""
 
     a: list[UOp]
     b: list[UOp]

@@ -84,8 +84,9 @@ def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, stride
 def put(
     steps: tuple[int, ...], first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array
 ) -> list[Any]:
-    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`, and for
-    every other input, a number, (low, high, step) farther: step times the number, no less than low and no more than high."""
+    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`,
+    and for every other input, a number, (low, high, step) farther: step times the number, no less than low and no more
+    than high."""
     value, *numbers = ins
     strides = tuple([n * out.itemsize for n in steps])
     return [(_put_now, (first, [(x.item, t) for x, t in zip(numbers, terms, strict=True)], value, out, strides))]

@@ -38,7 +38,8 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
 
 
 def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
-    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole stored rows:
+    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole
+    stored rows:
 
     out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
     """

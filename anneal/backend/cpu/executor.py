@@ -146,8 +146,8 @@ def _chosen(program: Program, values: Mapping[str, int], alone: bool) -> CpuProg
 
 
 def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
-    """Whether nearly all of the work is matrix-vector products (GEMV). They are as fast as memory, and then BLAS's own threads,
-    which are told of work sooner than workers, do better; for the rest one worker is enough."""
+    """Whether nearly all of the work is matrix-vector products (GEMV). They are as fast as memory, and then BLAS's own
+    threads, which are told of work sooner than workers, do better; for the rest one worker is enough."""
     return sum([p.gemv_worth for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
@@ -287,7 +287,7 @@ class CpuDevice(Device[Array]):
         """Nothing to wait for: batches run to the end."""
 
     def arena(self, worker: int, nbytes: int) -> Array:
-        """Scratch of one worker, at least `nbytes`. A worker runs its kernels one after another, so they can share it."""
+        """Scratch of one worker, at least `nbytes`: it runs its kernels one after another, so they can share it."""
         found = self._arenas.get(worker)
         if found is None or found.nbytes < nbytes:
             found = self._arenas[worker] = _aligned(max(nbytes, 1 << 20, 0 if found is None else 2 * found.nbytes))
@@ -354,7 +354,7 @@ class CpuDevice(Device[Array]):
             return CpuBatch(self, calls, values or {})
 
     def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], alone: bool) -> list[_Bound]:
-        """Each call's program on its buffers, for these values of variables; all for one worker, if they are to be `alone`."""
+        """Each call's program on its buffers, for these values of variables; for one worker, if it is to be `alone`."""
         return [self._bind(_chosen(p, values, alone), buffers, values) for p, buffers in calls]
 
     def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:

@@ -88,8 +88,8 @@ class LoopLayout:
         self.end = self._registers(size)
 
     def _wide(self, plan: Plan, product: Product) -> int | None:
-        """The slot of a product's columns, if there are so many more of them than rows that workers split the columns: each
-        then reads its part of the large matrix, where rows would have every worker read all of it."""
+        """The slot of a product's columns, if there are so many more of them than rows that workers split the columns:
+        each then reads its part of the large matrix, where rows would have every worker read all of it."""
         extent = plan.extent
         rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
         if self.workers < 2 or product.batch or not product.n or columns <= _WIDE * rows:
@@ -129,7 +129,8 @@ class LoopLayout:
                 full = True
 
     def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
-        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block has."""
+        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block
+        has."""
         if len(blocks[0]) == 0:
             return [blocks]
         inner = list(blocks[0])[-1]

@@ -1,7 +1,7 @@
 """The order in which streams take kernels: each as soon as the data allow, those that lead nowhere first.
 
-The scheduler's order goes level by level, and there a weight's gradient is computed long after the values that it is made
-of. Here it follows them, while they are in cache, and its update follows it. A kernel that would have to wait for
+The scheduler's order goes level by level, and there a weight's gradient is computed long after the values that it is
+made of. Here it follows them, while they are in cache, and its update follows it. A kernel that would have to wait for
 another worker stands back until the wait is over.
 """
 
@@ -18,8 +18,8 @@ Place = tuple[int, int, int, bool]
 
 @dataclass(slots=True)
 class Task:
-    """A kernel as the order sees it: what each work item touches, the longest one in nanoseconds, and whether all workers
-    take part."""
+    """A kernel as the order sees it: what each work item touches, the longest one in nanoseconds, and whether all
+    workers take part."""
 
     places: list[list[Place]]
     worth: int

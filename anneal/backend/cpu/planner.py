@@ -198,7 +198,8 @@ class Planner(Analysis):
         return form.slots == full.strides or (bare and self._is_written_at_once(dot, form.slots))
 
     def _is_written_at_once(self, dot: Dot, strides: dict[int, int]) -> bool:
-        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns too."""
+        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns
+        too."""
         both = dot.a_mask & dot.b_mask
         for side in (dot.a_mask, dot.b_mask):
             slots = [s for s in self.order if (side & ~both) >> s & 1]

@@ -1,4 +1,5 @@
-"""Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of their own.
+"""Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
+their own.
 
 A concatenation is a sum of padded parts, each predicated; split at the seams, every piece is a plain copy:
 

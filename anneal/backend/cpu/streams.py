@@ -1,9 +1,9 @@
 """Streams: the calls of many kernels as one list a worker, with as few synchronisations as the data allow.
 
-A kernel that is split into work items gives each worker the rows it most often gave it before, so a worker can go on to the next
-kernel without waiting for the others. Only where an item touches memory that another worker has written, or writes what
-another worker has read, does it wait, and then for that very item. A kernel that is too small to be split goes to the
-worker that would be done with it first.
+A kernel that is split into work items gives each worker the rows it most often gave it before, so a worker can go on to
+the next kernel without waiting for the others. Only where an item touches memory that another worker has written, or
+writes what another worker has read, does it wait, and then for that very item. A kernel that is too small to be split
+goes to the worker that would be done with it first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CALL_NS = 700
 
 @dataclass(slots=True)
 class WorkItem:
-    """What one worker does of one kernel; `spans` are the addresses it touches, as (first, last + 1, whether it writes);
-    `worth` is the estimated time in nanoseconds."""
+    """What one worker does of one kernel; `spans` are the addresses it touches, as (first, last + 1, whether it
+    writes); `worth` is the estimated time in nanoseconds."""
 
     steps: list[Step] = field(default_factory=list)
     spans: set[tuple[int, int, bool]] = field(default_factory=set)
@@ -88,7 +88,8 @@ class _Worker:
         self.signals: dict[int, list[threading.Lock]] = {}
 
     def last(self, spans: list[Place], after: int) -> int:
-        """One more than the place of the last item from place `after` on that must be done before `spans` are touched."""
+        """One more than the place of the last item from place `after` on that must be done before `spans` are
+        touched."""
         found = after
         for region, lo, hi, written in spans:
             for place, first, last, wrote in reversed(self.touched[region]):

@@ -1,11 +1,12 @@
 """Kernels over variables.
 
-Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A range
-of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes one. Memory is
-laid out for the largest sizes, so an index has constant strides, and other values only cut other views of the same arrays.
+Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
+range of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes
+one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other views
+of the same arrays.
 
-Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that blocks and
-workers should fit it, each choice of values has a plan of its own.
+Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that
+blocks and workers should fit it, each choice of values has a plan of its own.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ class WebGpuBatch(Batch["Buffer"]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and the commands of the next runs are recorded while the GPU works: here the
-    part that Python drives, in another thread the part that needs no Python. That thread is slow to wake and to be waited
-    for, so it works on the run after the next.
+    independent dispatches run side by side, and the commands of the next runs are recorded while the GPU works: here
+    the part that Python drives, in another thread the part that needs no Python. That thread is slow to wake and to be
+    waited for, so it works on the run after the next.
     """
 
     lag = _AHEAD - 1

@@ -45,7 +45,8 @@ Buffers = Sequence["Buffer"] | Mapping[int, "Buffer"]
 
 
 class Buffer:
-    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on it."""
+    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
+    it."""
 
     __slots__ = ("gpu", "groups", "nbytes")
 
@@ -434,9 +435,8 @@ def open_device(
 ) -> WebGpuDevice:
     """The device on the best adapter, or on one whose name contains `adapter`.
 
-    A software adapter is taken only if it is named or `allow_software` is set; `limits` are asked for in the place of the
-    adapter's own, by WebGPU's names. Raises DeviceError with the likely cause
-    and what to type.
+    A software adapter is taken only if it is named or `allow_software` is set; `limits` are asked for in the place of
+    the adapter's own, by WebGPU's names. Raises DeviceError with the likely cause and what to type.
     """
     try:
         found = native.enumerate_adapters()

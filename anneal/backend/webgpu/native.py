@@ -198,7 +198,8 @@ class NativeQueue(Queue):
         return self._passed(end) and (not late or self._passed(end))
 
     def _passed(self, end: float) -> bool:
-        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is empty."""
+        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is
+        empty."""
         if self._fence is None:
             word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
             staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)

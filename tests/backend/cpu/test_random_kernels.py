@@ -1,4 +1,5 @@
-"""Random kernels: nested reduces, shared extents, broken-up and reversed indices, predicates, gathers, several stores."""
+"""Random kernels: nested reduces, shared extents, broken-up and reversed indices, predicates, gathers, several
+stores."""
 
 from __future__ import annotations
 
