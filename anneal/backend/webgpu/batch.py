@@ -14,7 +14,7 @@ import wgpu
 from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
-from anneal.backend.webgpu.hazards import Use, parts
+from anneal.backend.webgpu.hazards import Use, sections
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
@@ -151,16 +151,16 @@ class WebGpuBatch(Batch["Buffer"]):
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
-        for part in parts(self._uses):
-            if part.cut:
+        for section in sections(self._uses):
+            if section.cut:
                 self._passes.append([])
-            if part.fence:
-                fences = self.device.fences(part.fence)
+            if section.fence:
+                fences = self.device.fences(section.fence)
                 self._fences += fences
-                self._fenced.update(map(id, part.fence))
+                self._fenced.update(map(id, section.fence))
                 self._passes[-1] += self.device.queue.handles(fences)
             # they are independent of each other: those of one pipeline in a row
-            for n in sorted(range(part.begin, part.end), key=lambda n: first[id(self.dispatches[n][0])]):
+            for n in sorted(range(section.begin, section.end), key=lambda n: first[id(self.dispatches[n][0])]):
                 self._places[n] = (self._passes[-1], len(self._passes[-1]))
                 self._passes[-1].append(self._handles[n])
 

@@ -111,9 +111,8 @@ class WebGpuDevice(Device[Buffer]):
         # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
         # would end the handle and, through the storage, put the buffer into the pool.
         self._buffers: set[Buffer] = set()
-        self._let_go = (
-            0  # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
-        )
+        # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
+        self._let_go = 0
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
