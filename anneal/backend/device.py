@@ -55,8 +55,8 @@ class Device(ABC, Generic[Buffer]):
         self.lock = threading.RLock()
         self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._drop)
         self._returned: deque[Buffer] = deque()  # freed, and not yet in the pool
-        # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A lock
-        # because entering one costs no call of Python.
+        # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A
+        # lock because entering one costs no call of Python.
         self._changing = threading.Lock()
         self._in_use = self._peak = 0
 

@@ -15,8 +15,8 @@ _ENTRY_BYTES = 256
 class BufferPool(Generic[Buffer]):
     """Freed buffers kept for reuse, by kind (a hashable key such as a size class), within a budget of bytes.
 
-    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that was
-    freed last stays, however large: a loop over large results frees one for each that it makes.
+    Over budget the kinds that were longest unused go first; `drop` is told of each buffer that leaves. The buffer that
+    was freed last stays, however large: a loop over large results frees one for each that it makes.
     """
 
     __slots__ = ("_drop", "_free", "budget", "held")

@@ -50,8 +50,8 @@ def device_names() -> tuple[str, ...]:
 def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: Policy) -> None:
     """Let tensors be put on the device called `name`, which `open_device` makes when it is first asked for.
 
-    `cost_model` is what `anneal kernels` and the like plan with, which open no device. Raises DeviceError for a name that is
-    taken. ANNEAL_DEVICE knows only the devices of anneal itself; `set_default_device` and `device=` take any.
+    `cost_model` is what `anneal kernels` and the like plan with, which open no device. Raises DeviceError for a name
+    that is taken. ANNEAL_DEVICE knows only the devices of anneal itself; `set_default_device` and `device=` take any.
     """
     with _OPENING:
         if name in device_names():
@@ -99,8 +99,8 @@ def get_device(name: str = "auto") -> AnyDevice:
             return get_device(_auto_name())
         if name in _LEFT_BEHIND:
             raise DeviceError(
-                f"device {name!r} was opened before this process was forked from another, and does not work here; open it "
-                'in the new process alone, or start that with multiprocessing.get_context("spawn")'
+                f"device {name!r} was opened before this process was forked from another, and does not work here; "
+                'open it in the new process alone, or start that with multiprocessing.get_context("spawn")'
             )
         device = OPEN[name] = _known(name).open()
         return device

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from anneal.codegen.hardware import Launch
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.packed import per_word, stored_bytes
+from anneal.codegen.packed import per_word
 from anneal.codegen.predicates import conjunction, conjuncts
 from anneal.codegen.ranges import SERIAL
 from anneal.codegen.rebuilding import Substitution
@@ -92,7 +92,7 @@ class LinearProgram:
     @property
     def shared_bytes(self) -> int:
         """Workgroup memory: tiles, and what threads that share a reduce exchange (at most)."""
-        tiles = sum(int(t.arg[1][0]) * stored_bytes(t.dtype) for t in self.tiles)
+        tiles = sum(int(t.arg[1][0]) * t.dtype.device_itemsize for t in self.tiles)
         parts = [s.node for s in self.stmts if s.kind == "share" and s.node is not None]
         return tiles + sum(self.launch.threads * self.width(u) * u.dtype.itemsize for u in parts)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from anneal.uop import DType, Op, UOp, const, toposort
+from anneal.uop import DType, Op, UOp, const, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
 
 __all__ = ["KINDS", "Axis", "Opt", "axes_of", "identity", "typical"]
@@ -102,8 +102,4 @@ def typical(n: UOp) -> int:
 
 def identity(op: Op, dtype: DType) -> UOp:
     """The initial value of a reduce."""
-    if op is Op.ADD:
-        return const(dtype, 0)
-    if op is Op.MUL:
-        return const(dtype, 1)
-    return const(dtype, dtype.min if op is Op.MAX else dtype.max)
+    return const(dtype, reduce_identity(op, dtype))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from anneal.rewrite.widen import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
 
-__all__ = ["PACKED", "Packed", "element_type", "per_word", "register", "stored_bytes"]
+__all__ = ["PACKED", "Packed", "element_type", "per_word", "register"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,6 @@ def per_word(dtype: DType) -> int:
     """
     found = PACKED.get(dtype)
     return 1 if found is None else found.per_word
-
-
-def stored_bytes(dtype: DType) -> int:
-    """Bytes of an element in memory: a bool has a word."""
-    return 4 if dtype.kind == "bool" else dtype.itemsize
 
 
 def element_type(words: int, atomic: bool) -> str:

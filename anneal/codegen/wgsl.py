@@ -28,7 +28,7 @@ from anneal.codegen.expressions import (
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.modules import Shared, Text, variable_name
-from anneal.codegen.packed import PACKED, element_type, stored_bytes
+from anneal.codegen.packed import PACKED, element_type
 from anneal.codegen.target import Target
 from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
@@ -486,7 +486,7 @@ class _Writer:
             lanes = p.wide.get(t, 1)
             size = -(-t.arg[1][0] // lanes)
             element = stored_type(t.dtype, lanes)
-            shared.append(Shared(f"tile{t.arg[0]}", element, size, size * lanes * stored_bytes(t.dtype)))
+            shared.append(Shared(f"tile{t.arg[0]}", element, size, size * lanes * t.dtype.device_itemsize))
         f16 = any(x.node.dtype is dtypes.float16 for x in p.params)
         uses = frozenset(n for n in ("wg", "lid") if n in self.text.values())
         names = tuple([v.arg[0] for v in p.variables])

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.linear import Param
-from anneal.codegen.packed import stored_bytes
 
 __all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "window_bytes", "windowed", "windows"]
 
@@ -52,7 +51,7 @@ def windows(nbytes: int, limit: int) -> int:
 def param_bytes(p: Param) -> int:
     """The bytes of the memory that a kernel takes for one of its parameters."""
     size = int(p.node.arg[1][0]) if p.node.arg[1] else 1
-    return size * stored_bytes(p.node.dtype)
+    return size * p.node.dtype.device_itemsize
 
 
 def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:

@@ -6,8 +6,7 @@ from anneal.rewrite import rebuild, unfolded
 from anneal.rewrite.announce import announcer
 from anneal.schedule.early_rules import EARLY
 from anneal.schedule.fusion import COPY
-from anneal.schedule.rangeify import reduce_identity
-from anneal.uop import ALU, Op, UOp, alu, const, toposort
+from anneal.uop import ALU, Op, UOp, alu, const, reduce_identity, toposort
 
 __all__ = ["early_rewrites"]
 
@@ -50,7 +49,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
                 src = (UOp(Op.CONTIGUOUS, u.dtype, (src[0],), tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
         elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
-            out = _repeated(reduce_identity(u.arg[0], src[0]), u.shape)
+            out = _repeated(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
         elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
             out = _repeated(const(u.dtype, 0), u.shape)
         else:

@@ -87,7 +87,7 @@ class Policy:
 
 def memory_bytes(u: UOp) -> int:
     """What `u` takes on a device, once it is materialised."""
-    return u.size * (4 if u.dtype.kind == "bool" else u.dtype.itemsize)
+    return u.size * u.dtype.device_itemsize
 
 
 def base(u: UOp) -> UOp:

@@ -30,7 +30,7 @@ _WORTH_FREEING = 1 << 20
 
 def nbytes(value: Value) -> int:
     """The bytes of a value on any device: a GPU keeps bools as words."""
-    return -(-value.size * (4 if value.dtype.kind == "bool" else value.dtype.itemsize) // 4) * 4
+    return -(-value.size * value.dtype.device_itemsize // 4) * 4
 
 
 def arrange(

@@ -16,10 +16,10 @@ from anneal.schedule.concat import pieces_of, placed
 from anneal.schedule.masks import where
 from anneal.schedule.parts import parts_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-__all__ = ["CONCATENATION", "rangeify", "reduce_identity", "simplify_indices", "split_ranges"]
+__all__ = ["CONCATENATION", "rangeify", "simplify_indices", "split_ranges"]
 
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
@@ -30,13 +30,6 @@ CONCATENATION = "concatenation"
 
 def _int(value: Size) -> UOp:
     return value if isinstance(value, UOp) else const(_I32, value)
-
-
-def reduce_identity(op: Op, value: UOp) -> UOp:
-    """The constant that an empty reduction by `op` gives in `value`'s dtype."""
-    d = value.dtype
-    number = {Op.ADD: 0, Op.MUL: 1, Op.MAX: d.min, Op.MIN: d.max}[op]
-    return const(d, number)
 
 
 def _both(a: UOp | None, b: UOp | None) -> UOp | None:
@@ -304,7 +297,7 @@ class _Lower:
             if not extra:
                 return value
             if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
-                return reduce_identity(kind, value)
+                return const(value.dtype, reduce_identity(kind, value.dtype))
             return _reduce(kind, value, extra)
         return value
 

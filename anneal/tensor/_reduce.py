@@ -29,7 +29,7 @@ from anneal.tensor._checked import said
 from anneal.tensor._elementwise import beside
 from anneal.tensor._sizes import reciprocal
 from anneal.tensor._views import Views, iota
-from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most, product
 
 __all__ = ["Reduce"]
@@ -47,15 +47,6 @@ def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
     if keepdim:
         return u
     return move.reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
-
-
-def identity(op: Op, dtype: DType) -> Number:
-    """What `op` over nothing gives."""
-    if op is Op.ADD:
-        return 0
-    if op is Op.MUL:
-        return 1
-    return dtype.min if op is Op.MAX else dtype.max
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:
@@ -588,7 +579,7 @@ class _Fold(NamedTuple):
 
 def _fold(op: Op) -> _Fold:
     return _Fold(
-        partial(identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), lambda a, b: alu(op, (a, b))
+        partial(reduce_identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), lambda a, b: alu(op, (a, b))
     )
 
 

@@ -5,6 +5,7 @@ which each op may exist: leaves; tensor graph (movement, reductions, gathers); k
 linear program; and the elementwise ops that live everywhere.
 """
 
+from anneal.uop.arith import reduce_identity
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
@@ -36,6 +37,7 @@ __all__ = [
     "encode_value",
     "normalise_const",
     "promote",
+    "reduce_identity",
     "render",
     "toposort",
 ]

@@ -6,9 +6,24 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType
+from anneal.uop.dtype import DType, Number
+from anneal.uop.ops import Op
 
-__all__ = ["calc", "exact", "greatest", "inverse", "least", "lossless", "sign"]
+__all__ = ["calc", "exact", "greatest", "inverse", "least", "lossless", "reduce_identity", "sign"]
+
+
+def reduce_identity(op: Op, dtype: DType) -> Number:
+    """What a reduction by `op` starts from, and gives over nothing.
+
+    >>> from anneal.uop.dtype import dtypes
+    >>> [reduce_identity(op, dtypes.int8) for op in (Op.ADD, Op.MUL, Op.MAX, Op.MIN)]
+    [0, 1, -128, 127]
+    """
+    if op is Op.ADD:
+        return 0
+    if op is Op.MUL:
+        return 1
+    return dtype.min if op is Op.MAX else dtype.max
 
 
 def exact(u: Any) -> bool:

@@ -23,16 +23,19 @@ class DType:
 
     Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest normal
     number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats are
-    computed with in float32.
+    computed with in float32. An element takes `itemsize` bytes of host memory and `device_itemsize` of a GPU's, where a bool
+    has a word.
     """
 
     __slots__ = (
-        "bits", "digits", "has_infinity", "is_float", "is_int", "is_narrow", "kind", "largest", "least", "max", "min",
-        "name",
+        "bits", "device_itemsize", "digits", "has_infinity", "is_float", "is_int", "is_narrow", "itemsize", "kind",
+        "largest", "least", "max", "min", "name",
     )  # fmt: skip
 
     def __init__(self, name: str, kind: Kind, bits: int, digits: int = 0, least: int = 0, largest: float = 0.0) -> None:
         self.name, self.kind, self.bits = name, kind, bits
+        self.itemsize = max(1, bits // 8)
+        self.device_itemsize = 4 if kind == "bool" else self.itemsize
         self.is_float = kind == "float"
         self.digits, self.least, self.largest = digits, least, largest
         self.is_narrow = self.is_float and bits < 32
@@ -50,11 +53,6 @@ class DType:
         else:
             end = math.inf if self.has_infinity else largest
             self.min, self.max = -end, end
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element in host memory."""
-        return max(1, self.bits // 8)
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"

@@ -29,14 +29,15 @@ _VECTOR = 32
 @dataclass(slots=True)
 class _Load:
     form: Linear
-    box: list[Bounds] | None  # the gate as bounds, when that is all it is
-    gate: UOp | None  # the gate, when it must be applied to loaded values
+    box: list[Bounds] | None  # the predicate as bounds, when that is all it is
+    predicate: UOp | None  # the predicate, when it must be applied to loaded values
     mask: int = 0
 
 
 @dataclass(slots=True)
 class Dot:
-    """A sum of products: factors of each side, and what the sum is multiplied with, divided by or negated afterwards."""
+    """A sum of products: factors of each side, and what the sum is multiplied with, divided by or negated
+    afterwards."""
 
     a: list[UOp]
     b: list[UOp]
@@ -124,7 +125,7 @@ class Analysis:
                 self.slots.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
 
     def _forms(self) -> None:
-        """Linear forms of every index and gate, splitting slots until they are as linear as they get."""
+        """Linear forms of every index and predicate, splitting slots until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
         while True:
             try:
@@ -146,15 +147,15 @@ class Analysis:
         form = linear(u.src[1], self.slots, opaque=True)
         if len(u.src) == 2:
             return _Load(form, None, None)
-        gate = u.src[2]
-        if not form.nodes and not _reads(gate):
-            box = box_of(gate, self.slots)
+        predicate = u.src[2]
+        if not form.nodes and not _reads(predicate):
+            box = box_of(predicate, self.slots)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box, None)
         if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
-            return _Load(form, None, gate)
-        # The index may leave the buffer where the gate is false: look elements up one by one, clipped.
-        return _Load(Linear(0, {}, {u.src[1]: 1}), None, gate)
+            return _Load(form, None, predicate)
+        # The index may leave the buffer where the predicate is false: look elements up one by one, clipped.
+        return _Load(Linear(0, {}, {u.src[1]: 1}), None, predicate)
 
     def _low(self, form: Linear) -> int:
         return form.const + sum(min(0, c * self.slots.top[s]) for s, c in form.slots.items())
@@ -164,7 +165,7 @@ class Analysis:
 
     @staticmethod
     def _pads(form: Linear, b: Bounds) -> bool:
-        """The gated form enters the index as a whole: index = ... + step * form."""
+        """The predicated form enters the index as a whole: index = ... + step * form."""
         steps = {divmod(form.slots.get(s, 0), c) for s, c in b.slots.items()}
         return len(steps) <= 1 and all(r == 0 for _, r in steps)
 
@@ -178,8 +179,8 @@ class Analysis:
                 m = mask_of(load.form.slots)
                 for n in load.form.nodes:
                     m |= mask[n]
-                if load.gate is not None:
-                    m |= mask[load.gate]
+                if load.predicate is not None:
+                    m |= mask[load.predicate]
                 for b in load.box or ():
                     m |= mask_of(b.slots)
                 load.mask = m
@@ -249,7 +250,7 @@ class Analysis:
         return Dot(a, b, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
     def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
-        """A matrix times a vector: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
+        """A matrix-vector product: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
         since elementwise work would read it block by block together with that."""
         matrix, *rest = inner
         over, a_mask, b_mask = self.over(u), self.mask[matrix], 0
@@ -260,7 +261,7 @@ class Analysis:
         load = self.loads[matrix]
         rows = math.prod(self.slots.extent[s] for s in bits(a_mask & ~b_mask & ~over))
         columns = math.prod(self.slots.extent[s] for s in bits(over))
-        if load.form.nodes or load.gate is not None or load.box is not None or min(rows, columns) < _VECTOR:
+        if load.form.nodes or load.predicate is not None or load.box is not None or min(rows, columns) < _VECTOR:
             return None
         if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
             return None
@@ -367,7 +368,7 @@ class Analysis:
             return ()
         if u.op is Op.LOAD:
             load = self.loads[u]
-            return (*load.form.nodes, load.gate) if load.gate is not None else tuple(load.form.nodes)
+            return (*load.form.nodes, load.predicate) if load.predicate is not None else tuple(load.form.nodes)
         if u in self.hoisted:
             dot = self.dots.get(u)
             return () if dot is None else tuple([f for _, f in dot.post if f is not None])

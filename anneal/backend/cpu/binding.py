@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.backend.cpu.calls import regroup, regrouped, use_lane
+from anneal.backend.cpu.calls import regroup, regrouped, use_worker
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
-from anneal.backend.cpu.plan import Pad, Product, Value, mask_of
-from anneal.backend.cpu.streams import Share, Unseen
+from anneal.backend.cpu.plan import Block, Pad, Product, Value, mask_of
+from anneal.backend.cpu.streams import Unseen, WorkItem
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.executor import CpuDevice
 
 __all__ = ["Binder"]
 
-Block = dict[int, tuple[int, int]]  # a part of each slot
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.
 _PIECE = 8 << 20
 
@@ -42,10 +41,10 @@ class _Operands:
 
 
 class Binder:
-    """Turns a program's plan into parts: each a list of shares, one for every lane that takes part.
+    """Turns a program's plan into waves: each a list of work items, one for every worker that takes part.
 
-    A part of one share belongs to lane `home`. Scratch of a lane is used by nobody else; whatever other memory a share
-    touches is in its spans.
+    A wave of one item belongs to worker `home`. Scratch of a worker is used by nobody else; whatever other memory an
+    item touches is in its spans.
     """
 
     def __init__(
@@ -62,16 +61,16 @@ class Binder:
         self.buffers = buffers
         self.device = device
         self.home = home
-        self.parts: list[list[Share]] = []
-        self.memory = memory  # what the kernel's lanes share
+        self.waves: list[list[WorkItem]] = []
+        self.memory = memory  # what the kernel's workers share
         self.scratch = program.scratch
         self._enter(home)
-        if program.ragged is not None:
+        if program.dynamic is not None:
             written = {s.src[0].arg[0] for s in program.sink.src}
-            share = Share([program.ragged(buffers)])
+            item = WorkItem([program.dynamic(buffers)])
             for i, b in enumerate(buffers):
-                share.touch(b, i in written)
-            self.parts.append([share])
+                item.touch(b, i in written)
+            self.waves.append([item])
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
             # what a run takes of slots, where that depends on variables
@@ -83,25 +82,25 @@ class Binder:
                 else:
                     self._loop(layout)
 
-    def _enter(self, lane: int) -> None:
-        """What is made from here on runs in `lane`."""
-        self.lane = lane
-        self.arena = self.device.arena(lane, self.scratch)
-        use_lane(lane)
+    def _enter(self, worker: int) -> None:
+        """What is made from here on runs on `worker`."""
+        self.worker = worker
+        self.arena = self.device.arena(worker, self.scratch)
+        use_worker(worker)
 
-    def _share(self) -> Share:
-        return Share() if self.kept is None else Unseen()
+    def _item(self) -> WorkItem:
+        return WorkItem() if self.kept is None else Unseen()
 
-    def _alone(self) -> Share:
-        """The share of a part that one lane runs: the last one if it is such."""
-        if not self.parts or len(self.parts[-1]) > 1:
-            self.parts.append([self._share()])
-        return self.parts[-1][0]
+    def _alone(self) -> WorkItem:
+        """The item of a wave that one worker runs: the last wave if it is such."""
+        if not self.waves or len(self.waves[-1]) > 1:
+            self.waves.append([self._item()])
+        return self.waves[-1][0]
 
     def _array(self, v: Value, block: Block) -> Array:
         if self.kept is not None and self.taken:
             if not v.mask & self.taken_mask:
-                key = (id(v), self.lane, *[b for s, b in block.items() if v.mask >> s & 1])
+                key = (id(v), self.worker, *[b for s, b in block.items() if v.mask >> s & 1])
                 found = self.kept.get(key)
                 if found is None:
                     found = self.kept[key] = self._view(v, block)
@@ -159,21 +158,21 @@ class Binder:
         return np.ndarray(shape, v.dtype, memory, offset, strides)
 
     def _loop(self, layout: LoopLayout) -> None:
-        count, blocks = layout.lanes, layout.blocks
+        count, blocks = layout.workers, layout.blocks
         product = layout.product
         if product is not None and self._in_pieces(product):
             product = None
-        shares = [self._alone()] if count == 1 else [self._share() for _ in range(count)]
-        for lane, share in enumerate(shares):
+        items = [self._alone()] if count == 1 else [self._item() for _ in range(count)]
+        for worker, item in enumerate(items):
             if count > 1:
-                self._enter(lane)
-            self.share = share
-            share.worth += layout.worth // count
+                self._enter(worker)
+            self.item = item
+            item.worth += layout.worth // count
             made: dict[Any, Array] = {}
             for i, once in zip(layout.loop.instrs, layout.once, strict=True):
                 if once:
-                    share.steps.extend(i.build([self._used(v) for v in i.ins], self._used(i.out, True)))
-            mine = blocks[lane * len(blocks) // count : (lane + 1) * len(blocks) // count]
+                    item.steps.extend(i.build([self._used(v) for v in i.ins], self._used(i.out, True)))
+            mine = blocks[worker * len(blocks) // count : (worker + 1) * len(blocks) // count]
             if self.taken:
                 mine = _within(mine, self.taken)
                 if not mine:
@@ -189,18 +188,18 @@ class Binder:
                 for block in together:
                     self._block(layout, block, made)
         if count > 1:
-            self.parts.append(shares)
+            self.waves.append(items)
             self._enter(self.home)
 
     def _used(self, v: Value, written: bool = False) -> Array:
         found = self._array(v, {})
         if v.root.kind in ("param", "full"):
-            self.share.touch(found, written)
+            self.item.touch(found, written)
         return found
 
     def _block(self, layout: LoopLayout, block: dict[int, tuple[int, int]], made: dict[Any, Array]) -> None:
-        """The loop's instructions on one block. `made` keeps the lane's arrays."""
-        steps, cut = self.share.steps, layout.cut
+        """The loop's instructions on one block. `made` keeps the worker's arrays."""
+        steps, cut = self.item.steps, layout.cut
 
         def array(v: Value, written: bool = False) -> Array:
             touched = v.mask & cut
@@ -214,7 +213,7 @@ class Binder:
             if found is None:
                 found = made[key] = self._array(v, block)
                 if v.root.kind in ("param", "full"):
-                    self.share.touch(found, written)
+                    self.item.touch(found, written)
             return found
 
         for n, i in enumerate(layout.loop.instrs):
@@ -230,10 +229,10 @@ class Binder:
                 steps.extend(i.build(ins, out))
 
     def _pad(self, p: Pad) -> None:
-        share = self._alone()
+        item = self._alone()
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
-        share.steps.append((whole.fill, (0,)))
-        share.touch(whole, True)
+        item.steps.append((whole.fill, (0,)))
+        item.touch(whole, True)
         if p.extents:
             axes = sorted(p.extents)
             unit = p.out.dtype.itemsize
@@ -245,8 +244,8 @@ class Binder:
 
             inside = view(p.interior, self.memory, p.out.register)
             source = view(p.source, self.buffers[p.source.ref], 0)
-            share.steps.append((np.copyto, (inside, source)))
-            share.touch(source, False)
+            item.steps.append((np.copyto, (inside, source)))
+            item.touch(source, False)
 
     # -- products
     def _axes(self, p: Product) -> tuple[list[int], list[int], list[int], list[int]]:
@@ -263,9 +262,9 @@ class Binder:
         copy_a, copy_b = not _readable(a, batch, m, k), not _readable(b, batch, n, k)
         if max(a.nbytes * copy_a, b.nbytes * copy_b) <= _PIECE:
             return False
-        self.share = self._alone()
+        self.item = self._alone()
         for x, written in ((a, False), (b, False), (c, True)):
-            self.share.touch(x, written)
+            self.item.touch(x, written)
         self._multiply(a, b, c, batch, m, n, k)
         return True
 
@@ -274,10 +273,10 @@ class Binder:
         a, b, c = (self._array(v, {}) for v in (p.a, p.b, p.c))
         batch, m, n, k = self._axes(p)
         if not p.a.mask & cut and not _readable(a, batch, m, k):
-            self.share.touch(a, False)
+            self.item.touch(a, False)
             a = self._copied(0, a, [*batch, *m, *k])
         if not p.b.mask & cut and not _readable(b, batch, n, k):
-            self.share.touch(b, False)
+            self.item.touch(b, False)
             b = self._copied(1, b, [*batch, *k, *n])
         return _Operands(p, a, b, c, batch, m, n, k, (not p.a.mask & cut, not p.b.mask & cut))
 
@@ -287,7 +286,7 @@ class Binder:
             if s in block:
                 a, b, c = (_piece(x, axis, *block[s]) for x in (a, b, c))
         for x, written in ((a, False), (b, False), (c, True)):
-            self.share.touch(x, written)
+            self.item.touch(x, written)
         self._single(a, b, c, p.batch, p.m, p.n, p.k, p.ready if not block else (False, False))
 
     def _multiply(
@@ -308,12 +307,12 @@ class Binder:
                     sa, sb, sc = (_piece(x, axis, lo, lo + width) for x in (a, b, c))
                     if axis in k and lo:
                         part = (
-                            self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes]
+                            self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes]
                             .view(c.dtype)
                             .reshape(c.shape)
                         )
                         self._single(sa, sb, part, batch, m, n, k)
-                        self.share.steps.append((np.add, (c, part, c)))
+                        self.item.steps.append((np.add, (c, part, c)))
                     else:
                         self._single(sa, sb, sc, batch, m, n, k)
                 return
@@ -345,7 +344,7 @@ class Binder:
         assert a3 is not None
         assert b3 is not None
         if c3 is None or not _matrix(c3.shape, c3.strides, c3.itemsize):
-            target = self.device.workspace(3 * self.lane + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
+            target = self.device.workspace(3 * self.worker + 2, c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
             outer_m, inner_m = _together(m, a, target)
             outer_n, inner_n = _together(n, b, target)
             groups = [[i] for i in (*batch, *outer_m, *outer_n)]
@@ -356,22 +355,22 @@ class Binder:
             assert b3 is not None
             assert c3 is not None
         a3, b3, c3 = _compact(a3, b3, c3)
-        # np.dot lets other lanes run beside a product with a vector, which np.matmul does not
+        # np.dot lets other workers run beside a matrix-vector product, which np.matmul does not
         alone = c3.ndim == 2 and c3.shape[1] == 1 and a3.flags.forc and c3.flags.c_contiguous
-        self.share.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
+        self.item.steps.append((np.dot if alone else np.matmul, (a3, b3, c3)))
         if target is not c:
-            self.share.steps.append((np.copyto, (c, target)))
+            self.item.steps.append((np.copyto, (c, target)))
 
     def _copied(self, number: int, x: Array, axes: list[int]) -> Array:
         """`x` copied so that `axes` are contiguous, in that order."""
-        memory = self.device.workspace(3 * self.lane + number, x.nbytes)
+        memory = self.device.workspace(3 * self.worker + number, x.nbytes)
         shape = x.shape
         strides, step = [0] * x.ndim, x.itemsize
         for axis in reversed(axes):
             strides[axis] = step
             step *= shape[axis]
         out: Array = np.ndarray(shape, x.dtype, memory, 0, strides)
-        self.share.steps.append((np.copyto, (out, x)))
+        self.item.steps.append((np.copyto, (out, x)))
         return out
 
 

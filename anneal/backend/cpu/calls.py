@@ -22,7 +22,7 @@ __all__ = [
     "scatter",
     "take",
     "take_rows",
-    "use_lane",
+    "use_worker",
 ]
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -84,8 +84,9 @@ def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, stride
 def put(
     steps: tuple[int, ...], first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array
 ) -> list[Any]:
-    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`, and for
-    every other input, a number, (low, high, step) farther: step times the number, no less than low and no more than high."""
+    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`,
+    and for every other input, a number, (low, high, step) farther: step times the number, no less than low and no more
+    than high."""
     value, *numbers = ins
     strides = tuple([n * out.itemsize for n in steps])
     return [(_put_now, (first, [(x.item, t) for x, t in zip(numbers, terms, strict=True)], value, out, strides))]
@@ -183,19 +184,19 @@ def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[An
     return steps
 
 
-# One per lane: lanes run at the same time, the kernels of one lane one after another.
+# One per worker: workers run at the same time, the kernels of one worker one after another.
 _SCRATCH: dict[int, Array] = {}
-_LANE = [0]
+_WORKER = [0]
 
 
-def use_lane(lane: int) -> None:
-    """Calls built from here on run in this lane."""
-    _LANE[0] = lane
+def use_worker(worker: int) -> None:
+    """Calls built from here on run on this worker."""
+    _WORKER[0] = worker
 
 
 def _scratch(nbytes: int) -> Array:
     """Scratch for the steps of one instruction."""
-    found = _SCRATCH.get(_LANE[0])
+    found = _SCRATCH.get(_WORKER[0])
     if found is None or found.nbytes < nbytes:
-        found = _SCRATCH[_LANE[0]] = np.empty(max(nbytes, 1 << 16), np.uint8)
+        found = _SCRATCH[_WORKER[0]] = np.empty(max(nbytes, 1 << 16), np.uint8)
     return found

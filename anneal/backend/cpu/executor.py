@@ -16,11 +16,11 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.cpu.binding import Binder
-from anneal.backend.cpu.lanes import Lanes, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.streams import Share, Streams, compose
+from anneal.backend.cpu.streams import Streams, WorkItem, compose
 from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
+from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.device import Device, Limits
 from anneal.schedule import name_of
 from anneal.uop import SYMBOLIC, DType, UOp, dtypes
@@ -29,9 +29,9 @@ from anneal.uop.sizes import variables_of
 
 __all__ = ["CpuDevice", "CpuProgram"]
 
-# Work of less than this many nanoseconds is not worth waking another thread.
-_MEETING_NS = 100_000
-# The share of a batch's work from which on products with vectors decide how it is run.
+# Work of less than this many nanoseconds is not worth a synchronisation with another thread.
+_SYNCHRONISATION_NS = 100_000
+# The fraction of a batch's work from which on matrix-vector products decide how it is run.
 _MOSTLY = 0.9
 # How many areas the kernels' shared scratch takes turns in, and up to which size.
 _SHARED = 4
@@ -47,90 +47,90 @@ def _aligned(nbytes: int) -> Array:
 class _Bound:
     """One program on one set of buffers."""
 
-    __slots__ = ("buffers", "device", "memory", "name", "parts", "program")
+    __slots__ = ("buffers", "device", "memory", "name", "program", "waves")
 
     def __init__(self, program: CpuProgram, buffers: tuple[Array, ...], device: CpuDevice) -> None:
         # the program stays: bindings are found by its id
         self.program, self.name, self.buffers, self.device = program, program.name, buffers, device
         self.memory = device.shared(program.shared)
-        self.parts = self.in_lane(0)
+        self.waves = self.for_worker(0)
 
-    def in_lane(self, lane: int) -> list[list[Share]]:
-        """The program's parts; those that one lane runs are for `lane`. Their spans do not depend on it."""
-        return Binder(self.program, self.buffers, self.memory, self.device, lane).parts
+    def for_worker(self, worker: int) -> list[list[WorkItem]]:
+        """The program's waves; those that one worker runs are for `worker`. Their spans do not depend on it."""
+        return Binder(self.program, self.buffers, self.memory, self.device, worker).waves
 
     @property
     def steps(self) -> list[Step]:
         """All of it, to be run by itself."""
         steps: list[Step] = []
-        for part in self.parts:
-            if len(part) > 1 and sum(share.worth for share in part) > _MEETING_NS:
-                steps.append((self.device.lanes.run, ([share.steps for share in part],)))
+        for wave in self.waves:
+            if len(wave) > 1 and sum(item.worth for item in wave) > _SYNCHRONISATION_NS:
+                steps.append((self.device.workers.run, ([item.steps for item in wave],)))
             else:
-                steps.extend(itertools.chain.from_iterable([share.steps for share in part]))
+                steps.extend(itertools.chain.from_iterable([item.steps for item in wave]))
         return steps
 
 
-class _Part(_Bound):
-    """A program of which a run takes a part, on one set of buffers.
+class _PartialBound(_Bound):
+    """A program that runs over the first values of its slots, as its variables say, on one set of buffers.
 
-    Each share is one step, whose own steps are exchanged when the variables get other values; it touches all of the
+    Each work item is one step, whose own steps are replaced when the variables get other values; it touches all of the
     buffers, as far as others can tell, so that streams stay as they are composed.
     """
 
-    __slots__ = ("_kept", "_lanes", "_stale", "key", "lane", "made")
+    __slots__ = ("_by_worker", "_kept", "_stale", "key", "made", "worker")
     program: PartialProgram
 
     def __init__(
         self, program: PartialProgram, buffers: tuple[Array, ...], device: CpuDevice, values: Mapping[str, int]
     ) -> None:
         self.key = program.key(values)
-        self.made = 0  # how often its shares were made anew
-        self.lane = 0  # where it was asked for last
-        self._stale: set[int] = set()  # lanes whose steps have other values
+        self.made = 0  # how often its items were made anew
+        self.worker = 0  # where it was asked for last
+        self._stale: set[int] = set()  # workers whose steps have other values
         self._kept: dict[Any, Array] = {}  # arrays that no variable changes
-        self._lanes: dict[int, list[list[Share]]] = {}
+        self._by_worker: dict[int, list[list[WorkItem]]] = {}
         super().__init__(program, buffers, device)
 
-    def in_lane(self, lane: int) -> list[list[Share]]:
-        found = self._lanes.get(lane)
-        self.lane = lane
-        if lane in self._stale:
-            self._renew(lane)
+    def for_worker(self, worker: int) -> list[list[WorkItem]]:
+        found = self._by_worker.get(worker)
+        self.worker = worker
+        if worker in self._stale:
+            self._renew(worker)
         if found is None:
-            found = self._lanes[lane] = self._made(lane)
+            found = self._by_worker[worker] = self._made(worker)
             spans = self.program.spans(self.buffers, self.memory)
-            for share in itertools.chain.from_iterable(found):
-                share.spans = spans
-                share.steps = [(_run_all, (share.steps,))]
+            for item in itertools.chain.from_iterable(found):
+                item.spans = spans
+                item.steps = [(_run_all, (item.steps,))]
         return found
 
-    def _made(self, lane: int) -> list[list[Share]]:
+    def _made(self, worker: int) -> list[list[WorkItem]]:
         values = dict(zip(self.program.names, self.key, strict=True))
-        return Binder(self.program, self.buffers, self.memory, self.device, lane, values, self._kept).parts
+        return Binder(self.program, self.buffers, self.memory, self.device, worker, values, self._kept).waves
 
     @property
     def steps(self) -> list[Step]:
-        self.parts = self.in_lane(0)
+        self.waves = self.for_worker(0)
         return super().steps
 
     def give(self, key: tuple[int, ...]) -> None:
-        """Run with these values of the variables, in the lane that asked last."""
+        """Run with these values of the variables, on the worker that asked last."""
         self.key = key
-        self._stale = set(self._lanes)
-        self._renew(self.lane)
+        self._stale = set(self._by_worker)
+        self._renew(self.worker)
 
-    def _renew(self, lane: int) -> None:
-        self._stale.discard(lane)
-        parts, made = self._lanes[lane], self._made(lane)
-        if [len(p) for p in made] != [len(p) for p in parts]:
-            self._lanes.clear()
+    def _renew(self, worker: int) -> None:
+        self._stale.discard(worker)
+        waves, made = self._by_worker[worker], self._made(worker)
+        if [len(p) for p in made] != [len(p) for p in waves]:
+            self._by_worker.clear()
             self._stale.clear()
             self.made += 1
-            self.parts = self.in_lane(0)
+            self.waves = self.for_worker(0)
             return
-        for share, new in zip(itertools.chain(*parts), itertools.chain(*made), strict=True):
-            share.steps[0][1][0][:] = new.steps
+        for item, new in zip(itertools.chain(*waves), itertools.chain(*made), strict=True):
+            item.steps[0][1][0][:] = new.steps
 
 
 def _run_all(steps: list[Step]) -> None:
@@ -139,16 +139,16 @@ def _run_all(steps: list[Step]) -> None:
 
 
 def _chosen(program: Program, values: Mapping[str, int], alone: bool) -> CpuProgram:
-    """What of `program` runs with these values, if need be for one lane."""
+    """What of `program` runs with these values, if need be for one worker."""
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.alone if alone else found
 
 
-def _are_of_vectors(programs: Sequence[CpuProgram]) -> bool:
-    """Whether nearly all of the work is products of matrices with vectors. They are as fast as memory, and then BLAS's own
-    threads, which are told of work sooner than lanes, do better; for the rest one lane is enough."""
-    return sum([p.worth_of_vectors for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
+def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
+    """Whether nearly all of the work is matrix-vector products (GEMV). They are as fast as memory, and then BLAS's own
+    threads, which are told of work sooner than workers, do better; for the rest one worker is enough."""
+    return sum([p.gemv_worth for p in programs]) > _MOSTLY * sum([p.worth for p in programs])
 
 
 class CpuBatch(Batch[Array]):
@@ -159,18 +159,18 @@ class CpuBatch(Batch[Array]):
         # kept only where other values may be given
         self._calls = list(calls) if values else []
         self._values = dict(values)
-        self._lanes = device.lanes
+        self._workers = device.workers
         # or in one, and BLAS in threads of its own; from the first run on, so that every run gives the same values
-        self._in_lanes = device.lanes.count > 1 and not _are_of_vectors(
+        self._on_workers = device.workers.count > 1 and not _mostly_gemv(
             [_chosen(p, values, alone=False) for p, _ in calls]
         )
         self._again = False
         self._bind(calls)
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
-        self._bound = self._device.bind(calls, self._values, not self._in_lanes)
+        self._bound = self._device.bind(calls, self._values, not self._on_workers)
         # with whose values they are to run: others may use the same ones meanwhile
-        self._partial = [(b, b.key) for b in self._bound if isinstance(b, _Part)]
+        self._partial = [(b, b.key) for b in self._bound if isinstance(b, _PartialBound)]
         self._streams: Streams | None = None
         self._composed_of = [b.made for b, _ in self._partial]
 
@@ -178,7 +178,7 @@ class CpuBatch(Batch[Array]):
         if values == self._values:
             return False
         self._values = dict(values)
-        chosen = [_chosen(p, values, not self._in_lanes) for p, _ in self._calls]
+        chosen = [_chosen(p, values, not self._on_workers) for p, _ in self._calls]
         if chosen != [b.program for b in self._bound]:
             self._bind(self._calls)
         else:
@@ -195,8 +195,8 @@ class CpuBatch(Batch[Array]):
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        """Threads are this batch's lanes, or BLAS's own."""
-        with numpy_settings(), one_blas_thread() if self._in_lanes else nullcontext():
+        """Threads are this batch's workers, or BLAS's own."""
+        with numpy_settings(), one_blas_thread() if self._on_workers else nullcontext():
             yield
 
     def run(self) -> None:
@@ -205,7 +205,7 @@ class CpuBatch(Batch[Array]):
             if self._again:
                 streams = self._streams or self._composed()
                 self._streams = None
-                self._lanes.run(streams.steps, streams.locks)
+                self._workers.run(streams.steps, streams.locks)
                 self._streams = streams  # after an error its locks tell nothing: then it is composed anew
                 return
             # most batches run once: composing them would cost more than it brings
@@ -215,9 +215,9 @@ class CpuBatch(Batch[Array]):
                     f(*args)
 
     def _composed(self) -> Streams:
-        worth = sum(share.cost for b in self._bound for part in b.parts for share in part)
-        if self._in_lanes and worth > _MEETING_NS:
-            return compose([(b.parts, b.in_lane) for b in self._bound], self._lanes.count)
+        worth = sum(item.cost for b in self._bound for wave in b.waves for item in wave)
+        if self._on_workers and worth > _SYNCHRONISATION_NS:
+            return compose([(b.waves, b.for_worker) for b in self._bound], self._workers.count)
         return Streams([[step for b in self._bound for step in b.steps]], [])
 
     def profile(self) -> list[tuple[str, float]]:
@@ -257,8 +257,8 @@ class CpuDevice(Device[Array]):
         self._arenas: dict[int, Array] = {}
         self._shared: list[Array] = [_aligned(1 << 16) for _ in range(_SHARED)]
         self._workspaces: dict[int, Array] = {}
-        # without a say over BLAS's threads, lanes and BLAS would fight over the cores
-        self.lanes = Lanes(None if blas_obeys() else 1)
+        # without a say over BLAS's threads, workers and BLAS would fight over the cores
+        self.workers = Workers(None if blas_obeys() else 1)
 
     # -- memory
     def _kind(self, size: int, dtype: DType) -> tuple[tuple[int, DType], int]:
@@ -286,11 +286,11 @@ class CpuDevice(Device[Array]):
     def synchronize(self) -> None:
         """Nothing to wait for: batches run to the end."""
 
-    def arena(self, lane: int, nbytes: int) -> Array:
-        """Scratch of one lane, at least `nbytes`. A lane runs its kernels one after another, so they can share it."""
-        found = self._arenas.get(lane)
+    def arena(self, worker: int, nbytes: int) -> Array:
+        """Scratch of one worker, at least `nbytes`: it runs its kernels one after another, so they can share it."""
+        found = self._arenas.get(worker)
         if found is None or found.nbytes < nbytes:
-            found = self._arenas[lane] = _aligned(max(nbytes, 1 << 20, 0 if found is None else 2 * found.nbytes))
+            found = self._arenas[worker] = _aligned(max(nbytes, 1 << 20, 0 if found is None else 2 * found.nbytes))
         return found
 
     def shared(self, nbytes: int) -> Array:
@@ -345,28 +345,30 @@ class CpuDevice(Device[Array]):
 
     def _compiled(self, sink: UOp) -> CpuProgram | SymbolicProgram:
         if SYMBOLIC.seen and (variables := variables_of(sink)):
-            return SymbolicProgram(sink, name_of(sink), variables, self.lanes.count)
+            return SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
         with uncollected():
-            return CpuProgram(sink, name_of(sink), self.lanes.count)
+            return CpuProgram(sink, name_of(sink), self.workers.count)
 
     def prepare(self, calls: Sequence[Call[Array]], values: Mapping[str, int] | None = None) -> CpuBatch:
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
     def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], alone: bool) -> list[_Bound]:
-        """Each call's program on its buffers, for these values of variables; all in one lane, if they are to be `alone`."""
+        """Each call's program on its buffers, for these values of variables; for one worker, if it is to be `alone`."""
         return [self._bind(_chosen(p, values, alone), buffers, values) for p, buffers in calls]
 
     def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
         key = (id(program), *map(id, buffers))
         found = self._bindings.get(key)
         if found is not None:
-            if isinstance(found, _Part):
+            if isinstance(found, _PartialBound):
                 found.give(found.program.key(values))
             return found
         held = tuple(buffers)
         bound = (
-            _Part(program, held, self, values) if isinstance(program, PartialProgram) else _Bound(program, held, self)
+            _PartialBound(program, held, self, values)
+            if isinstance(program, PartialProgram)
+            else _Bound(program, held, self)
         )
         while len(self._bindings) >= self._BINDINGS:
             old = next(iter(self._bindings))

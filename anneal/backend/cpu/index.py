@@ -1,7 +1,8 @@
 """Index arithmetic: linear forms over slots.
 
-A slot is one array axis. A RANGE starts as one slot; where an index takes it apart with `//` and `%` it becomes several,
-most significant first, so that the index turns linear again: a range of 12 used as r // 4 and r % 4 is 4 * a + b.
+A slot is one array axis. A RANGE starts as one slot; where an index takes it apart with `//` and `%` it becomes
+several, most significant first, so that the index turns linear again: a range of 12 used as r // 4 and r % 4 is
+4 * a + b.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ class Unsettled(Exception):
 
 
 class Slots:
-    """The slots of a kernel: extents, and for each range id its (slot, weight) digits, most significant first.
+    """The slots of a kernel: extents, and for each range id its mixed-radix index, as (slot, weight) digits, most
+    significant first.
 
-    `limits` are slots of which a run takes the first values, as many as a symbolic size says; `points` those of which it
-    takes one, a variable's value: their extent is 1, and `top` the largest value.
+    `limits` are slots of which a run takes the first values, as many as a symbolic size says; `points` those of which
+    it takes one, a variable's value: their extent is 1, and `top` the largest value.
     """
 
     __slots__ = ("digits", "extent", "limits", "points", "top")
@@ -199,10 +201,10 @@ class Bounds:
 _FAR = 1 << 62
 
 
-def box_of(gate: UOp, slots: Slots) -> list[Bounds] | None:
-    """A gate as bounds that must all hold, over forms that share no slot; None if it is not of that kind."""
+def box_of(predicate: UOp, slots: Slots) -> list[Bounds] | None:
+    """A predicate as bounds that must all hold, over forms that share no slot; None if it is not of that kind."""
     found: dict[tuple[tuple[int, int], ...], Bounds] = {}
-    stack = [gate]
+    stack = [predicate]
     while stack:
         u = stack.pop()
         if u.op is Op.AND:

@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from anneal.backend.batch import Program
+from anneal.backend.cpu.dynamic import dynamic_step, is_dynamic
 from anneal.backend.cpu.ops import Array, Step
-from anneal.backend.cpu.plan import Instr, Loop, Pad, Plan, Product, Value
+from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
-from anneal.backend.cpu.ragged import is_ragged, ragged_step
 from anneal.backend.cpu.segment import segments
 from anneal.rewrite.widen import FLOATS, widened
 from anneal.schedule.parts import parts_of
@@ -28,23 +28,23 @@ BLOCK = 98_304
 # Elements of a product computed in one go: they should still be in cache when the epilogue reads them.
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth more calls.
-_LANE_NS = 20_000
+_WORKER_NS = 20_000
 # Where there are more than so many times as many columns as rows, columns are shared out.
 _WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
 _MATRIX_ONCE = 20
-Blocks = list[dict[int, tuple[int, int]]]
+Blocks = list[Block]
 
 
 class LoopLayout:
-    """How one loop is cut, and where its temporaries lie (byte offsets in the scratch of a lane).
+    """How one loop is cut, and where its temporaries lie (byte offsets in the scratch of a worker).
 
     A `product` that comes before the loop is computed block by block with it, while its rows are in cache.
     """
 
-    __slots__ = ("blocks", "cut", "end", "lanes", "loop", "once", "product", "spare", "worth")
+    __slots__ = ("blocks", "cut", "end", "loop", "once", "product", "spare", "workers", "worth")
 
-    def __init__(self, plan: Plan, loop: Loop, lanes: int, product: Product | None) -> None:
+    def __init__(self, plan: Plan, loop: Loop, workers: int, product: Product | None) -> None:
         self.loop, self.product = loop, product
         extent = plan.extent
         slots = [s for s in plan.order if loop.mask >> s & 1]
@@ -58,18 +58,18 @@ class LoopLayout:
         folds = any(i.fold is not None for i in loop.instrs)
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
         self.worth = total * len(loop.instrs) // 5 + flops // 150
-        self.lanes = lanes if self.worth > _LANE_NS and not folds else 1
+        self.workers = workers if self.worth > _WORKER_NS and not folds else 1
         target = BLOCK
         temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
-        target = min(target, math.ceil(total / self.lanes))
+        target = min(target, math.ceil(total / self.workers))
         if product is not None and (wide := self._wide(plan, product)) is not None:
-            pieces = self.lanes * math.ceil(total / (self.lanes * target))
+            pieces = self.workers * math.ceil(total / (self.workers * target))
             size[wide] = math.ceil(extent[wide] / pieces)
         elif product is not None and not loop.instrs:
             s = self._shared(plan, product)
-            size[s] = math.ceil(extent[s] / self.lanes)
+            size[s] = math.ceil(extent[s] / self.workers)
         elif total > target:
             self._cut(slots, size, extent, target)
         cuts = [s for s in slots if size[s] < extent[s]]
@@ -80,32 +80,32 @@ class LoopLayout:
         self.blocks: Blocks = [dict(b) for b in itertools.product(*steps)]
         # what no block changes runs before the blocks
         self.once = [self.cut != 0 and not self._varies(i) for i in loop.instrs]
-        self.lanes = min(self.lanes, len(self.blocks))
+        self.workers = min(self.workers, len(self.blocks))
         if any(o and i.out.root.kind != "temp" for i, o in zip(loop.instrs, self.once, strict=True)):
-            # every lane computes what its blocks share for itself; what others see is written once only
-            self.lanes = 1
+            # every worker computes what its blocks share for itself; what others see is written once only
+            self.workers = 1
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)
 
     def _wide(self, plan: Plan, product: Product) -> int | None:
-        """The slot of a product's columns, if there are so many more of them than rows that lanes share out columns: each
-        then reads its part of the large matrix, where rows would have every lane read all of it."""
+        """The slot of a product's columns, if there are so many more of them than rows that workers split the columns:
+        each then reads its part of the large matrix, where rows would have every worker read all of it."""
         extent = plan.extent
         rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
-        if self.lanes < 2 or product.batch or not product.n or columns <= _WIDE * rows:
+        if self.workers < 2 or product.batch or not product.n or columns <= _WIDE * rows:
             return None
         s = max(product.n, key=extent.__getitem__)
-        return s if extent[s] >= 32 * self.lanes and not self.loop.whole >> s & 1 else None
+        return s if extent[s] >= 32 * self.workers and not self.loop.whole >> s & 1 else None
 
     def _shared(self, plan: Plan, product: Product) -> int:
-        """The slot of a product alone that the lanes share out: the outermost, so that each writes memory of its own and
+        """The slot of a product alone that the workers split: the outermost, so that each writes memory of its own and
         most often reads what it wrote, unless that leaves BLAS with too few rows."""
         slots = [s for s in plan.order if product.c.mask >> s & 1]
         extent = plan.extent
         for s in sorted(slots, key=lambda s: -product.c.strides[s]):
             side = next(g for g in (product.batch, product.m, product.n) if s in g)
             rows = extent[s] if side is product.batch else math.prod(extent[i] for i in side) // 32
-            if extent[s] >= self.lanes and rows >= self.lanes:
+            if extent[s] >= self.workers and rows >= self.workers:
                 return s
         return max(slots, key=extent.__getitem__)
 
@@ -123,13 +123,14 @@ class LoopLayout:
                 inner *= extent[s]
             else:
                 pieces = math.ceil(extent[s] / max(1, target // inner))
-                if pieces % self.lanes and pieces < extent[s]:
-                    pieces = min(extent[s], math.ceil(pieces / self.lanes) * self.lanes)
+                if pieces % self.workers and pieces < extent[s]:
+                    pieces = min(extent[s], math.ceil(pieces / self.workers) * self.workers)
                 size[s] = math.ceil(extent[s] / pieces)
                 full = True
 
     def gathered(self, extent: list[int], blocks: Blocks) -> list[Blocks]:
-        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block has."""
+        """Neighbouring blocks whose part of the product is computed in one go: BLAS likes more rows than a block
+        has."""
         if len(blocks[0]) == 0:
             return [blocks]
         inner = list(blocks[0])[-1]
@@ -216,23 +217,23 @@ class LoopLayout:
 class CpuProgram(Program):
     """A kernel's plan with the layout of its scratch memory."""
 
-    def __init__(self, sink: UOp, name: str, lanes: int = 1) -> None:
-        self.name, self.lanes = name, lanes
+    def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
+        self.name, self.workers = name, workers
         self.sink = sink = widened(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
-        self.ragged: Callable[[Sequence[Array]], Step] | None = None
+        self.dynamic: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
-        # bytes that the whole kernel shares, and bytes of every lane
+        # bytes that the whole kernel shares, and bytes of every worker
         self.shared = self.scratch = 0
         with np.errstate(all="ignore"):  # what is known ahead is computed here
-            self._plan(lanes)
+            self._plan(workers)
 
     @functools.cached_property
     def alone(self) -> CpuProgram:
-        """The same for one lane."""
-        return self if self.lanes == 1 else self._for_one_lane()
+        """The same for one worker."""
+        return self if self.workers == 1 else self._for_one_worker()
 
-    def _for_one_lane(self) -> CpuProgram:
+    def _for_one_worker(self) -> CpuProgram:
         return CpuProgram(self.sink, self.name)
 
     @functools.cached_property
@@ -241,26 +242,26 @@ class CpuProgram(Program):
         return sum([x.worth for x in self._loops()])
 
     @functools.cached_property
-    def worth_of_vectors(self) -> int:
-        """Estimated nanoseconds of products of matrices with vectors, with what is computed in the same loops."""
+    def gemv_worth(self) -> int:
+        """Estimated nanoseconds of matrix-vector products, with what is computed in the same loops."""
         return sum([x.worth for x in self._loops() if x.product is not None and not x.product.n])
 
     def _loops(self) -> list[LoopLayout]:
         return [x for _, layouts in self.parts for x in layouts if isinstance(x, LoopLayout)]
 
-    def _plan(self, lanes: int) -> None:
-        if is_ragged(self.sink):
-            self.ragged = partial(ragged_step, self.sink)
+    def _plan(self, workers: int) -> None:
+        if is_dynamic(self.sink):
+            self.dynamic = partial(dynamic_step, self.sink)
             return
         for part in parts_of(self.sink):
             for piece in segments(part):
-                self._lay_out(make_plan(piece), lanes)
+                self._lay_out(make_plan(piece), workers)
 
-    def taken(self, part: int, values: Mapping[str, int]) -> dict[int, tuple[int, int]]:
+    def taken(self, part: int, values: Mapping[str, int]) -> Block:
         """What a run takes of each slot that it does not take whole."""
         return {}
 
-    def _lay_out(self, plan: Plan, lanes: int) -> None:
+    def _lay_out(self, plan: Plan, workers: int) -> None:
         end = 0
         for v in plan.fulls:
             v.register = end
@@ -270,35 +271,35 @@ class CpuProgram(Program):
         waiting: Product | None = None
         for phase in plan.phases:
             if isinstance(phase, Loop):
-                layout = LoopLayout(plan, phase, lanes, waiting)
+                layout = LoopLayout(plan, phase, workers, waiting)
                 if waiting is not None and layout.cut & ~waiting.c.mask:
-                    layouts.append(self._alone(plan, waiting, lanes))
-                    layout = LoopLayout(plan, phase, lanes, None)
+                    layouts.append(self._alone(plan, waiting, workers))
+                    layout = LoopLayout(plan, phase, workers, None)
                 waiting = None
                 layouts.append(layout)
             else:
                 if waiting is not None:
-                    layouts.append(self._alone(plan, waiting, lanes))
+                    layouts.append(self._alone(plan, waiting, workers))
                     waiting = None
                 if isinstance(phase, Product):
                     waiting = phase
                 else:
                     layouts.append(phase)
         if waiting is not None:
-            layouts.append(self._alone(plan, waiting, lanes))
+            layouts.append(self._alone(plan, waiting, workers))
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
 
     @staticmethod
-    def _alone(plan: Plan, product: Product, lanes: int) -> LoopLayout:
-        """A product as a loop of its own: cut into rows for the lanes."""
-        return LoopLayout(plan, Loop([], product.c.mask, 0), lanes, product)
+    def _alone(plan: Plan, product: Product, workers: int) -> LoopLayout:
+        """A product as a loop of its own: cut into rows for the workers."""
+        return LoopLayout(plan, Loop([], product.c.mask, 0), workers, product)
 
     @property
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
-        if self.ragged is not None:
-            return f"# {self.name}: evaluated whole, over a flattened ragged axis"
+        if self.dynamic is not None:
+            return f"# {self.name}: evaluated whole, over a flattened axis of segments"
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}
 
@@ -320,7 +321,7 @@ class CpuProgram(Program):
                 if isinstance(layout, Pad):
                     lines.append(f"{name(layout.out)} = pad({name(layout.source)})")
                 else:
-                    lines.append(f"for {len(layout.blocks)} blocks in {layout.lanes} lanes:")
+                    lines.append(f"for {len(layout.blocks)} blocks on {layout.workers} workers:")
                     if (p := layout.product) is not None:
                         lines.append(f"    {name(p.c)} = {name(p.a)} @ {name(p.b)}")
                     for i in layout.loop.instrs:

@@ -13,8 +13,8 @@ from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
-from anneal.backend.cpu.plan import Instr, Loop, Value, bits, identity, mask_of
-from anneal.uop import Op, UOp, const
+from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
+from anneal.uop import Op, UOp, const, reduce_identity
 
 if TYPE_CHECKING:
     from anneal.backend.cpu.planner import Planner
@@ -140,7 +140,7 @@ class LoopBuilder(Emitter[Value]):
             return self._loaded(u)
         if op is Op.REDUCE:
             if p.empty(u):
-                return self.const(numpy_dtype(u.dtype), identity(u.arg, u.dtype))
+                return self.const(numpy_dtype(u.dtype), reduce_identity(u.arg, u.dtype))
             if u in p.hoisted:
                 return self._hoisted(u)
             return self._scaled(u, self.reduce(u, memo[u.src[0]]))
@@ -175,15 +175,17 @@ class LoopBuilder(Emitter[Value]):
             v.offset, v.strides = load.form.const, load.form.slots
         else:
             v = self._gather(u, load.form, dtype)
-            if load.gate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
-                gate, index = self.memo[load.gate], self.instrs[-1].ins[1]
-                if gate.mask == index.mask and gate.kind != "const":
+            if load.predicate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
+                predicate, index = self.memo[load.predicate], self.instrs[-1].ins[1]
+                if predicate.mask == index.mask and predicate.kind != "const":
                     # most often every row is in range: look before masking
-                    self.instrs[-1].ins.append(gate)
+                    self.instrs[-1].ins.append(predicate)
                     return v
-        if load.gate is not None:
-            gate = self.memo[load.gate]
-            v = lower(self, Op.WHERE, u.dtype, [load.gate.dtype, u.dtype, u.dtype], [gate, v, self.const(dtype, 0)])
+        if load.predicate is not None:
+            predicate = self.memo[load.predicate]
+            v = lower(
+                self, Op.WHERE, u.dtype, [load.predicate.dtype, u.dtype, u.dtype], [predicate, v, self.const(dtype, 0)]
+            )
         return v
 
     def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:

@@ -1,8 +1,8 @@
 """The order in which streams take kernels: each as soon as the data allow, those that lead nowhere first.
 
-The scheduler's order goes level by level, and there a weight's gradient is computed long after the values that it is made
-of. Here it follows them, while they are in cache, and its update follows it. A kernel that would have to wait for
-another lane stands back until the wait is over.
+The scheduler's order goes level by level, and there a weight's gradient is computed long after the values that it is
+made of. Here it follows them, while they are in cache, and its update follows it. A kernel that would have to wait for
+another worker stands back until the wait is over.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 
 __all__ = ["Task", "ordered"]
 
-# Where a share reads or writes: region, first address, last + 1, whether it writes.
+# Where a work item reads or writes: region, first address, last + 1, whether it writes.
 Place = tuple[int, int, int, bool]
 
 
 @dataclass(slots=True)
 class Task:
-    """A kernel as the order sees it: what each share touches, the longest share in nanoseconds, and whether all lanes
-    take part."""
+    """A kernel as the order sees it: what each work item touches, the longest one in nanoseconds, and whether all
+    workers take part."""
 
     places: list[list[Place]]
     worth: int
     shared: bool
-    before: dict[int, bool] = field(default_factory=dict)  # tasks that come first: whether they are another lane's
+    before: dict[int, bool] = field(default_factory=dict)  # tasks that come first: whether they are another worker's
     after: list[int] = field(default_factory=list)
 
 
-def ordered(tasks: Sequence[Task], lanes: int, wait: int) -> list[int]:
+def ordered(tasks: Sequence[Task], workers: int, wait: int) -> list[int]:
     """A permutation of `tasks` in which whatever touches the same memory keeps its order, unless all only read."""
     _link(tasks)
     height = [0] * len(tasks)
@@ -37,7 +37,7 @@ def ordered(tasks: Sequence[Task], lanes: int, wait: int) -> list[int]:
     missing = [len(t.before) for t in tasks]
     ready = [n for n, count in enumerate(missing) if not count]
     finish = [0] * len(tasks)
-    time = [0] * lanes
+    time = [0] * workers
     order: list[int] = []
 
     def start(n: int) -> int:
@@ -66,21 +66,21 @@ def ordered(tasks: Sequence[Task], lanes: int, wait: int) -> list[int]:
 
 def _link(tasks: Sequence[Task]) -> None:
     """Fill in which task comes before which."""
-    # region -> (task, share, first, last + 1, whether it writes) of what later tasks may still depend on
+    # region -> (task, item, first, last + 1, whether it writes) of what later tasks may still depend on
     touched: dict[int, list[tuple[int, int, int, int, bool]]] = {}
     for n, task in enumerate(tasks):
-        for share, places in enumerate(task.places):
+        for item, places in enumerate(task.places):
             for region, lo, hi, writes in places:
                 for other, its, first, last, wrote in touched.get(region, ()):
                     if (writes or wrote) and lo < last and first < hi:
-                        apart = its != share or not task.shared or not tasks[other].shared
+                        apart = its != item or not task.shared or not tasks[other].shared
                         task.before[other] = task.before.get(other, False) or apart
-        for share, places in enumerate(task.places):
+        for item, places in enumerate(task.places):
             for region, lo, hi, writes in places:
                 there = touched.setdefault(region, [])
                 if writes:
                     # whoever comes later depends on this task, and through it on what it covers
                     there[:] = [t for t in there if t[0] == n or t[2] < lo or t[3] > hi]
-                there.append((n, share, lo, hi, writes))
+                there.append((n, item, lo, hi, writes))
         for other in task.before:
             tasks[other].after.append(n)

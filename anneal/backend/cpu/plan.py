@@ -2,7 +2,7 @@
 
 A plan is a list of phases:
 
-    Pad      copy a gated load into a zero-bordered array, of which the gated reads are plain strided views
+    Pad      copy a predicated load into a zero-bordered array, of which the predicated reads are plain strided views
     Loop     elementwise work and small reduces, block by block so that temporaries stay in cache
     Product  one sum of products by BLAS
 """
@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.cpu.ops import Build
-from anneal.uop import DType, Op, UOp
+from anneal.uop import UOp
 
-__all__ = ["Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "identity", "mask_of"]
+__all__ = ["Block", "Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "mask_of"]
+
+
+Block = dict[int, tuple[int, int]]  # which values of each slot, from the first to before the last
 
 
 class Value:
@@ -106,15 +109,6 @@ class Plan:
     fulls: list[Value] = field(default_factory=list)
     limits: dict[int, UOp] = field(default_factory=dict)  # slots of which a run takes the first values
     points: dict[int, UOp] = field(default_factory=dict)  # slots of which it takes one, a variable's
-
-
-def identity(op: Op, dtype: DType) -> Any:
-    """What a reduce over nothing gives."""
-    if op is Op.ADD:
-        return 0
-    if op is Op.MUL:
-        return 1
-    return dtype.min if op is Op.MAX else dtype.max
 
 
 def bits(mask: int) -> list[int]:

@@ -198,7 +198,8 @@ class Planner(Analysis):
         return form.slots == full.strides or (bare and self._is_written_at_once(dot, form.slots))
 
     def _is_written_at_once(self, dot: Dot, strides: dict[int, int]) -> bool:
-        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns too."""
+        """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns
+        too."""
         both = dot.a_mask & dot.b_mask
         for side in (dot.a_mask, dot.b_mask):
             slots = [s for s in self.order if (side & ~both) >> s & 1]
@@ -281,7 +282,7 @@ class Planner(Analysis):
         if found is not None:
             return found
         load = self.loads[u]
-        if load.form.nodes or load.gate is not None:
+        if load.form.nodes or load.predicate is not None:
             return None
         view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
         view.offset = load.form.const
@@ -292,15 +293,15 @@ class Planner(Analysis):
         return view
 
     def _pad(self, view: Value, box: list[Bounds]) -> Value:
-        """Copy the allowed part of `view` into a zeroed array that has one axis per gated form."""
+        """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form."""
         extent = self.slots.extent
         if not all(map(self.slots.settled, view.strides)):
             raise Unsettled
-        gated = mask_of(s for b in box for s in b.slots)
+        predicated = mask_of(s for b in box for s in b.slots)
         # axis: (step in the source, length, first, last+1 allowed, form)
         axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
         for s, c in view.strides.items():
-            if not gated >> s & 1:
+            if not predicated >> s & 1:
                 axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
         empty = False
         for b in box:

@@ -38,8 +38,8 @@ Array = NDArray[Any]
 def evaluate(uops: Sequence[UOp], *, dtype_override: DTypeLike | None = None) -> list[Array]:
     """The value of each tensor graph, as a new array of its shape and dtype.
 
-    `dtype_override` replaces float32 and float64 (a gradient check asks for float64), and float32 where narrower floats are
-    computed with. Raises CompilerError for an op that does not belong in a tensor graph.
+    `dtype_override` replaces float32 and float64 (a gradient check asks for float64), and float32 where narrower floats
+    are computed with. Raises CompilerError for an op that does not belong in a tensor graph.
 
     >>> from anneal.uop import Op, UOp, const, dtypes
     >>> x = UOp(Op.IOTA, dtypes.int32, (), (4,))

@@ -1,6 +1,7 @@
-"""Cut a kernel at constant gate bounds: where a gate says `r < 4`, the ranges 0..3 and 4.. become kernels of their own.
+"""Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
+their own.
 
-A concatenation is a sum of padded parts, each gated; split at the seams, every piece is a plain copy:
+A concatenation is a sum of padded parts, each predicated; split at the seams, every piece is a plain copy:
 
     out[r] = (a[r] if r < 4 else 0) + (b[r-4] if not r < 4 else 0)   for r in 0..11
     ->  out[r] = a[r] + 0  for r in 0..3,   out[r+4] = 0 + b[r]  for r in 0..7
@@ -15,21 +16,21 @@ from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["segments"]
 
-# More pieces than this cost more in calls than the gates do.
+# More pieces than this cost more in calls than the predicates do.
 _MOST = 12
 # Kernels of fewer elements gain nothing.
 _LEAST = 4096
 
 
 def segments(sink: UOp) -> list[UOp]:
-    """Kernels that together do what `sink` does, with gates on loop ranges decided where constants decide them."""
+    """Kernels that together do what `sink` does, with predicates on loop ranges decided where constants decide them."""
     order = toposort((sink,))
     if math.prod(u.src[0].arg for u in order if u.op is Op.RANGE) < _LEAST:
         return [sink]
     seams: dict[UOp, set[int]] = {}
-    gates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
-    gates += [u.src[0] for u in order if u.op is Op.WHERE]
-    for u in toposort(gates):
+    predicates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
+    predicates += [u.src[0] for u in order if u.op is Op.WHERE]
+    for u in toposort(predicates):
         if u.op is not Op.LT:
             continue
         a, b = u.src

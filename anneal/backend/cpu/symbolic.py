@@ -1,11 +1,12 @@
 """Kernels over variables.
 
-Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A range
-of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes one. Memory is
-laid out for the largest sizes, so an index has constant strides, and other values only cut other views of the same arrays.
+Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
+range of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes
+one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other views
+of the same arrays.
 
-Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that blocks and
-lanes should fit it, each choice of values has a plan of its own.
+Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that
+blocks and workers should fit it, each choice of values has a plan of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.index import Unsettled
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
+from anneal.backend.cpu.plan import Block
 from anneal.backend.cpu.planner import Planner
 from anneal.schedule.parts import parts_of
 from anneal.schedule.rangeify import simplify_indices
@@ -30,20 +32,18 @@ _KEPT = 64
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
 _LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more
 
-Part = dict[int, tuple[int, int]]
-
 
 class SymbolicProgram(Program):
     """A kernel over variables. `program(values)` is what runs it with these values."""
 
-    def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], lanes: int) -> None:
-        self.sink, self.name, self.source, self.lanes = sink, name, "", lanes
+    def __init__(self, sink: UOp, name: str, variables: Sequence[UOp], workers: int) -> None:
+        self.sink, self.name, self.source, self.workers = sink, name, "", workers
         self.names = [v.arg[0] for v in variables]
         self.order = toposort((sink,))
         self.whole: PartialProgram | None = None
-        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_ragged(self.order):
+        if all(most(v) < _LARGE_VARIABLE for v in variables) and not _is_dynamic(self.order):
             with contextlib.suppress(Unsettled):
-                whole = PartialProgram(sink, name, self.names, lanes)
+                whole = PartialProgram(sink, name, self.names, workers)
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
         self._programs: dict[tuple[int, ...], CpuProgram] = {}
@@ -57,7 +57,7 @@ class SymbolicProgram(Program):
         if found is None:
             while len(self._programs) >= _KEPT:
                 del self._programs[next(iter(self._programs))]
-            found = CpuProgram(self._sink(values), self.name, self.lanes)
+            found = CpuProgram(self._sink(values), self.name, self.workers)
         self._programs[key] = found  # reinserted last: most recently used
         return found
 
@@ -69,10 +69,10 @@ class SymbolicProgram(Program):
 class PartialProgram(CpuProgram):
     """The plan of a kernel with every size at its largest. Raises Unsettled where it would depend on the values."""
 
-    def __init__(self, sink: UOp, name: str, names: Sequence[str], lanes: int) -> None:
+    def __init__(self, sink: UOp, name: str, names: Sequence[str], workers: int) -> None:
         self.names = names
         with arena().untracked():
-            super().__init__(sink, name, lanes)
+            super().__init__(sink, name, workers)
 
     def key(self, values: Mapping[str, int]) -> tuple[int, ...]:
         """The values of its own variables."""
@@ -84,34 +84,34 @@ class PartialProgram(CpuProgram):
         touched = [(b, i in written) for i, b in enumerate(buffers)] + ([(memory, True)] if self.shared else [])
         return {((at := b.__array_interface__["data"][0]), at + b.nbytes, w) for b, w in touched if b.nbytes}
 
-    def _plan(self, lanes: int) -> None:
-        self._bounds: list[Callable[[Mapping[str, int]], Part]] = []
+    def _plan(self, workers: int) -> None:
+        self._bounds: list[Callable[[Mapping[str, int]], Block]] = []
         limits: list[UOp] = []
         for part in parts_of(self.sink):
             sink, variables = _largest(share_ranges(part))
             plan = Planner(sink, variables).plan()
-            self._lay_out(plan, lanes)
+            self._lay_out(plan, workers)
             self._bounds.append(_taken(plan.limits, plan.points))
             limits += plan.limits.values()
         self._limits = evaluator(tuple(limits))
 
-    def _for_one_lane(self) -> CpuProgram:
+    def _for_one_worker(self) -> CpuProgram:
         return PartialProgram(self.sink, self.name, self.names, 1)
 
     def fits(self, values: Mapping[str, int]) -> bool:
         """Whether no size is 0: there a reduction has nothing to start from."""
         return 0 not in self._limits(values)
 
-    def taken(self, part: int, values: Mapping[str, int]) -> Part:
+    def taken(self, part: int, values: Mapping[str, int]) -> Block:
         return self._bounds[part](values)
 
 
-def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Mapping[str, int]], Part]:
+def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Mapping[str, int]], Block]:
     ends, first = evaluator((*limits.values(), *points.values())), len(limits)
     slots = (*limits, *points)
 
-    def part(values: Mapping[str, int]) -> Part:
-        out: Part = {}
+    def part(values: Mapping[str, int]) -> Block:
+        out: Block = {}
         for n, (slot, value) in enumerate(zip(slots, ends(values), strict=True)):
             out[slot] = (0, value) if n < first else (value, value + 1)
         return out
@@ -119,7 +119,7 @@ def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Ma
     return part
 
 
-def _is_ragged(order: Sequence[UOp]) -> bool:
+def _is_dynamic(order: Sequence[UOp]) -> bool:
     """Whether it sorts, or an extent depends on data."""
     return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in order)
 

@@ -71,7 +71,8 @@ def fix_for(platform: str) -> str:
 
 
 def choose_adapter(found: Sequence[Any], wanted: str | None, allow_software: bool) -> Any:
-    """The best of `found`: one whose name contains `wanted`; hardware before software; Vulkan, Metal, DX12 before others.
+    """The best of `found`: one whose name contains `wanted`; hardware before software; Vulkan, Metal, DX12 before
+    others.
 
     Raises DeviceError, with the likely cause and what to type, if none will do.
     """

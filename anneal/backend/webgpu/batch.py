@@ -14,7 +14,7 @@ import wgpu
 from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
-from anneal.backend.webgpu.hazards import Use, parts
+from anneal.backend.webgpu.hazards import Use, sections
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
@@ -34,9 +34,9 @@ class WebGpuBatch(Batch["Buffer"]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
-    independent dispatches run side by side, and the commands of the next runs are recorded while the GPU works: here the
-    part that Python drives, in another thread the part that needs no Python. That thread is slow to wake and to be waited
-    for, so it works on the run after the next.
+    independent dispatches run side by side, and the commands of the next runs are recorded while the GPU works: here
+    the part that Python drives, in another thread the part that needs no Python. That thread is slow to wake and to be
+    waited for, so it works on the run after the next.
     """
 
     lag = _AHEAD - 1
@@ -151,16 +151,16 @@ class WebGpuBatch(Batch["Buffer"]):
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
-        for part in parts(self._uses):
-            if part.cut:
+        for section in sections(self._uses):
+            if section.cut:
                 self._passes.append([])
-            if part.fence:
-                fences = self.device.fences(part.fence)
+            if section.fence:
+                fences = self.device.fences(section.fence)
                 self._fences += fences
-                self._fenced.update(map(id, part.fence))
+                self._fenced.update(map(id, section.fence))
                 self._passes[-1] += self.device.queue.handles(fences)
             # they are independent of each other: those of one pipeline in a row
-            for n in sorted(range(part.begin, part.end), key=lambda n: first[id(self.dispatches[n][0])]):
+            for n in sorted(range(section.begin, section.end), key=lambda n: first[id(self.dispatches[n][0])]):
                 self._places[n] = (self._passes[-1], len(self._passes[-1]))
                 self._passes[-1].append(self._handles[n])
 

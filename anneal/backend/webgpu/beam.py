@@ -1,8 +1,8 @@
 """ANNEAL_BEAM: opts by measurement. Candidates run on scratch memory, and the fastest that computes the same wins.
 
 The search starts from the heuristic's opts and from none, keeps the best few and tries what is one step away from them,
-until that gains nothing or the time is up. The heuristic's choice stays unless another is clearly faster, so a search never
-loses. What was found is kept on disk, found again by the kernel's graph, the device and the compiler's code.
+until that gains nothing or the time is up. The heuristic's choice stays unless another is clearly faster, so a search
+never loses. What was found is kept on disk, found again by the kernel's graph, the device and the compiler's code.
 """
 
 from __future__ import annotations

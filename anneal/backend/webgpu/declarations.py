@@ -1,9 +1,9 @@
 """The C declarations of the wgpu library, sooner.
 
-wgpu-py gives its header to cffi whenever it is imported, and cffi parses it in Python: 0.2 s. It also parses the name of a
-type, as in "WGPULimits *", when that is first used: 15 ms each, because it goes through all declared names, and opening a
-device and making a pipeline take forty. Here what the parser found in the header is kept on disk, and plain names are
-looked up. Both are cffi's private names; without them the parser does its work as ever.
+wgpu-py gives its header to cffi whenever it is imported, and cffi parses it in Python: 0.2 s. It also parses the name
+of a type, as in "WGPULimits *", when that is first used: 15 ms each, because it goes through all declared names, and
+opening a device and making a pipeline take forty. Here what the parser found in the header is kept on disk, and plain
+names are looked up. Both are cffi's private names; without them the parser does its work as ever.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ Buffers = Sequence["Buffer"] | Mapping[int, "Buffer"]
 
 
 class Buffer:
-    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on it."""
+    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
+    it."""
 
     __slots__ = ("gpu", "groups", "nbytes")
 
@@ -110,9 +111,8 @@ class WebGpuDevice(Device[Buffer]):
         # Every buffer until it is dropped. Were it held by its storage alone, a collection of cycles that finds both
         # would end the handle and, through the storage, put the buffer into the pool.
         self._buffers: set[Buffer] = set()
-        self._let_go = (
-            0  # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
-        )
+        # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
+        self._let_go = 0
         self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
         self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
@@ -130,8 +130,7 @@ class WebGpuDevice(Device[Buffer]):
     # -- memory
 
     def _nbytes(self, size: int, dtype: DType) -> int:
-        item = 4 if dtype.kind == "bool" else dtype.itemsize
-        return max(16, -(-size * item // 16) * 16)  # whole vectors
+        return max(16, -(-size * dtype.device_itemsize // 16) * 16)  # whole vectors
 
     def _kind(self, size: int, dtype: DType) -> tuple[int, int]:
         nbytes = self._nbytes(size, dtype)
@@ -435,9 +434,8 @@ def open_device(
 ) -> WebGpuDevice:
     """The device on the best adapter, or on one whose name contains `adapter`.
 
-    A software adapter is taken only if it is named or `allow_software` is set; `limits` are asked for in the place of the
-    adapter's own, by WebGPU's names. Raises DeviceError with the likely cause
-    and what to type.
+    A software adapter is taken only if it is named or `allow_software` is set; `limits` are asked for in the place of
+    the adapter's own, by WebGPU's names. Raises DeviceError with the likely cause and what to type.
     """
     try:
         found = native.enumerate_adapters()

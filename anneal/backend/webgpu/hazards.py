@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-__all__ = ["Part", "Use", "parts"]
+__all__ = ["Section", "Use", "sections"]
 
 # A command buffer costs more than a wait: it must spare this many.
 _CUT_SPARES = 3
@@ -34,7 +34,7 @@ class Use(Generic[B]):
 
 
 @dataclass(slots=True)
-class Part(Generic[B]):
+class Section(Generic[B]):
     """The dispatches from `begin` to `end`, in a command buffer of their own if `cut`, after a fence over `fence`."""
 
     begin: int
@@ -68,23 +68,23 @@ def _waits(uses: Sequence[Use[B]], state: State[B]) -> int:
     return waits
 
 
-def parts(uses: Sequence[Use[B]]) -> list[Part[B]]:
+def sections(uses: Sequence[Use[B]]) -> list[Section[B]]:
     """Cuts and fences for a sequence of dispatches."""
-    out: list[Part[B]] = []
+    out: list[Section[B]] = []
     state: State[B] = {}
     for begin, end in _runs(uses):
         run = uses[begin:end]
-        part: Part[B] = Part(begin, end)
+        section: Section[B] = Section(begin, end)
         if end - begin > 1:
             plain = _waits(run, dict(state))
             stale = tuple(dict.fromkeys(b for use in run for b in use.reads if state.get(b) == "written"))
             fenced = 1 + _waits(run, state | dict.fromkeys(stale, "read")) if stale else plain
             if min(plain, fenced) > _CUT_SPARES:
-                part.cut = True
+                section.cut = True
                 state = {}
             elif fenced < plain:
-                part.fence = stale
+                section.fence = stale
                 state.update(dict.fromkeys(stale, "read"))
         _waits(run, state)
-        out.append(part)
+        out.append(section)
     return out

@@ -158,7 +158,7 @@ class NativeQueue(Queue):
         self._on_map.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._on_map.callback = _ON_MAP
         self._on_map.userdata1 = self._status
-        self._fence: Any = None  # what an unfinished `wait_for` waits for
+        self._awaited: Any = None  # what an unfinished `wait_for` waits for
 
     def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
         return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
@@ -194,12 +194,13 @@ class NativeQueue(Queue):
 
     def wait_for(self, seconds: float) -> bool:
         end = time.perf_counter() + seconds
-        late = self._fence is not None  # of an earlier wait, which did not see the end: then what came since
+        late = self._awaited is not None  # of an earlier wait, which did not see the end: then what came since
         return self._passed(end) and (not late or self._passed(end))
 
     def _passed(self, end: float) -> bool:
-        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is empty."""
-        if self._fence is None:
+        """Whether a word that is copied after all the rest arrives in time; poll does not tell if the queue is
+        empty."""
+        if self._awaited is None:
             word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
             staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
             status, on_map = ffi.new("int *"), ffi.new("WGPUBufferMapCallbackInfo *", self._on_map[0])
@@ -208,8 +209,8 @@ class NativeQueue(Queue):
             self.submit()
             with _errors("wait"):
                 _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
-            self._fence = (status, staging, word, on_map)
-        status = self._fence[0]
+            self._awaited = (status, staging, word, on_map)
+        status = self._awaited[0]
         self._alive()
         with _errors("wait"):
             _POLL(self._device, False, ffi.NULL)
@@ -218,7 +219,7 @@ class NativeQueue(Queue):
                 _POLL(self._device, False, ffi.NULL)
         if status[0] == 0:
             return False
-        self._fence = None
+        self._awaited = None
         if status[0] != _MAPPED:
             raise wgpu.GPUError("the device was lost while a kernel ran")
         return True

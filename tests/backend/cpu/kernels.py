@@ -25,12 +25,12 @@ def over(i: int, extent: int) -> UOp:
     return UOp(Op.RANGE, I32, (const(I32, extent),), (i, "reduce"))
 
 
-def load(p: UOp, index: UOp, gate: UOp | None = None) -> UOp:
-    return UOp(Op.LOAD, p.dtype, (p, index) if gate is None else (p, index, gate))
+def load(p: UOp, index: UOp, predicate: UOp | None = None) -> UOp:
+    return UOp(Op.LOAD, p.dtype, (p, index) if predicate is None else (p, index, predicate))
 
 
-def store(p: UOp, index: UOp, value: UOp, gate: UOp | None = None) -> UOp:
-    return UOp(Op.STORE, p.dtype, (p, index, value) if gate is None else (p, index, value, gate))
+def store(p: UOp, index: UOp, value: UOp, predicate: UOp | None = None) -> UOp:
+    return UOp(Op.STORE, p.dtype, (p, index, value) if predicate is None else (p, index, value, predicate))
 
 
 def reduce(op: Op, value: UOp, *ranges: UOp) -> UOp:

@@ -1,4 +1,4 @@
-"""Memory, pooling, batches, lanes and the choice of a device."""
+"""Memory, pooling, batches, workers and the choice of a device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from anneal import settings
-from anneal.backend import Storage, get_device, registry
+from anneal.backend import Storage, cost_models, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
 from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
-from anneal.backend.cpu.lanes import Lanes
+from anneal.backend.cpu.workers import Workers
 from anneal.backend.pool import BufferPool
 from anneal.errors import CompilerError, DeviceError
 from anneal.uop import Op, UOp, dtypes
@@ -166,7 +166,7 @@ def test_the_source_of_a_program_reads_as_steps() -> None:
     value = reduce(Op.ADD, load(param(1, 24), i * 6 + k) * load(param(2, 30), k * 5 + j), k)
     source = get_device("cpu").compile(kernel(store(param(0, 20), i * 5 + j, value + load(param(3, 5), j)))).source
     assert source.splitlines()[2:] == [
-        "for 1 blocks in 1 lanes:",
+        "for 1 blocks on 1 workers:",
         "    p0[1*s1+5*s0] = p1[6*s0+1*s2] @ p2[5*s2+1*s1]",
         "    p0[5*s0+1*s1] = add(p0[1*s1+5*s0], p3[1*s1])",
     ]
@@ -179,38 +179,38 @@ def test_a_node_that_is_no_kernel_names_itself() -> None:
         get_device("cpu").compile(kernel(store(param(0, 3), i, odd)))
 
 
-# -- lanes ---------------------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------------------------
 
 
 def test_lanes_run_every_share() -> None:
     seen: list[int] = []
-    lanes = Lanes(3)
+    workers = Workers(3)
     for _ in range(50):
         seen.clear()
-        lanes.run([[(seen.append, (lane,))] * 4 for lane in range(3)])
+        workers.run([[(seen.append, (worker,))] * 4 for worker in range(3)])
         assert sorted(seen) == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_an_error_in_a_lane_reaches_the_caller_and_the_lane_lives_on() -> None:
-    lanes = Lanes(2)
+    workers = Workers(2)
     with pytest.raises(ZeroDivisionError):
-        lanes.run([[], [(divmod, (1, 0))]])
+        workers.run([[], [(divmod, (1, 0))]])
     names: list[str] = []
-    lanes.run([[], [(lambda: names.append(threading.current_thread().name), ())]])
-    assert names == ["anneal-cpu-lane"]
+    workers.run([[], [(lambda: names.append(threading.current_thread().name), ())]])
+    assert names == ["anneal-cpu-worker"]
 
 
 def test_an_interrupt_leaves_lanes_that_work() -> None:
-    lanes = Lanes(2)
+    workers = Workers(2)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            lanes.run([[(interrupted, ())], []])
+            workers.run([[(interrupted, ())], []])
         seen: list[int] = []
-        lanes.run([[(seen.append, (0,))], [(seen.append, (1,))]])
+        workers.run([[(seen.append, (0,))], [(seen.append, (1,))]])
         assert sorted(seen) == [0, 1]
 
 
@@ -223,11 +223,11 @@ def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> 
     a, b = (exact(rng, n) for n in (800, 600))
     results = []
     for least, count in ((10**9, 1), (-1, 4)):
-        monkeypatch.setattr(layout, "_LANE_NS", least)
+        monkeypatch.setattr(layout, "_WORKER_NS", least)
         device = CpuDevice()
-        device.lanes = Lanes(count)
+        device.workers = Workers(count)
         program = device.compile(sink)
-        assert f"in {count} lanes" in program.source
+        assert f"on {count} workers" in program.source
         out = np.zeros(1200, np.float32)
         device.prepare([(program, [out, a, b])]).run()
         results.append(out)
@@ -235,7 +235,7 @@ def test_lanes_compute_what_one_thread_does(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
-    from anneal.backend.cpu import lanes as module
+    from anneal.backend.cpu import workers as module
 
     if not module.blas_obeys():
         pytest.skip("this NumPy's BLAS cannot be told its thread count")
@@ -243,7 +243,7 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
     before = blas.get()
     seen: list[int] = []
     with module.one_blas_thread():
-        Lanes(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
+        Workers(2).run([[(lambda: seen.append(blas.get()), ())]] * 2)
     assert seen == [1, 1]
     assert blas.get() == before
 
@@ -296,7 +296,7 @@ def test_auto_falls_back_to_the_cpu_with_one_line(
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all; install a driver")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=False, adapter=""):
@@ -310,7 +310,7 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     def none(*_: object) -> object:
         raise DeviceError("no adapter at all")
 
-    monkeypatch.setitem(registry._KNOWN, "webgpu", none)
+    monkeypatch.setitem(registry._KNOWN, "webgpu", registry._Known(none, cost_models.CPU))
     monkeypatch.setattr(registry, "OPEN", {})
     monkeypatch.setattr(registry, "_AUTO", [])
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):

@@ -38,10 +38,10 @@ def data(size: int, dtype: DType = F32) -> np.ndarray:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few elements, every lane in use: remainders and folds happen at test sizes."""
+    """Blocks of a few elements, every worker in use: remainders and folds happen at test sizes."""
     monkeypatch.setattr(layout, "BLOCK", 7)
-    monkeypatch.setattr(layout, "_LANE_NS", -1)
-    monkeypatch.setattr(executor, "_MEETING_NS", -1)
+    monkeypatch.setattr(layout, "_WORKER_NS", -1)
+    monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
     monkeypatch.setattr(planner, "INLINE", 12)
     monkeypatch.setattr(segment, "_LEAST", 0)
     programs = get_device("cpu").__dict__["_programs"]
@@ -542,9 +542,9 @@ def convolution(stride: int, pad: int) -> tuple[UOp, list[int]]:
     n, o, y, x = loop(0, N), loop(1, O), loop(2, out), loop(3, out)
     c, ky, kx = over(4, C), over(5, K), over(6, K)
     iy, ix = y * stride + ky - pad, x * stride + kx - pad
-    gate = ((iy >= 0) & (iy < H)) & ((ix >= 0) & (ix < H))
+    predicate = ((iy >= 0) & (iy < H)) & ((ix >= 0) & (ix < H))
     at = ((n * C + c) * H + iy) * H + ix
-    image = load(param(1, N * C * H * H), at, gate if pad else None)
+    image = load(param(1, N * C * H * H), at, predicate if pad else None)
     weight = load(param(2, O * C * K * K), ((o * C + c) * K + ky) * K + kx)
     value = reduce(Op.ADD, image * weight, c, ky, kx) + load(param(3, O), o)
     size = N * O * out * out

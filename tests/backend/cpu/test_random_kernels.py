@@ -1,4 +1,5 @@
-"""Random kernels: nested reduces, shared extents, broken-up and reversed indices, gates, gathers, several stores."""
+"""Random kernels: nested reduces, shared extents, broken-up and reversed indices, predicates, gathers, several
+stores."""
 
 from __future__ import annotations
 
@@ -49,12 +50,12 @@ class Maker:
         return index
 
     def load(self, ranges: list[UOp], dtype) -> UOp:  # type: ignore[no-untyped-def]
-        """A load over some of the ranges, in some order, reversed, shifted, cut up or gated."""
+        """A load over some of the ranges, in some order, reversed, shifted, cut up or predicated."""
         some = [r for r in ranges if self.rng.random() < 0.8]
         self.rng.shuffle(some)
         index = const(I32, 0)
         size = 1
-        gate: UOp | None = None
+        predicate: UOp | None = None
         for r in some:
             n = r.src[0].arg
             term: UOp = r
@@ -73,28 +74,28 @@ class Maker:
                 if self.rng.random() < 0.3 and n > 1:
                     n -= 1
                     ok = ok & (term < n)
-                gate = ok if gate is None else gate & ok
+                predicate = ok if predicate is None else predicate & ok
             elif way < 0.45:
                 term = r * 2
                 n = 2 * n
             index = index * n + term
             size *= n
         way = self.rng.random()
-        if way < 0.15 and len(some) > 1 and gate is None:
+        if way < 0.15 and len(some) > 1 and predicate is None:
             # walk the same elements in another shape
             c = self.pick((2, 3, 4))
             inner = size // c if size % c == 0 else None
             if inner:
                 index = index % c * inner + index // c
-        elif way < 0.2 and gate is None:
+        elif way < 0.2 and predicate is None:
             index = index * 3 % (size + 1)
             size += 1
         if self.rng.random() < 0.12:
-            # gather: rows named by data, some out of range and gated
+            # gather: rows named by data, some out of range and predicated
             names = self.new(size, I32)
             rows = int(self.rng.integers(1, 5))
             self.buffers[-1] = self.rng.integers(-1, rows + 1, size).astype(np.int32)
-            row = load(names, index, gate)
+            row = load(names, index, predicate)
             inside = (row >= 0) & (row < rows)
             width = 1
             if ranges and self.rng.random() < 0.6:
@@ -102,7 +103,7 @@ class Maker:
                 width = r.src[0].arg
                 row = row * width + r
             return load(self.new(rows * width, dtype), row, inside)
-        return load(self.new(max(1, size), dtype), index, gate)
+        return load(self.new(max(1, size), dtype), index, predicate)
 
     def value(self, ranges: list[UOp], depth: int) -> UOp:
         way = self.rng.random()

@@ -1,4 +1,4 @@
-"""Streams: lanes that wait for each other only where the data say so."""
+"""Streams: workers that wait for each other only where the data say so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from anneal.backend.cpu import executor, layout, planner
 from anneal.backend.cpu.executor import CpuDevice
-from anneal.backend.cpu.lanes import Lanes
 from anneal.backend.cpu.order import Task, ordered
-from anneal.backend.cpu.streams import Share, Streams, compose
+from anneal.backend.cpu.streams import Streams, WorkItem, compose
+from anneal.backend.cpu.workers import Workers
 from anneal.uop import Op, UOp
 from tests.backend.cpu.kernels import kernel, load, loop, over, param, reduce, store
 
@@ -21,13 +21,13 @@ N = 24
 
 @pytest.fixture
 def everything_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_LANE_NS", -1)
-    monkeypatch.setattr(executor, "_MEETING_NS", -1)
+    monkeypatch.setattr(layout, "_WORKER_NS", -1)
+    monkeypatch.setattr(executor, "_SYNCHRONISATION_NS", -1)
 
 
-def device(lanes: int) -> CpuDevice:
+def device(workers: int) -> CpuDevice:
     made = CpuDevice()
-    made.lanes = Lanes(lanes)
+    made.workers = Workers(workers)
     return made
 
 
@@ -73,29 +73,29 @@ MADE = (add_one, transposed, row_means, column_sums, product, in_place, upper_ha
 
 
 def slowed(streams: Streams, rng: np.random.Generator) -> Streams:
-    """The same streams with pauses in them, so that lanes meet in any order."""
+    """The same streams with pauses in them, so that workers synchronise in any order."""
     steps = [
-        list(itertools.chain.from_iterable([(time.sleep, (float(rng.random() < 0.2) * 2e-4,)), s] for s in lane))
-        for lane in streams.steps
+        list(itertools.chain.from_iterable([(time.sleep, (float(rng.random() < 0.2) * 2e-4,)), s] for s in worker))
+        for worker in streams.steps
     ]
     return Streams(steps, streams.locks)
 
 
-@pytest.mark.parametrize("lanes", [2, 3])
+@pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_streams_compute_what_one_kernel_after_another_does(seed: int, lanes: int, everything_shared: None) -> None:
+def test_streams_compute_what_one_kernel_after_another_does(seed: int, workers: int, everything_shared: None) -> None:
     rng = np.random.default_rng(seed)
     initial = [rng.standard_normal(N * N).astype(np.float32) for _ in range(5)]
     chosen = [(MADE[rng.integers(len(MADE))], rng.permutation(5)[:3]) for _ in range(40)]
     results = []
-    for count in (1, lanes):
+    for count in (1, workers):
         d = device(count)
         buffers = [b.copy() for b in initial]
         batch = d.prepare([(d.compile(make()), [buffers[i] for i in at]) for make, at in chosen])
         batch.run()
         if count > 1:
             bound = batch.__dict__["_bound"]
-            streams = compose([(b.parts, b.in_lane) for b in bound], count)
+            streams = compose([(b.waves, b.for_worker) for b in bound], count)
             assert streams.locks
             batch.__dict__["_streams"] = slowed(streams, rng)
         for _ in range(3):
@@ -111,8 +111,8 @@ def test_a_kernel_touches_the_same_memory_in_every_lane(monkeypatch: pytest.Monk
     x, y = (np.zeros(N * N, np.float32) for _ in range(2))
     for bound in d.prepare([(d.compile(column_sums()), [y, x]), (d.compile(add_one()), [x, y])]).__dict__["_bound"]:
         assert bound.program.shared or bound.name.startswith("e_")
-        spans = [[share.spans for share in part] for part in bound.parts]
-        assert spans == [[share.spans for share in part] for part in bound.in_lane(1)]
+        spans = [[item.spans for item in wave] for wave in bound.waves]
+        assert spans == [[item.spans for item in wave] for wave in bound.for_worker(1)]
 
 
 def test_rows_go_on_without_waiting(everything_shared: None) -> None:
@@ -121,7 +121,7 @@ def test_rows_go_on_without_waiting(everything_shared: None) -> None:
     bound = d.prepare(
         [(d.compile(add_one()), [y, x]), (d.compile(row_means()), [z, y]), (d.compile(in_place()), [x, z])]
     ).__dict__["_bound"]
-    streams = compose([(b.parts, b.in_lane) for b in bound], 2)
+    streams = compose([(b.waves, b.for_worker) for b in bound], 2)
     assert all(streams.steps)
     assert not streams.locks
 
@@ -158,17 +158,17 @@ def test_a_transposed_reader_waits_for_the_other_lane(everything_shared: None) -
     d = device(2)
     x, y, z = (np.zeros(N * N, np.float32) for _ in range(3))
     bound = d.prepare([(d.compile(add_one()), [y, x]), (d.compile(transposed()), [z, y])]).__dict__["_bound"]
-    assert len(compose([(b.parts, b.in_lane) for b in bound], 2).locks) == 2
+    assert len(compose([(b.waves, b.for_worker) for b in bound], 2).locks) == 2
 
 
 def test_small_kernels_that_need_nothing_of_each_other_take_different_lanes() -> None:
     kernels = []
     memory = np.zeros(2, np.float32)
     for n in range(2):
-        share = Share([(int, (0,))], worth=1000)
-        share.touch(memory[n : n + 1], True)
-        kernels.append(([[share]], lambda lane, s=share: [[Share([(int, (lane,))], s.spans, s.worth)]]))
-    assert [len(lane) for lane in compose(kernels, 2).steps] == [1, 1]
+        item = WorkItem([(int, (0,))], worth=1000)
+        item.touch(memory[n : n + 1], True)
+        kernels.append(([[item]], lambda worker, s=item: [[WorkItem([(int, (worker,))], s.spans, s.worth)]]))
+    assert [len(worker) for worker in compose(kernels, 2).steps] == [1, 1]
 
 
 def test_little_work_wakes_no_thread() -> None:
@@ -193,9 +193,9 @@ def test_of_a_wide_matrix_each_lane_reads_a_part(rows: int, columns: int, widths
     batch = d.prepare([(found, [y, x.reshape(-1), w.reshape(-1)])])
     batch.run()
     np.testing.assert_allclose(y.reshape(rows, columns), np.sqrt(x @ w.T), rtol=1e-5)
-    ((shares,),) = [b.parts for b in batch.__dict__["_bound"]]
-    assert len(shares) == 2
-    shapes = [args[1].shape for share in shares for f, args in share.steps if f is np.matmul]
+    ((items,),) = [b.waves for b in batch.__dict__["_bound"]]
+    assert len(items) == 2
+    shapes = [args[1].shape for item in items for f, args in item.steps if f is np.matmul]
     assert [width for _, width in shapes] == widths * (2 // len(widths))
 
 
@@ -211,7 +211,7 @@ def test_products_with_vectors_are_left_to_the_threads_of_blas() -> None:
     a, x = rng.normal(size=(640, 512)).astype(np.float32), rng.normal(size=512).astype(np.float32)
     y, z = np.zeros(640, np.float32), np.zeros(N * N, np.float32)
     calls = [(d.compile(times_vector(640, 512)), [y, a.reshape(-1), x])] * 4
-    assert calls[0][0].lanes == calls[0][0].parts[0][1][0].lanes == 2
+    assert calls[0][0].workers == calls[0][0].parts[0][1][0].workers == 2
     batch = d.prepare(calls)
     for _ in range(3):
         batch.run()
@@ -219,15 +219,15 @@ def test_products_with_vectors_are_left_to_the_threads_of_blas() -> None:
     assert len(streams.steps) == 1
     assert [f for f, _ in streams.steps[0]].count(np.dot) == len(calls)  # in one piece each
     np.testing.assert_allclose(y, a @ x + 1, rtol=1e-4, atol=1e-4)
-    # beside other work lanes share out the products too
+    # beside other work the workers split the products too
     mixed = d.prepare([calls[0], *[(d.compile(row_means()), [z, z])] * 100])
     mixed.run()
     mixed.run()
     assert len(mixed.__dict__["_streams"].steps) == 2
 
 
-@pytest.mark.parametrize("lane", [0, 1])
-def test_an_error_in_a_stream_reaches_the_caller_and_the_batch_lives_on(lane: int, everything_shared: None) -> None:
+@pytest.mark.parametrize("worker", [0, 1])
+def test_an_error_in_a_stream_reaches_the_caller_and_the_batch_lives_on(worker: int, everything_shared: None) -> None:
     d = device(2)
     x, y = (np.zeros(N * N, np.float32) for _ in range(2))
     batch = d.prepare([(d.compile(transposed()), [x, y]), (d.compile(transposed()), [y, x])] * 3)
@@ -235,7 +235,7 @@ def test_an_error_in_a_stream_reaches_the_caller_and_the_batch_lives_on(lane: in
     batch.run()
     streams = batch.__dict__["_streams"]
     assert streams.locks
-    streams.steps[lane].insert(1, (divmod, (1, 0)))
+    streams.steps[worker].insert(1, (divmod, (1, 0)))
     with pytest.raises(ZeroDivisionError):
         batch.run()
     y[:] = 64.0

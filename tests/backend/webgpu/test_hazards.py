@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.backend.webgpu.hazards import Part, Use, parts
+from anneal.backend.webgpu.hazards import Section, Use, sections
 from anneal.uop import dtypes
 from tests.codegen import kernels as K
 
@@ -18,33 +18,33 @@ def use(reads: str, writes: str) -> Use[str]:
 
 
 def test_a_chain_needs_nothing() -> None:
-    assert parts([use("a", "b"), use("b", "c"), use("c", "d")]) == [Part(0, 1), Part(1, 2), Part(2, 3)]
+    assert sections([use("a", "b"), use("b", "c"), use("c", "d")]) == [Section(0, 1), Section(1, 2), Section(2, 3)]
 
 
 def test_independent_readers_of_different_results_get_a_fence() -> None:
-    assert parts([use("a", "b"), use("a", "c"), use("b", "d"), use("c", "e")]) == [
-        Part(0, 2),
-        Part(2, 4, fence=("b", "c")),
+    assert sections([use("a", "b"), use("a", "c"), use("b", "d"), use("c", "e")]) == [
+        Section(0, 2),
+        Section(2, 4, fence=("b", "c")),
     ]
     # one result that both read: the first of them waits, the second need not
-    assert parts([use("a", "b"), use("b", "d"), use("b", "e")]) == [Part(0, 1), Part(1, 3)]
+    assert sections([use("a", "b"), use("b", "d"), use("b", "e")]) == [Section(0, 1), Section(1, 3)]
 
 
 def test_updates_in_place_get_a_command_buffer_of_their_own() -> None:
     forward = [use("abcdx", "y")]
     updates = [use("y", w) for w in "abcd"]
-    assert parts(forward + updates) == [Part(0, 1), Part(1, 5, cut=True)]
-    assert parts(forward + updates[:2]) == [Part(0, 1), Part(1, 3)]
+    assert sections(forward + updates) == [Section(0, 1), Section(1, 5, cut=True)]
+    assert sections(forward + updates[:2]) == [Section(0, 1), Section(1, 3)]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_parts_are_in_order_and_independent_within(seed: int) -> None:
+def test_sections_are_in_order_and_independent_within(seed: int) -> None:
     rng = random.Random(seed)
     uses = []
     for _ in range(60):
         chosen = rng.sample("abcdefghijkl", rng.randint(2, 5))
         uses.append(Use(chosen[1:], chosen[:1]))
-    found = parts(uses)
+    found = sections(uses)
     assert [n for p in found for n in range(p.begin, p.end)] == list(range(60))
     for p in found:
         for i in range(p.begin, p.end):

@@ -1,6 +1,6 @@
-"""Kernels with a range whose extent depends on data (segment sums), and sorting: evaluated whole.
+"""Kernels with a range whose trip count depends on data (segment sums), and sorting: evaluated whole.
 
-The axes that such a range depends on are flattened together with it into one ragged axis, on which the body is an
+The axes that such a range depends on are flattened together with it into one axis of segments, on which the body is an
 ordinary array; `ufunc.reduceat` then reduces each segment.
 """
 
@@ -16,18 +16,18 @@ from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["is_ragged", "ragged_step"]
+__all__ = ["dynamic_step", "is_dynamic"]
 
 _EAGER = EagerEmitter()
 _REDUCE = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 
 
-def is_ragged(sink: UOp) -> bool:
+def is_dynamic(sink: UOp) -> bool:
     """True for kernels that this module runs."""
     return any(u.op is Op.ARGSORT or (u.op is Op.RANGE and u.src[0].op is not Op.CONST) for u in toposort((sink,)))
 
 
-def ragged_step(sink: UOp, buffers: Sequence[Array]) -> Step:
+def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
     rows = _row_sums(sink)
     if rows is not None:
@@ -38,7 +38,8 @@ def ragged_step(sink: UOp, buffers: Sequence[Array]) -> Step:
 
 
 def _row_sums(sink: UOp) -> tuple[int, int, int, int, int, int] | None:
-    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole stored rows:
+    """Slots of (out, values, order, starts), the row width and how many rows, when the kernel is a segment sum of whole
+    stored rows:
 
     out[v, c] = sum over k < starts[v+1] - starts[v] of values[order[starts[v] + k], c]
     """
@@ -100,8 +101,8 @@ def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
     for s, result in results:
         index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
         if len(s.src) > 3:
-            gate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
-            index, result = index[gate], result[gate]
+            predicate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
+            index, result = index[predicate], result[predicate]
         buffers[s.src[0].arg[0]][index] = result
 
 
@@ -135,7 +136,7 @@ def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Arra
         elif u.op is Op.REDUCE:
             memo[u] = _reduce(u, env, buffers)
         elif u.op is Op.RANGE:
-            raise CompilerError("a range outside its loop", stage="cpu.ragged", node=u)
+            raise CompilerError("a range outside its loop", stage="cpu.dynamic", node=u)
         else:
             memo[u] = lower(_EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
     return memo[root]
@@ -184,10 +185,10 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
     out = numpy_dtype(u.dtype)
     empty = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]
     rank = next(iter(env.values())).ndim if env else 0
-    ragged = [r for r in ranges if r.src[0].op is not Op.CONST]
-    if len(ragged) > 1 or (ragged and len(ranges) > 1):
-        raise CompilerError("a reduce over several ranges of which one depends on data", stage="cpu.ragged", node=u)
-    if not ragged:
+    dynamic = [r for r in ranges if r.src[0].op is not Op.CONST]
+    if len(dynamic) > 1 or (dynamic and len(ranges) > 1):
+        raise CompilerError("a reduce over several ranges of which one depends on data", stage="cpu.dynamic", node=u)
+    if not dynamic:
         # one more axis in front for each range
         n = len(ranges)
         inner = {r: a.reshape((1,) * n + a.shape) for r, a in env.items()}
@@ -199,7 +200,7 @@ def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
             values = values.reshape((1,) * (n + rank - values.ndim) + values.shape)
         values = np.broadcast_to(values, shape + values.shape[n:])
         return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
-    r = ragged[0]
+    r = dynamic[0]
     counts = np.maximum(_value(r.src[0], env, buffers), 0)
     counts = counts.reshape((1,) * (rank - counts.ndim) + counts.shape)
     varying = {i for i in range(rank) if counts.shape[i] > 1}

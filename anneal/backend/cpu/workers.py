@@ -1,7 +1,7 @@
-"""Lanes: worker threads that run shares of one loop. NumPy and BLAS release the interpreter lock while they compute.
+"""Workers: threads that run the work items of one loop. NumPy and BLAS release the interpreter lock while they compute.
 
-While lanes run, BLAS itself uses one thread, where it can be told to: its own threads and ours would fight over the
-cores, and a product split by rows together with its epilogue needs one meeting point instead of two.
+While workers run, BLAS itself uses one thread, where it can be told to: its own threads and ours would fight over the
+cores, and a product split by rows together with its epilogue needs one synchronisation instead of two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from anneal.backend.cpu.ops import Step
 
-__all__ = ["Lanes", "blas_obeys", "numpy_settings", "one_blas_thread"]
+__all__ = ["Workers", "blas_obeys", "numpy_settings", "one_blas_thread"]
 
 # NumPy walks what is broadcast or strided in chunks of this many elements. With its own 8192 a row added to a matrix
 # takes half again as long.
@@ -28,7 +28,7 @@ _CHUNK = 2048
 _MOST = 4
 
 
-class _Worker:
+class _Thread:
     """One thread, asleep until it is given steps."""
 
     __slots__ = ("busy", "done", "errors", "go", "last", "locks", "steps")
@@ -41,7 +41,7 @@ class _Worker:
         self.locks: Sequence[threading.Lock] = ()
         self.errors: list[BaseException] = []
         self.busy = self.last = False
-        threading.Thread(target=self._serve, name="anneal-cpu-lane", daemon=True).start()
+        threading.Thread(target=self._serve, name="anneal-cpu-worker", daemon=True).start()
 
     def _serve(self) -> None:
         with numpy_settings():
@@ -64,44 +64,44 @@ def _run(steps: list[Step]) -> None:
         f(*args)
 
 
-class Lanes:
-    """`count` lanes, the caller's thread among them; threads start on first use."""
+class Workers:
+    """`count` workers, the caller's thread among them; threads start on first use."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = max(1, min(_MOST, _cores() if count is None else count))
-        self._workers: list[_Worker] = []
+        self._threads: list[_Thread] = []
         if hasattr(os, "register_at_fork"):
             # threads do not survive a fork
-            os.register_at_fork(after_in_child=self._workers.clear)
+            os.register_at_fork(after_in_child=self._threads.clear)
 
-    def run(self, shares: list[list[Step]], locks: Sequence[threading.Lock] = ()) -> None:
-        """Run each share in a lane of its own and wait for all of them.
+    def run(self, streams: list[list[Step]], locks: Sequence[threading.Lock] = ()) -> None:
+        """Run each list of steps on a worker of its own and wait for all of them.
 
         `locks` are those by which they wait for each other; after an error their state tells nothing.
         """
-        while len(self._workers) < len(shares) - 1:
-            self._workers.append(_Worker())
-        busy = self._workers[: len(shares) - 1]
+        while len(self._threads) < len(streams) - 1:
+            self._threads.append(_Thread())
+        busy = self._threads[: len(streams) - 1]
         errors: list[BaseException] = []  # the first is the cause: it lets others pass locks that they should not
-        for worker, steps in zip(busy, shares[1:], strict=True):
-            worker.steps, worker.locks, worker.errors, worker.busy = steps, locks, errors, True
-            worker.go.release()
+        for thread, steps in zip(busy, streams[1:], strict=True):
+            thread.steps, thread.locks, thread.errors, thread.busy = steps, locks, errors, True
+            thread.go.release()
         try:
-            for f, args in shares[0]:
+            for f, args in streams[0]:
                 f(*args)
-            for worker in busy:
-                worker.done.acquire()
+            for thread in busy:
+                thread.done.acquire()
         except BaseException as e:
             errors.append(e)
-            # Interrupted, perhaps while waiting: these workers' own locks tell nothing any more. They finish and end.
-            self._workers.clear()
-            while any(worker.busy for worker in busy):
+            # Interrupted, perhaps while waiting: these threads' own locks tell nothing any more. They finish and end.
+            self._threads.clear()
+            while any(thread.busy for thread in busy):
                 _open(locks)
                 time.sleep(0.001)
-            for worker in busy:
-                worker.last = True
+            for thread in busy:
+                thread.last = True
                 with contextlib.suppress(RuntimeError):  # not yet under way: it sees `last` by itself
-                    worker.go.release()
+                    thread.go.release()
         if errors:
             raise errors[0]
 
