@@ -94,3 +94,23 @@ def test_the_changelog_has_its_groups_and_an_entry_in_each() -> None:
 def test_links_lead_to_files(name: str) -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", read(name))
     assert [link for link in links if not (ROOT / name).parent.joinpath(link).exists()] == []
+
+
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_a_page_with_its_four_parts(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Choice", "Consequence", "Figures"]
+    assert text.startswith(f"# {int(path.stem[:4])}. ")
+    assert len(text.splitlines()) <= 60
+
+
+def test_the_index_lists_every_decision_by_its_title() -> None:
+    listed = re.findall(r"^\| \[(\d{4})\]\((\S+\.md)\) \| (.*) \|$", read("docs/decisions/README.md"), re.MULTILINE)
+    titles = [path.read_text(encoding="utf-8").splitlines()[0] for path in DECISIONS]
+    assert listed == [
+        (path.stem[:4], path.name, title.partition(". ")[2]) for path, title in zip(DECISIONS, titles, strict=True)
+    ]
+    assert [int(number) for number, _, _ in listed] == list(range(1, len(DECISIONS) + 1))

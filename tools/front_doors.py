@@ -1,0 +1,102 @@
+"""Write the front doors' section of pyproject.toml anew: `python tools/front_doors.py`, after a room was added or a file moved.
+
+A room is a package below `anneal`; only the room itself may import its modules, everybody else imports the room. Each room gets a contract
+of import-linter's, with the imports past its door that there are as exceptions. `tests/docs/test_rooms.py` holds their number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Modules that are public by their own name: doors, too.
+DOORS = (
+    "anneal.backend.cost_models",
+    "anneal.nn.init",
+    "anneal.rewrite.listing",
+    "anneal.runtime.profile",
+    "anneal.tensor.functional",
+    "anneal.tensor.io",
+    "anneal.tensor.random",
+    "anneal.uop.sizes",
+)
+BEGIN, END = "# -- front doors", "[tool.pytest.ini_options]"
+HEAD = f"""{BEGIN}: written by tools/front_doors.py -------------------------------------------------------------------
+# A room is imported by what its `__init__` says. Exceptions that begin with `anneal.**` are modules that are public by their own
+# name; the others are imports past a door that there are. One that nobody needs is an error of lint, and none is added.
+
+"""
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """The modules of the package by name."""
+    files = [p for p in sorted((root / "anneal").rglob("*.py")) if "_examples" not in p.parts]
+    return {".".join(p.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): p for p in files}
+
+
+def rooms(root: Path) -> list[str]:
+    return sorted(name for name, path in modules(root).items() if path.name == "__init__.py" and name != "anneal")
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+
+
+def past_doors(root: Path) -> dict[str, set[str]]:
+    """For each room the imports of its modules from outside, `importing room.** -> module`."""
+    known, found = modules(root), {room: set[str]() for room in rooms(root)}
+    for name, path in known.items():
+        for target in _imports(path, known):
+            room = _parent(target)
+            if target not in known or room not in found or target in DOORS or f"{name}.".startswith(f"{room}."):
+                continue
+            importer = name if name in found or _parent(name) == "anneal" else f"{_parent(name)}.**"
+            found[room].add(f"{importer} -> {target}")
+    return found
+
+
+def section(root: Path) -> str:
+    """The contracts as TOML."""
+    known, lines = modules(root), []
+    for room, exceptions in past_doors(root).items():
+        if not any(_parent(name) == room for name in known):
+            continue
+        lines += [
+            "[[tool.importlinter.contracts]]",
+            f'name = "{room.removeprefix("anneal.")}: past the front door"',
+            'type = "protected"',
+            f'protected_modules = ["{room}.*"]',
+            f'allowed_importers = ["{room}", "{room}.**"]',
+            "as_packages = false",
+        ]
+        excused = [f"anneal.** -> {door}" for door in DOORS if door in known and _parent(door) == room]
+        excused += sorted(exceptions)
+        if excused:
+            lines += ["ignore_imports = [", *[f'  "{line}",' for line in excused], "]"]
+        lines.append("")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def rewritten(text: str, root: Path) -> str:
+    """pyproject.toml's text with the section in its place."""
+    end = text.index(END)
+    begin = text.index(BEGIN) if BEGIN in text else end
+    return text[:begin] + section(root) + text[end:]
+
+
+if __name__ == "__main__":
+    config = ROOT / "pyproject.toml"
+    config.write_text(rewritten(config.read_text(encoding="utf-8"), ROOT), encoding="utf-8")
+    print(sum(map(len, past_doors(ROOT).values())), "imports past a front door")
