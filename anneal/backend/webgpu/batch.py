@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import wgpu
 from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.finisher import Promise
 from anneal.backend.webgpu.hazards import Use, sections
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
@@ -64,7 +65,7 @@ class WebGpuBatch(Batch["Buffer"]):
         self._places = [(self._handles, n) for n in range(len(dispatches))]
         self._fences: list[Dispatch] = []
         self._fenced: set[int] = set()  # the ids of the buffers that fences bind
-        self._ready: deque[Future[list[Any]]] = deque()  # the commands of the next runs
+        self._ready: deque[Promise[list[Any]]] = deque()  # the commands of the next runs
         self._runs = 0
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
@@ -123,7 +124,7 @@ class WebGpuBatch(Batch["Buffer"]):
             for old, new in pairs():
                 self._exchange(old, new)
             while self._runs > 1 and len(self._ready) < _AHEAD:
-                self._ready.append(self.device.finisher.submit(self._finish, self._encode()))
+                self._ready.append(self.device.finisher.submit(partial(self._finish, self._encode())))
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e

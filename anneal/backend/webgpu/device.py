@@ -24,6 +24,7 @@ from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.errors import translated
+from anneal.backend.webgpu.finisher import Finisher
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, opts_text, window_bytes
@@ -119,7 +120,7 @@ class WebGpuDevice(Device[Buffer]):
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[Buffer]]] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
-        self.finisher = ThreadPoolExecutor(1, "anneal-finisher")
+        self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], Buffer] = {}
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
