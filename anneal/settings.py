@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 
 from anneal.errors import SettingError
 
-__all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read"]
+__all__ = ["DEVICES", "TABLE", "Setting", "Settings", "current", "override", "read", "watch"]
 
 DEVICES = ("auto", "cpu", "webgpu")
 
@@ -137,28 +137,41 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 _current: Settings | None = None
+_watchers: list[Callable[[Settings], None]] = []
 
 
 def current() -> Settings:
     """The settings in force; the environment is read at the first call."""
-    global _current
     if _current is None:
-        _current = read(os.environ)
+        return _put(read(os.environ))
     return _current
+
+
+def watch(f: Callable[[Settings], None]) -> None:
+    """Have `f` called with the settings in force: when they are read, when they change, and now if they were read before."""
+    _watchers.append(f)
+    if _current is not None:
+        f(_current)
+
+
+def _put(s: Settings) -> Settings:
+    global _current
+    _current = s
+    for f in _watchers:
+        f(s)
+    return s
 
 
 @contextmanager
 def override(**changes: object) -> Iterator[Settings]:
     """Change settings inside a with-block, for the whole process. Values are checked as the environment's are."""
-    global _current
     names = {f.name for f in fields(Settings)}
     if unknown := sorted(set(changes) - names):
         raise SettingError(f"{unknown[0]} is not a setting; the settings are: {', '.join(sorted(names))}")
     by_field = {s.field: s for s in TABLE}
     checked = {k: _value(by_field[k], str(int(v) if isinstance(v, bool) else v)) for k, v in changes.items()}
     before = current()
-    _current = replace(before, **checked)  # type: ignore[arg-type]
     try:
-        yield _current
+        yield _put(replace(before, **checked))  # type: ignore[arg-type]
     finally:
-        _current = before
+        _put(before)

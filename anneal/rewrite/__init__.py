@@ -1,30 +1,33 @@
 """Rules as text and the machinery that runs them: `.upat` files, their generator, the driver, the index algebra.
 
 README.md, beside this file, describes the language. `rebuild` is the walk that makes a graph anew, `substitute` replaces
-nodes, `graph_rewrite` applies tables to a graph, `simplify` is the index algebra on one expression, `check` asks whether a
+nodes, `graph_rewrite` applies tables to a graph, `tracing` lists the rules that fire, `simplify` is the index algebra on one expression, `check` asks whether a
 graph is legal at a stage, and a `Pipeline` is a list of passes. The listing of rules (`anneal.rewrite.listing.explain`)
 stands apart: it needs the generator, which a program does not.
 """
 
-from anneal.rewrite.driver import Recorder, Table, graph_rewrite
+from anneal.rewrite.driver import Table, graph_rewrite, rewritten
 from anneal.rewrite.legality import STAGES, check
 from anneal.rewrite.pipeline import Hook, Pass, Pipeline
 from anneal.rewrite.symbolic import simplify
+from anneal.rewrite.trace import Event, tracing
 from anneal.rewrite.walk import Visit, over, rebuild, substitute, unfolded
 
 __all__ = [
     "STAGES",
+    "Event",
     "Hook",
     "Pass",
     "Pipeline",
-    "Recorder",
     "Table",
     "Visit",
     "check",
     "graph_rewrite",
     "over",
     "rebuild",
+    "rewritten",
     "simplify",
     "substitute",
+    "tracing",
     "unfolded",
 ]

@@ -310,8 +310,9 @@ class Step:
 class _Writer:
     """Writes one rule (one order of its sources) as a list of steps."""
 
-    def __init__(self, rule: Rule, table: Table, helpers: frozenset[str], where: str) -> None:
+    def __init__(self, rule: Rule, table: Table, helpers: frozenset[str], where: str, named: bool) -> None:
         self.rule, self.table, self.helpers, self.where = rule, table, helpers, where
+        self.named = named or table.kind == "rewrite"
         self.names: dict[str, str] = {}
         self.operands = ""
         self.dtype = "dtype" if table.kind == "fold" else "u.dtype" if table.kind == "rewrite" else "y.dtype"
@@ -423,14 +424,16 @@ class _Writer:
         e = _expr(self.rule.result, self.where)
         if self.table.kind in _DERIVATIVES:
             if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
-                return self._maybe(self._python(e.elts[0].value), "r")
+                return self._maybe(self._python(e.elts[0].value), self._named("r"))
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
             if self.table.kind == "forward" and len(code) > 1:
                 # g is of one source: what the others give is not even built
                 tests = [f"{c} if place == {i} else " for i, c in enumerate(code[:-1])]
-                return [f"return ({''.join(tests)}{code[-1]},)"]
-            return [f"return ({', '.join(code)}{',' if len(code) == 1 else ''})"]
+                made = f"({''.join(tests)}{code[-1]},)"
+            else:
+                made = f"({', '.join(code)}{',' if len(code) == 1 else ''})"
+            return [f"return {self._named(made)}"]
         if isinstance(e, ast.Set):
             return self._maybe(self._python(e.elts[0]), self._named(f"const({self.dtype}, r)"))
         if isinstance(e, ast.Call) and _call_parts(e)[0] is None:
@@ -439,7 +442,7 @@ class _Writer:
         return [f"return {self._named(self._build(e, self.dtype))}"]
 
     def _named(self, result: str) -> str:
-        return result if self.table.kind == "fold" else f"({result}, {self.rule.text!r})"
+        return f"({result}, {self.rule.text!r})" if self.named else result
 
     def _maybe(self, value: str, result: str, test: str = "r is not None") -> list[str]:
         return [f"r = {value}", f"if {test}:", f"    return {result}"]
@@ -577,7 +580,9 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str]) -
         i = j
 
 
-def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: frozenset[str], name: str) -> list[str]:
+def _function(
+    table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: frozenset[str], name: str, named: bool
+) -> list[str]:
     compiled: list[tuple[str, list[Step]]] = []
     for rule, pattern in rules:
         where = f"{name}:{rule.line}"
@@ -588,7 +593,7 @@ def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: fro
             if shape in seen and not rule.guard:
                 continue
             seen.add(shape)
-            compiled.append((rule.text, _Writer(rule, table, helpers, where).steps(order)))
+            compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))
     function = f"_{table.name}_{op.name.lower()}"
     if table.kind == "fold":
         arity = 1 if op in UNARY else 3 if op in TERNARY else 2
@@ -608,8 +613,11 @@ def _function(table: Table, op: Op, rules: list[tuple[Rule, Node]], helpers: fro
     return [*lines, *body, "    return None"]
 
 
-def generate(text: str, name: str) -> str:
-    """The Python module for a `.upat` text; `name` is what errors and the header call it."""
+def generate(text: str, name: str, named: bool = False) -> str:
+    """The Python module for a `.upat` text; `name` is what errors and the header call it.
+
+    With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
+    """
     file = parse(text, name)
     helpers = frozenset(n for _, names in file.uses for n in names)
     body: list[str] = []
@@ -623,7 +631,7 @@ def generate(text: str, name: str) -> str:
             by_op.setdefault(pattern.op, []).append((rule, pattern))
             listing.append(f"    {(table.name, rule.text, pattern.op.name, rule.comment, rule.line)!r},")
         for op, rules in by_op.items():
-            body += ["", "", *_function(table, op, rules, helpers, name)]
+            body += ["", "", *_function(table, op, rules, helpers, name, named)]
         kind = {"fold": "DType, Any", "forward": "Any, Any, int"}.get(table.kind, "Any, Any")
         entries = ", ".join(f"Op.{op.name}: _{table.name}_{op.name.lower()}" for op in by_op)
         body += ["", "", f"{table.name.upper()}: dict[Op, Callable[[{kind}], Any]] = {{{entries}}}"]

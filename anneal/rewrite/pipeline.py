@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from anneal import settings
 from anneal.errors import CompilerError, UserError
 from anneal.rewrite.legality import check
+from anneal.rewrite.trace import here
 from anneal.uop import UOp
 
 __all__ = ["Hook", "Pass", "Pipeline", "show", "verify"]
@@ -75,14 +76,19 @@ class Pipeline(Generic[S]):
         if until is not None and until not in self.names:
             raise UserError(f"no pass {until!r} in the pipeline {self.name}; passes: {', '.join(self.names)}")
         loud = settings.current().debug >= 5
-        for p in self.passes:
-            value = p.run(value)
-            if loud:
-                show(p, value)
-            if hook is not None:
-                hook(p, value)
-            if p.name == until:
-                break
+        outer = here.pass_name
+        try:
+            for p in self.passes:
+                here.pass_name = p.name
+                value = p.run(value)
+                if loud:
+                    show(p, value)
+                if hook is not None:
+                    hook(p, value)
+                if p.name == until:
+                    break
+        finally:
+            here.pass_name = outer
         return value
 
 

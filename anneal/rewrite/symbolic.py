@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.rewrite.announce import announcer
-from anneal.rewrite.driver import Recorder
+from anneal.rewrite.driver import settled
 from anneal.rewrite.sums import Sum, fences, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import substitute
@@ -16,7 +15,7 @@ _MEMO_LIMIT = 50_000
 _STEPS = 64  # rewrites of one node before it is left as it is
 
 
-def simplify(u: UOp, given: UOp | None = None, recorder: Recorder | None = None) -> UOp:
+def simplify(u: UOp, given: UOp | None = None) -> UOp:
     """An equal expression in normal form; loads and other non-elementwise nodes inside are left as they stand.
 
     `given` is a gate (a bool expression) outside which the value does not matter: the bounds that it promises are used.
@@ -30,27 +29,24 @@ def simplify(u: UOp, given: UOp | None = None, recorder: Recorder | None = None)
     >>> simplify((j // 8) * 8 + j % 8) is j
     True
     """
-    recorder = recorder or announcer()
     if given is not None:
-        return _under(u, given, recorder)
+        return _under(u, given)
     found = _MEMO.get(u)
     if found is not None:
         return found
     if len(_MEMO) > _MEMO_LIMIT:
         _MEMO.clear()
-    return _run(u, recorder)
+    return settled(u, SYMBOLIC, _MEMO, parts=_parts, remake=_remade, steps=_STEPS)
 
 
-def _atom(u: UOp) -> bool:
-    return u.op not in ALU or u.dtype.is_float or bool(u.shape)
-
-
-def _kids(u: UOp) -> tuple[UOp, ...]:
+def _parts(u: UOp) -> tuple[UOp, ...] | None:
     """What must be simplified before `u`: its sources, or for a sum its terms (so that long sums stay linear)."""
+    if u.op not in ALU or u.dtype.is_float or u.shape:
+        return None
     return tuple(Sum.of(u).terms) if linear(u) else u.src
 
 
-def _rebuild(u: UOp, done: dict[UOp, UOp]) -> UOp:
+def _remade(u: UOp, done: dict[UOp, UOp]) -> UOp:
     if not linear(u):
         return u.replace(src=tuple([done[s] for s in u.src]))
     s = Sum.of(u)
@@ -59,54 +55,9 @@ def _rebuild(u: UOp, done: dict[UOp, UOp]) -> UOp:
     return Sum.combine(s.dtype, [(done[t], k) for t, k in s.terms.items()], s.constant).node()
 
 
-def _run(root: UOp, recorder: Recorder | None) -> UOp:
-    done = _MEMO
-    became: dict[UOp, UOp] = {}
-    steps: dict[UOp, int] = {}
-    stack = [root]
-    while stack:
-        u = stack[-1]
-        if u in done:
-            stack.pop()
-            continue
-        if _atom(u):
-            done[u] = u
-            stack.pop()
-            continue
-        nxt = became.get(u)
-        if nxt is not None:
-            # a chain that closed on itself keeps the node it closed on
-            done[u] = done.get(nxt, nxt)
-            stack.pop()
-            continue
-        pending = [s for s in _kids(u) if s not in done]
-        if pending and not any(s in became for s in pending):
-            stack.extend(pending)
-            continue
-        n = u if pending else _rebuild(u, done)
-        if n is u:
-            match = SYMBOLIC.get(u.op)
-            found = match(u, None) if match is not None else None
-            if found is None or found[0] is u:
-                done[u] = u
-                stack.pop()
-                continue
-            n = found[0]
-            if recorder is not None:
-                recorder(u, n, found[1])
-        count = steps[n] = steps.get(u, 0) + 1
-        if count > _STEPS or n in became:
-            done[u] = n
-            stack.pop()
-            continue
-        became[u] = n
-        stack.append(n)
-    return done[root]
-
-
-def _under(u: UOp, gate: UOp, recorder: Recorder | None) -> UOp:
+def _under(u: UOp, gate: UOp) -> UOp:
     """Simplify where `gate` holds: values it fences get names with those bounds, and their own nodes back afterwards."""
-    u = simplify(u, recorder=recorder)
+    u = simplify(u)
     named = {
         x: UOp(Op.VARIABLE, dtypes.int32, (), (f"given{i}", lo, hi))
         for i, (x, (lo, hi)) in enumerate(fences(simplify(gate)).items())
@@ -115,8 +66,4 @@ def _under(u: UOp, gate: UOp, recorder: Recorder | None) -> UOp:
     if not named:
         return u
     inside = substitute(u, named)
-    return (
-        u
-        if inside is u
-        else simplify(substitute(simplify(inside, recorder=recorder), {v: k for k, v in named.items()}))
-    )
+    return u if inside is u else simplify(substitute(simplify(inside), {v: k for k, v in named.items()}))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from anneal.rewrite import rebuild, unfolded
-from anneal.rewrite.announce import announcer
+from anneal.rewrite import rebuild, rewritten, unfolded
 from anneal.schedule.early_rules import EARLY
 from anneal.schedule.fusion import COPY
 from anneal.uop import ALU, Op, UOp, alu, const, reduce_identity, toposort
@@ -19,7 +18,6 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
     - outputs are made distinct, computed nodes
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
-    record = announcer()
     order = toposort((sink,))
     in_place = _in_place(order)
     copies = 0
@@ -54,11 +52,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
             out = _repeated(const(u.dtype, 0), u.shape)
         else:
             out = unfolded(u, src)
-        while (rule := EARLY.get(out.op)) is not None and (found := rule(out, None)) is not None:
-            if record is not None:
-                record(out, *found)
-            out = found[0]
-        return out
+        return rewritten(out, EARLY)
 
     return rebuild(sink, visit, order=order)
 

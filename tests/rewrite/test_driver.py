@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from anneal.errors import CompilerError
-from anneal.rewrite import graph_rewrite, simplify
-from anneal.uop import Op, UOp, const, dtypes, toposort
+from anneal.rewrite import graph_rewrite, rewritten
+from anneal.uop import Op, UOp, dtypes, toposort
 
 F32, I32 = dtypes.float32, dtypes.int32
 X, Y = UOp(Op.PARAM, F32, (), (0, ())), UOp(Op.PARAM, F32, (), (1, ()))
@@ -40,10 +40,14 @@ def test_a_result_is_visited_in_its_turn_unless_told_not_to() -> None:
 
 
 def test_top_down_sees_the_node_before_its_sources() -> None:
-    table = {Op.SIN: lambda u, ctx: (u.src[0], "drop")}
-    seen: list[str] = []
-    graph_rewrite(chain(3), table, recorder=lambda a, b, rule: seen.append(rule), bottom_up=False)
-    assert seen == ["drop"] * 3
+    seen: list[UOp] = []
+
+    def drop(u: UOp, ctx: Any) -> tuple[UOp, str]:
+        seen.append(u)
+        return u.src[0], "drop"
+
+    graph_rewrite(chain(3), {Op.SIN: drop}, bottom_up=False)
+    assert seen == [chain(3), chain(2), chain(1)]
 
 
 def test_the_first_table_wins() -> None:
@@ -53,19 +57,24 @@ def test_the_first_table_wins() -> None:
     assert graph_rewrite(X.alu(Op.COS), (one, two)) is Y
 
 
-def test_the_recorder_hears_before_after_and_the_rule() -> None:
-    told: list[tuple[UOp, UOp, str]] = []
-    table = {Op.SIN: lambda u, ctx: (u.src[0], "sin(x) -> x")}
-    graph_rewrite(chain(2), table, recorder=lambda *event: told.append(event))
-    assert told == [(X.alu(Op.SIN), X, "sin(x) -> x")]  # the outer sine became the inner one, which was done
+def test_a_node_that_becomes_one_that_is_done_needs_no_rule_again() -> None:
+    asked: list[UOp] = []
+
+    def drop(u: UOp, ctx: Any) -> tuple[UOp, str]:
+        asked.append(u)
+        return u.src[0], "sin(x) -> x"
+
+    assert graph_rewrite(chain(2), {Op.SIN: drop}) is X
+    assert asked == [X.alu(Op.SIN)]  # the outer sine became the inner one, which was done
 
 
-def test_the_symbolic_recorder_hears_the_rule_as_the_file_writes_it() -> None:
-    told: list[str] = []
-    i = UOp(Op.RANGE, I32, (const(I32, 48),), (0, "loop"))
-    raw = UOp(Op.IDIV, I32, (UOp(Op.ADD, I32, (i * 6, const(I32, 2))), const(I32, 3)))
-    assert simplify(raw, recorder=lambda a, b, rule: told.append(rule)) is i * 2
-    assert told == ["x:int // c -> divided(x, c)"]
+def test_rewritten_applies_rules_at_the_node_alone_until_none_matches() -> None:
+    table = {Op.SIN: lambda u, ctx: (u.src[0].alu(Op.COS), "sin"), Op.COS: lambda u, ctx: (u.src[0].alu(Op.TAN), "cos")}
+    assert rewritten(X.alu(Op.SIN), table) is X.alu(Op.TAN)
+    assert rewritten(X.alu(Op.SIN).alu(Op.EXP), table) is X.alu(Op.SIN).alu(Op.EXP)
+    circle = {**table, Op.COS: lambda u, ctx: (u.src[0].alu(Op.SIN), "back")}
+    with pytest.raises(CompilerError, match="leads back"):
+        rewritten(X.alu(Op.SIN), circle)
 
 
 def test_ctx_is_handed_to_rules() -> None:
