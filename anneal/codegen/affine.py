@@ -43,7 +43,7 @@ def form(u: UOp) -> Form:
         op = n.op
         if op is Op.CONST:
             constant += k * int(n.arg)
-        elif not is_linear(n):
+        elif op not in _LINEAR or n.dtype is not _I32:
             terms[n] = terms.get(n, 0) + k
         elif op is Op.ADD:
             stack.append((n.src[1], k))
@@ -55,8 +55,10 @@ def form(u: UOp) -> Form:
             stack.append((n.src[0], -k))
         elif n.src[1].op is Op.CONST:
             stack.append((n.src[0], k * int(n.src[1].arg)))
-        else:
+        elif n.src[0].op is Op.CONST:
             stack.append((n.src[1], k * int(n.src[0].arg)))
+        else:
+            terms[n] = terms.get(n, 0) + k
     terms = {t: k for t, k in terms.items() if k}
     if any(t.op is Op.MOD for t in terms):
         terms, extra = _join_quotients(terms)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from anneal.codegen.fused_reduces import fuse_reduces, fusible_reduces
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity
 from anneal.codegen.predicates import conjunction
-from anneal.codegen.ranges import extent
+from anneal.codegen.ranges import extent, mask_of
 from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.stage import stage
 from anneal.errors import CompilerError
@@ -238,13 +238,11 @@ class _Splitting:
 
 def _one_vector(sink: UOp) -> None:
     """Refuse values that would be vectors in two ways."""
-    mask = 0
-    for u in toposort((sink,)):
-        if u.op is Op.RANGE and u.arg[1] == "vector":
-            mask |= 1 << u.arg[0]
+    order = toposort((sink,))
+    mask = mask_of([u for u in order if u.op is Op.RANGE and u.arg[1] == "vector"])
     if not mask:
         return
-    for u in toposort((sink,)):
+    for u in order:
         both = u.ranges & mask
         if both & both - 1 and u.op is not Op.SINK and u.op is not Op.STORE:
             raise _refused("a value would be a vector along two axes", u)

@@ -21,6 +21,7 @@ divide the extent: an index that runs over is clamped, its value never stored, a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anneal.uop import DType, Op, UOp, const, reduce_identity, toposort
@@ -77,9 +78,9 @@ class Axis:
         return bool(self.range.arg[1] == "loop")
 
 
-def axes_of(sink: UOp) -> list[Axis]:
-    """The axes an opt may name, in their numbering."""
-    ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
+def axes_of(sink: UOp, order: Sequence[UOp] | None = None) -> list[Axis]:
+    """The axes an opt may name, in their numbering. `order` is the nodes of the kernel, where the caller has them."""
+    ranges = [u for u in order or toposort((sink,)) if u.op is Op.RANGE]
     ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return [_axis(r) for r in ranges]
 

@@ -19,7 +19,7 @@ __all__ = ["choose"]
 def choose(sink: UOp, target: Target) -> tuple[Opt, ...]:
     """Opts for a kernel whose loops are coalesced."""
     order = toposort((sink,))
-    axes = axes_of(sink)
+    axes = axes_of(sink, order)
     if any(a.is_loop and a.extent is None for a in axes):
         return ()
     facts = Facts(
