@@ -105,6 +105,7 @@ class _Here(threading.local):
         self.grad = True  # False inside `no_grad`
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
+        self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
