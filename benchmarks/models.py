@@ -198,7 +198,7 @@ class Step:
     def __call__(self) -> None:
         self.calls += 1
         seen: list[int] = []
-        with observed(lambda step: seen.append(len(step.plan.calls))):
+        with observed(lambda step: seen.append(step.kernels)):
             self.loss = self.step(*self.training.batch)
         self.kernels = sum(seen) or self.kernels
 

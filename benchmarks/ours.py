@@ -80,7 +80,7 @@ class Step:
         from anneal.runtime import observed
 
         seen: list[int] = []
-        with observed(lambda step: seen.append(len(step.plan.calls))):
+        with observed(lambda step: seen.append(step.kernels)):
             self.loss = self.step(self.x, self.y)
         self.kernels = sum(seen)
 

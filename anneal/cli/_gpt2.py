@@ -164,11 +164,15 @@ def _known(tokenizer: Any, model: Any, folder: Path) -> int:
 @contextmanager
 def _plans(run: Run) -> Iterator[dict[str, set[Any]]]:
     """The plans that ran, by phase. Replays of a captured step run none."""
-    from anneal.runtime import observed
+    from anneal.runtime import Launch, Step, observed
 
     seen: dict[str, set[Any]] = {"prefill": set(), "decode": set()}
 
-    with observed(lambda step: seen["decode" if run.tokens else "prefill"].add(step.plan)):
+    def observe(step: Step) -> None:
+        if isinstance(step, Launch):
+            seen["decode" if run.tokens else "prefill"].add(step.plan)
+
+    with observed(observe):
         yield seen
 
 

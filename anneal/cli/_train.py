@@ -219,7 +219,7 @@ def _launches(progress: Progress) -> Iterator[None]:
 
     seen: list[int] = []
     try:
-        with observed(lambda step: seen.append(len(step.plan.calls))):
+        with observed(lambda step: seen.append(step.kernels)):
             yield
     finally:
         progress.kernels = sum(seen) or progress.kernels

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from anneal.errors import ShapeError
+from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
 from anneal.tensor._base import wrap_array
 from anneal.tensor._checked import checked
@@ -23,27 +24,26 @@ __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform",
 Shape = tuple[int, ...]
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
-_skipping = False  # set by `skipped` alone
-
 
 @contextmanager
 def skipped() -> Iterator[None]:
     """In this block parameters start as zeros that take neither time nor memory: for a model about to be loaded.
 
+    Other threads are not concerned.
+
     >>> with skipped():
     ...     normal((2,))
     Tensor([0., 0.], dtype=float32, requires_grad=True)
     """
-    global _skipping
-    before, _skipping = _skipping, True
+    before, here.skips_init = here.skips_init, True
     try:
         yield
     finally:
-        _skipping = before
+        here.skips_init = before
 
 
 def _parameter(shape: Shape, values: Callable[[], Array]) -> Tensor:
-    if _skipping:
+    if here.skips_init:
         return Tensor.zeros(shape, requires_grad=True)
     # The array is fresh, so it needs no copy.
     device = default_device()

@@ -66,6 +66,11 @@ def _alu(u: UOp) -> str:
     return "is not for floats" if op in _NO_FLOAT and values[0].dtype.is_float else ""
 
 
+def _host(u: UOp) -> str:
+    function, n = u.arg
+    return "" if u.src and u.dtype is function.results[n][1] else "takes arrays, and gives what its function says"
+
+
 def _reduce_axis(u: UOp) -> str:
     axes = u.arg[1]
     if u.arg[0] not in REDUCE_OPS or list(axes) != sorted(set(axes)):
@@ -171,6 +176,7 @@ STAGES: Mapping[str, Mapping[Op, Test]] = {
         Op.UPDATE: _update,
         Op.DETACH: _kept,
         Op.COMPOSITE: _fine,
+        Op.HOST_CALL: _host,
         Op.SINK: _fine,
     },
     "kernel": _LEAVES

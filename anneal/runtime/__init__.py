@@ -32,16 +32,19 @@ from anneal.runtime.execution import (
     values,
 )
 from anneal.runtime.handle import INSIDE, Handle
+from anneal.runtime.host import HostFunction
 from anneal.runtime.jitted import Jit, Recapture, jit
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
-from anneal.runtime.steps import Launch, Step
+from anneal.runtime.steps import HostCall, Launch, Step
 
 __all__ = [
     "INSIDE",
     "Context",
     "Execution",
     "Handle",
+    "HostCall",
+    "HostFunction",
     "Jit",
     "JitError",
     "Launch",

@@ -10,17 +10,17 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
-from anneal.backend import AnyDevice, Storage, register
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.execution import Execution, buffer_leaf, storage_of
+from anneal.runtime.execution import Execution, buffer_leaf, call_host, storage_of
 from anneal.runtime.guards import Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.steps import Launch
-from anneal.schedule import donate
+from anneal.runtime.steps import HostCall, Launch
+from anneal.schedule import Plan, donate
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
 
@@ -69,6 +69,25 @@ class _CopyBack:
         self.device.copy(self.aside.ensure(), state.ensure(), state.size, state.dtype)
 
 
+class _BoundHostCall:
+    """A call of the host bound to buffers."""
+
+    __slots__ = ("device", "function", "inputs", "kinds", "outputs")
+
+    def __init__(self, step: HostCall, device: AnyDevice) -> None:
+        self.function, self.device = step.function, device
+        self.kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
+        self.inputs: list[OpaqueBuffer] = [s.ensure() for s in step.inputs]
+        self.outputs: list[OpaqueBuffer] = [s.ensure() for s in step.outputs]
+
+    def run(self, swap: Swap | None = None) -> None:
+        call_host(self.function, self.kinds, self.device, self.inputs, self.outputs)
+
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
+        """Read the buffer `new` in place of `old`."""
+        self.inputs = [new if b is old else b for b in self.inputs]
+
+
 class Capture:
     """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
 
@@ -95,7 +114,7 @@ class Capture:
         self._watch()
         self._bind(run.recording, carried)
         for waiting in self.in_flight.values():
-            waiting.extend([waiting[0]] * max(launch.batch.lag for launch in self.launches))
+            waiting.extend([waiting[0]] * max([launch.batch.lag for launch in self.launches], default=0))
         register(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
@@ -182,29 +201,47 @@ class Capture:
         last_reader = {id(s): n for n, step in enumerate(steps) for s in step.inputs}
         self.launches: list[Execution] = []
         self.copies: list[_CopyBack] = []
+        self.host_calls: list[_BoundHostCall] = []
+        self.steps: list[Execution | _BoundHostCall | _CopyBack] = []
         # Memory that the kernels use belongs to the capture, whatever becomes of the tensors that showed it: constants,
         # what one launch leaves to the next. Results that are handed out have new memory each time.
         self.memory: list[Storage] = []
         for n, step in enumerate(steps):
-            plan = step.plan
-            wanted: dict[int, int] = {}
-            for value, s in zip(plan.outputs, step.outputs, strict=True):
-                source = read_from.get(id(s))
-                if source is not None and last_reader[source] == n:
-                    wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
-            done: dict[int, int] = {}
-            if wanted:
-                plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
+            plan, in_place = (
+                (None, set()) if isinstance(step, HostCall) else self._donated(step, n, read_from, last_reader)
+            )
             inputs = [carried.get(id(s), s) for s in step.inputs]
             outputs = list(step.outputs)
-            for k, (value, s) in enumerate(zip(plan.outputs, outputs, strict=True)):
+            for k, s in enumerate(outputs):
                 source = read_from.get(id(s))
-                if source is not None and value not in done and (source in last_reader and last_reader[source] >= n):
+                if source is not None and k not in in_place and (source in last_reader and last_reader[source] >= n):
                     outputs[k] = Storage(s.size, s.dtype, s.device)
                     self.copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
             self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
-            self.launches.append(Execution(Launch(plan, inputs, outputs, step.values), self.device))
-        self.steps: list[Execution | _CopyBack] = [*self.launches, *self.copies]
+            if isinstance(step, HostCall):
+                call = HostCall(step.function, inputs, step.shapes, outputs)
+                self.host_calls.append(_BoundHostCall(call, self.device))
+                self.steps.append(self.host_calls[-1])
+            else:
+                assert plan is not None
+                self.launches.append(Execution(Launch(plan, inputs, outputs, step.values), self.device))
+                self.steps.append(self.launches[-1])
+        self.steps += self.copies
+
+    def _donated(
+        self, step: Launch, n: int, read_from: dict[int, int], last_reader: dict[int, int]
+    ) -> tuple[Plan, set[int]]:
+        """The plan of step number `n` in which outputs take the place of inputs, and the numbers of those outputs."""
+        plan = step.plan
+        wanted: dict[int, int] = {}
+        for value, s in zip(plan.outputs, step.outputs, strict=True):
+            source = read_from.get(id(s))
+            if source is not None and last_reader[source] == n:
+                wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
+        if not wanted:
+            return plan, set()
+        plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
+        return plan, {k for k, value in enumerate(plan.outputs) if value in done}
 
     # -- how it is replayed ---------------------------------------------------------------------------------------
 
@@ -222,13 +259,18 @@ class Capture:
 
     def launch(self, arguments: list[Storage]) -> Any:
         """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
-        small = {
-            id(w): w
-            for w in [waiting[-1] for waiting in self.in_flight.values()]
-            if w.storage.size <= _SMALL_RESULT
-            and (b := w.storage.buffer) is not None
-            and all(x.batch.exchanges(b) for x in self.launches)
-        }
+        # a function of the host reads and writes the same buffers each time: then results are copied if they are kept
+        small = (
+            {}
+            if self.host_calls
+            else {
+                id(w): w
+                for w in [waiting[-1] for waiting in self.in_flight.values()]
+                if w.storage.size <= _SMALL_RESULT
+                and (b := w.storage.buffer) is not None
+                and all(x.batch.exchanges(b) for x in self.launches)
+            }
+        )
         fresh: dict[int, Written] = {}
 
         def swap() -> list[tuple[Any, Any]]:
@@ -267,6 +309,7 @@ class Capture:
                 self.steps,
                 self.launches,
                 self.copies,
+                self.host_calls,
                 self.in_flight,
                 self.memory,
                 self.arguments,
@@ -286,6 +329,8 @@ class Capture:
         """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
         for launch in self.launches:
             launch.rebind(old, new)
+        for call in self.host_calls:
+            call.rebind(old, new)
         self._restart()
 
     def _restart(self) -> None:

@@ -42,13 +42,14 @@ Observer = Callable[[Step], None]
 class Tensors:
     """What is known of live tensors. Contexts share it, since a tensor may be made in one and used in another."""
 
-    __slots__ = ("generation", "leaves", "outdated")
+    __slots__ = ("generation", "host_calls", "leaves", "outdated")
 
     def __init__(self) -> None:
         # those on which requires_grad was set, by id
         self.leaves: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
+        self.host_calls = False  # whether a graph may have a HOST_CALL
         self.outdated = ""  # the last of those changes, in words
 
     def live_leaves(self) -> list[Handle]:
@@ -105,6 +106,8 @@ class _Here(threading.local):
         self.grad = True  # False inside `no_grad`
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
+        self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
+        self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized

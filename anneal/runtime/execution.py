@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import weakref
@@ -14,24 +15,28 @@ from anneal.backend import (
     AnyDevice,
     Array,
     MemoryReport,
+    OpaqueBuffer,
     Program,
     Storage,
     cost_models,
     get_device,
     memory_report,
 )
-from anneal.errors import DeviceError
+from anneal.errors import DeviceError, UserError
+from anneal.rewrite import rebuild
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
+from anneal.runtime.host import HostFunction
 from anneal.runtime.sizes import needed, seen
-from anneal.runtime.steps import Launch
+from anneal.runtime.steps import HostCall, Launch
 from anneal.schedule import BUILDING, Plan, graph, plan_for
-from anneal.uop import SYMBOLIC, DType, Op, UOp
+from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
 from anneal.uop.sizes import Values, symbolic_arg, widest
 
 __all__ = [
     "Execution",
     "buffer_leaf",
+    "call_host",
     "compiled",
     "execute",
     "host_storage",
@@ -210,6 +215,13 @@ def execute(
 def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
+    if lazy and here.context.tensors.host_calls:
+        return _around_host_calls(uops, lazy, device_name)
+    return _launched(uops, lazy, device_name)
+
+
+def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
+    """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory."""
     done: dict[UOp, UOp] = {}
     if lazy:
         device = get_device(device_name)
@@ -229,6 +241,78 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
     return [done.get(u, u) for u in uops]
+
+
+def _around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
+    """`realize_uops`, the calls of the host first. Those that need no other's results have their inputs computed together."""
+    depth: dict[UOp, int] = {}
+    waves: list[dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]] = []
+    for u in toposort(lazy):
+        depth[u] = at = max([depth[s] for s in u.src], default=0)
+        if u.op is Op.HOST_CALL:
+            depth[u] = at + 1
+            if at == len(waves):
+                waves.append({})
+            waves[at].setdefault((u.arg[0], u.src), []).append(u)
+    computed: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
+    for wave in waves:
+        sources = [[rebuild(s, _in_its_place, computed) for s in src] for _, src in wave]
+        flat = list(dict.fromkeys([s for src in sources for s in src]))
+        leaves = dict(zip(flat, _launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
+        for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
+            outputs = _call_host(function, [leaves[s] for s in src], device_name)
+            for u in nodes:
+                outputs[u.arg[1]].line = u.provenance[1:]
+                computed[u] = buffer_leaf(outputs[u.arg[1]], u.shape)
+    final = {u: rebuild(u, _in_its_place, computed) for u in lazy}
+    shown: set[Storage] = set()
+    for n, (old, u) in enumerate(final.items()):
+        # each has memory of its own, as everything that is realized: a jit may update one of them in place
+        s = storage_of(u)
+        if s is not None and (s in shown or s.owner is not None):
+            final[old] = UOp(Op.CONTIGUOUS, u.dtype, (u,), tag=("host", n))
+        elif s is not None:
+            shown.add(s)
+    wanted = [final.get(u, u) for u in uops]
+    return _launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name)
+
+
+def _in_its_place(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`u` over memory that was not there before, with the line that `u` has."""
+    return u if src == u.src else arena().again(u, src, u.arg)
+
+
+def _call_host(function: HostFunction, inputs: Sequence[UOp], device_name: str) -> list[Storage]:
+    """The storages of the results of a function of the host."""
+    given = [s for u in inputs if (s := storage_of(u)) is not None]
+    outputs = [Storage(math.prod(shape), dtype, device_name) for shape, dtype in function.results]
+    step = HostCall(function, given, [u.shape for u in inputs], outputs)
+    kinds = [(u.shape, u.dtype) for u in inputs]
+    call_host(function, kinds, get_device(device_name), [s.ensure() for s in given], [s.ensure() for s in outputs])
+    for observe in here.observers:
+        observe(step)
+    return outputs
+
+
+def call_host(
+    function: HostFunction,
+    kinds: Sequence[tuple[tuple[int, ...], DType]],
+    device: AnyDevice,
+    inputs: Sequence[OpaqueBuffer],
+    outputs: Sequence[OpaqueBuffer],
+) -> None:
+    """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is raised."""
+    with device.lock:
+        pieces = [(b, math.prod(shape), dtype) for b, (shape, dtype) in zip(inputs, kinds, strict=True)]
+        given = device.download_all(pieces)
+    before, here.in_host_call = here.in_host_call, True
+    try:
+        made = function.arrays([a.reshape(shape) for a, (shape, _) in zip(given, kinds, strict=True)])
+    finally:
+        here.in_host_call = before
+    with device.lock:
+        for buffer, array in zip(outputs, made, strict=True):
+            device.upload(buffer, array.reshape(-1))
 
 
 def _tell(
@@ -280,6 +364,8 @@ def realize(tensors: Sequence[Handle]) -> None:
     if here.tracing:
         here.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return
+    if here.in_host_call:
+        raise UserError("a function of host_call gets arrays, and computes no tensors: its device waits for it")
     by_device: dict[str, list[Handle]] = {}
     for t in tensors:
         if not is_realized(t.uop):
@@ -351,5 +437,10 @@ def plan_of(tensors: Sequence[Handle], max_buffers: int = 128) -> Plan:
 
     No device is opened.
     """
-    plan, _, _ = plan_for(graph([t.uop for t in tensors]), cost_models.gpu(max_buffers))
+    roots = [t.uop for t in tensors]
+    if here.context.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(roots)):
+        raise UserError(
+            "plan_of: the host is called between plans, so there are several; realize what goes into the call"
+        )
+    plan, _, _ = plan_for(graph(roots), cost_models.gpu(max_buffers))
     return plan

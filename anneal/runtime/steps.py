@@ -1,4 +1,4 @@
-"""What is executed, as values: a realize is one step, a captured function a list of them."""
+"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anneal.backend import Storage
+from anneal.runtime.host import HostFunction
 from anneal.schedule import Plan
 
-__all__ = ["Launch", "Step"]
+__all__ = ["HostCall", "Launch", "Step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,5 +21,21 @@ class Launch:
     outputs: Sequence[Storage]
     values: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def kernels(self) -> int:
+        """How many kernels it starts."""
+        return len(self.plan.calls)
 
-Step = Launch
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostCall:
+    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result."""
+
+    function: HostFunction
+    inputs: Sequence[Storage]
+    shapes: Sequence[tuple[int, ...]]
+    outputs: Sequence[Storage]
+    kernels = 0
+
+
+Step = Launch | HostCall

@@ -14,6 +14,7 @@ from anneal.tensor._base import (
     no_grad,
 )
 from anneal.tensor._creation import meshgrid
+from anneal.tensor._host import host_call
 from anneal.tensor._sizes import Variable
 from anneal.tensor._tensor import Tensor
 from anneal.tensor._views import broadcast_tensors
@@ -47,6 +48,7 @@ __all__ = [
     "grad",
     "grad_enabled",
     "hessian",
+    "host_call",
     "jacfwd",
     "jacrev",
     "jit",

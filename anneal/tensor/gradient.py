@@ -60,6 +60,10 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
             "backward: called a second time on the same result, which would add every gradient twice; "
             "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
         )
+    if here.in_host_call:
+        raise GradientError(
+            "backward: called inside a function of host_call, which gets arrays and computes no tensors"
+        )
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up with it
     with BUILDING:
         live = [t for t in leaves() if t.device == result.device]

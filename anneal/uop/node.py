@@ -618,6 +618,7 @@ _SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
     Op.UPDATE: _keep,
     Op.DETACH: _keep,
     Op.COMPOSITE: _keep,
+    Op.HOST_CALL: lambda _, arg: arg[0].results[arg[1]][0],
 }
 
 _BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] = {

@@ -182,6 +182,13 @@ def _composite(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return UOp(Op.COMPOSITE, y.dtype, tuple(wide), (name, COMPOSITES[name](params)))
 
 
+def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: a host function is called for each example, and {n} of them are no number")
+    function, number = y.arg
+    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(tuple(batched), n), number))
+
+
 BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
     Op.RESHAPE: _reshape,
@@ -198,6 +205,7 @@ BATCHING: dict[Op, Rule] = {
     Op.SCATTER_ADD: _scatter_add,
     Op.ARGSORT: _argsort,
     Op.COMPOSITE: _composite,
+    Op.HOST_CALL: _host_call,
 }
 
 
