@@ -1,4 +1,6 @@
-"""What is installed is what was written: a wheel carries the examples, the data and the rules, and runs without the checkout."""
+"""What is installed is what was written: a wheel carries the examples, the data and the rules, and runs without the
+checkout.
+"""
 
 from __future__ import annotations
 
