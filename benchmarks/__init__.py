@@ -5,7 +5,7 @@
     python -m benchmarks.matmul       --device webgpu --peers torch    products of matrices and convolution, TFLOP/s
     python -m benchmarks.memory_bound --device webgpu --peers torch    what memory bounds, GB/s beside a copy
     python -m benchmarks.memory                                        resident size over 1000 steps
-    python -m benchmarks.memory       --device webgpu --peers torch    peak memory of training steps; --plan without a device
+    python -m benchmarks.memory       --device webgpu --peers torch    peak memory of training steps; --plan: no device
     python -m benchmarks.startup                                       imports and `anneal --help`
 
 Only ratios taken in one run mean something on a shared machine; the interleaving is there for that.

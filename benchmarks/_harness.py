@@ -256,8 +256,8 @@ def contest(
 ) -> dict[str, Any]:
     """Every contestant in a process of its own; case by case in turns. {"contestants": about, "cases": [answers]}.
 
-    `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along. No case is begun
-    after `limit` seconds.
+    `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along. No case is
+    begun after `limit` seconds.
     """
     # without this JAX takes three quarters of the GPU's memory for itself
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -334,7 +334,7 @@ def describe(config: str, size: Config) -> dict[str, Any]:
     return {"config": config, **asdict(size)}
 
 
-# -- what the kernel benchmarks share -------------------------------------------------------------------------------------
+# -- what the kernel benchmarks share ----------------------------------------------------------------------------------
 
 
 def kernel_parser(name: str, doc: str | None, peers: Sequence[str]) -> argparse.ArgumentParser:

@@ -6,8 +6,8 @@
 
 Every sample is a fresh interpreter; imports and the creation of the weights are not counted. tinygrad 0.14 traces and
 schedules the same step on its NULL device, in turns with ours; its code generation is measured once (`peer_codegen_s`),
-and `ratio` leaves it out. With `--chain`, instead: as many additions one after another, built, planned, compiled and run on
-the cpu device.
+and `ratio` leaves it out. With `--chain`, instead: as many additions one after another, built, planned, compiled and
+run on the cpu device.
 """
 
 from __future__ import annotations

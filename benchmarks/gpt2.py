@@ -2,10 +2,11 @@
 
     python -m benchmarks.gpt2 --device webgpu --peers torch,torch-compile,transformers --json
 
-Each contestant lives in a process of its own; rounds go in turns. A round is a prompt of 8 tokens, some tokens to warm up,
-and `--tokens` greedy ones, of which the last is waited for; then the long prompt, waited for. `first token`: the wall time
-of a whole process that says one token, from its start to its end, with the plans of an earlier process on disk and without
-(its driver may still know the kernels). Weights are random, of GPT-2's names and shapes, unless `--model-dir` names others.
+Each contestant lives in a process of its own; rounds go in turns. A round is a prompt of 8 tokens, some tokens to warm
+up, and `--tokens` greedy ones, of which the last is waited for; then the long prompt, waited for. `first token`: the
+wall time of a whole process that says one token, from its start to its end, with the plans of an earlier process on
+disk and without (its driver may still know the kernels). Weights are random, of GPT-2's names and shapes, unless
+`--model-dir` names others.
 
 Peers: torch (hand-written, eager), torch-compile (the same, static shapes, CUDA graphs), transformers (generate).
 """

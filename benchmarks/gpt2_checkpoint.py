@@ -22,7 +22,9 @@ VOCABULARY, CONTEXT, LAYERS, HEADS, WIDTH = 50257, 1024, 12, 12, 768
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
-    """The tensors under the names of the published file, which has no prefix, no second name for the head, and masks."""
+    """The tensors under the names of the published file, which has no prefix, no second name for the head,
+    and masks.
+    """
     random = np.random.default_rng(seed)
 
     def normal(*shape: int, std: float, mean: float = 0.0) -> np.ndarray:
@@ -34,8 +36,8 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
     def layer(name: str, inputs: int, outputs: int, std: float) -> dict[str, np.ndarray]:
         return {f"{name}.weight": normal(inputs, outputs, std=std), f"{name}.bias": normal(outputs, std=0.05)}
 
-    # A few times as large as at first, when all logits are nearly the same; not so large that the layers amplify what float32
-    # rounds off, as random ones soon do, until two right programs differ in what they say.
+    # A few times as large as at first, when all logits are nearly the same; not so large that the layers amplify what
+    # float32 rounds off, as random ones soon do, until two right programs differ in what they say.
     tensors = {"wte.weight": normal(VOCABULARY, WIDTH, std=0.1), "wpe.weight": normal(CONTEXT, WIDTH, std=0.05)}
     mask = np.tril(np.ones((1, 1, CONTEXT, CONTEXT), np.float32))
     for i in range(LAYERS):

@@ -4,9 +4,9 @@
     python -m benchmarks.matmul --sizes square --tiny          # a software adapter, or a look at whether it works
 
 Contestants take turns case by case in processes of their own. Times are the device's: timestamps of one pass for ours
-and for `wgsl`, CUDA events around a captured graph for PyTorch, the host's clock elsewhere. TF32 is off everywhere, since
-WebGPU has no tensor cores. The peer `wgsl` is one hand-written kernel: what the shading language gives to whoever knows
-the sizes.
+and for `wgsl`, CUDA events around a captured graph for PyTorch, the host's clock elsewhere. TF32 is off everywhere,
+since WebGPU has no tensor cores. The peer `wgsl` is one hand-written kernel: what the shading language gives to whoever
+knows the sizes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Product:
-    """`batch` products of m x k by k x n; `ta`, `tb`: that operand is stored the other way round and read transposed."""
+    """`batch` products of m x k by k x n; `ta`, `tb`: that operand is stored the other way round and read
+    transposed.
+    """
 
     name: str
     m: int

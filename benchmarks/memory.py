@@ -1,16 +1,18 @@
 """Memory: the peak of training steps beside PyTorch's, planned and measured; and whether a process grows.
 
-    python -m benchmarks.memory --json                                  resident size over 1000 steps and 10,000 realizes
+    python -m benchmarks.memory --json                                  resident size in 1000 steps, 10,000 realizes
     python -m benchmarks.memory --plan                                  what steps need on a GPU; no device is opened
     python -m benchmarks.memory --device webgpu --peers torch --json    what they took, ours and then PyTorch's
 
-A plan's figures: `inputs` is what the step reads, its state and the batch; `outputs` what it writes elsewhere; `temporaries`
-what a replay has memory for beside them; `live` the most of those that are needed at once, in the order that was chosen: no
-sharing of memory needs less. `largest` are the largest of them. `expected` is what PyTorch should take, if it is there to count that (`peers/torch_models.py`).
+A plan's figures: `inputs` is what the step reads, its state and the batch; `outputs` what it writes elsewhere;
+`temporaries` what a replay has memory for beside them; `live` the most of those that are needed at once, in the order
+that was chosen: no sharing of memory needs less. `largest` are the largest of them. `expected` is what PyTorch should
+take, if it is there to count that (`peers/torch_models.py`).
 
-Measured: `peak_bytes` is the most that the device held, of the first call, the captured one and replays, with what is kept
-for reuse (`in_use_peak_bytes` without that); PyTorch's is `torch.cuda.max_memory_allocated`. `steady_bytes` is what was held after the last replay. `used_bytes` is
-what the driver says that the device's memory went down by, where PyTorch can ask it.
+Measured: `peak_bytes` is the most that the device held, of the first call, the captured one and replays, with what is
+kept for reuse (`in_use_peak_bytes` without that); PyTorch's is `torch.cuda.max_memory_allocated`. `steady_bytes` is
+what was held after the last replay. `used_bytes` is what the driver says that the device's memory went down by, where
+PyTorch can ask it.
 """
 
 from __future__ import annotations

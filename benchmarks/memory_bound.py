@@ -91,7 +91,7 @@ class Case:
         return worst
 
 
-# -- the same work in float64, on one tile ---------------------------------------------------------------------------------
+# -- the same work in float64, on one tile -----------------------------------------------------------------------------
 
 
 def gelu(x: Array) -> tuple[Array, Array]:

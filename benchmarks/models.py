@@ -143,7 +143,8 @@ class Training:
 def planned(
     case: Case, max_buffers: int = 128, binding_bytes: int = (1 << 31) - 4
 ) -> tuple[Plan, dict[int, int], dict[str, float]]:
-    """The plan of a captured training step on a GPU, the inputs that its outputs overwrite, and the seconds that it took.
+    """The plan of a captured training step on a GPU, the inputs that its outputs overwrite, and the seconds that it
+    took.
 
     No device is opened, and the weights take no memory.
     """

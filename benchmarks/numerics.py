@@ -4,9 +4,9 @@
     python -m benchmarks.numerics --json here.json                 what was measured, for another machine's table
     python -m benchmarks.numerics --read benchmarks/numbers/*.json --write NUMERICS.md
 
-References are NumPy's and Python's in float64, rounded once; they share nothing with the compiler. A ULP is the distance of
-the two float32 next to the exact value. Results below 2**-126 (denormals), and arguments there, are counted apart: a GPU may
-take them for 0.
+References are NumPy's and Python's in float64, rounded once; they share nothing with the compiler. A ULP is the
+distance of the two float32 next to the exact value. Results below 2**-126 (denormals), and arguments there, are counted
+apart: a GPU may take them for 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _erfc = np.vectorize(math.erfc, otypes=[float])
 
 @dataclass(frozen=True)
 class Function:
-    """One function of a float: ours, the reference in float64, the arguments it is tried on, and the most ULP allowed."""
+    """One function of a float: ours, the reference in float64, the arguments it is tried on, and the most ULP
+    allowed.
+    """
 
     ours: Callable[[Tensor], Tensor]
     exact: Callable[[Array], Array]
@@ -268,7 +270,7 @@ class Measured:
     denormals: dict[str, str] = field(default_factory=dict)
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------------
+# -- measuring ---------------------------------------------------------------------------------------------------------
 
 
 def arguments(f: Function, count: int) -> Array:
@@ -416,7 +418,7 @@ def measure(device: str, count: int = 100_000) -> Measured:
         set_default_device(None)
 
 
-# -- the page -----------------------------------------------------------------------------------------------------------
+# -- the page ----------------------------------------------------------------------------------------------------------
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

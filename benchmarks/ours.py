@@ -92,7 +92,9 @@ class Step:
 
 
 class Kernels:
-    """Single pieces of work as their plans' kernels, timed on the device; see `benchmarks.matmul` and `memory_bound`."""
+    """Single pieces of work as their plans' kernels, timed on the device; see `benchmarks.matmul` and
+    `memory_bound`.
+    """
 
     def __init__(self, device: str) -> None:
         from anneal.backend import get_device
@@ -204,8 +206,8 @@ def _adamw(p: Array, g: Array) -> Sequence[Any]:
 def compile_once(config: Config) -> dict[str, Any]:
     """Seconds to trace, schedule and generate WGSL for one step; nothing of it runs and no GPU is opened.
 
-    Weights and batch are made before the clock starts; so are tinygrad's. `mib`: what the process grew by meanwhile, with
-    graph, plan and texts all alive, without the optimiser's moments.
+    Weights and batch are made before the clock starts; so are tinygrad's. `mib`: what the process grew by meanwhile,
+    with graph, plan and texts all alive, without the optimiser's moments.
     """
     import gc
 

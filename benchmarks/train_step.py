@@ -3,10 +3,10 @@
     python -m benchmarks.train_step --config baby --device cpu --peers torch,jax --json
 
 Each contestant lives in a process of its own, with its default number of threads, warmed up before the first round;
-then rounds go A, B, A, B, ... so that whatever else the machine does falls on all of them alike. `median_ms` is over all
-steps of all rounds, every step waited for; `pipelined_ms` waits only at the end of a round; `cpu_ms` is processor time a
-step, over all threads. On a machine that others use too, `--cores 1` and `cpu_ms` say most: a peer whose threads spin at
-barriers can look tens of times slower than it is.
+then rounds go A, B, A, B, ... so that whatever else the machine does falls on all of them alike. `median_ms` is over
+all steps of all rounds, every step waited for; `pipelined_ms` waits only at the end of a round; `cpu_ms` is processor
+time a step, over all threads. On a machine that others use too, `--cores 1` and `cpu_ms` say most: a peer whose threads
+spin at barriers can look tens of times slower than it is.
 
 Peers: torch (eager), torch-compile, torch-graphs (with CUDA graphs), jax, tinygrad. With `--device webgpu` PyTorch uses
 CUDA where it has it, JAX and tinygrad whatever they choose by themselves.
@@ -83,7 +83,8 @@ def start(args: argparse.Namespace, configs: list[str], peers: list[str]) -> dic
         extra += ["--cores", str(args.cores)] if args.cores else []
         return h.Worker("benchmarks.train_step", "--child", who, *extra, env=env)
 
-    # ours are ready before the others start: their first step is timed on a quiet machine; the others compile side by side
+    # ours are ready before the others start: their first step is timed on a quiet machine; the others compile side by
+    # side
     ours = {(c, "anneal"): worker(c, "anneal").started() for c in configs}
     return {**ours, **{(c, n): worker(c, n) for c in configs for n in peers}}
 

@@ -2,10 +2,10 @@
 
     anneal train diffusion            python -m examples.diffusion
 
-Denoising diffusion (Ho et al., 2020): a picture is mixed with noise, more of it at each of TIMES times, until nothing of the
-picture is left. The network sees a mixture and the time and says which noise is in it. To draw, one starts with noise alone
-and takes a little of what the network calls noise away, time after time. The digits are those of examples/conv.py, made
-from the seed.
+Denoising diffusion (Ho et al., 2020): a picture is mixed with noise, more of it at each of TIMES times, until nothing
+of the picture is left. The network sees a mixture and the time and says which noise is in it. To draw, one starts with
+noise alone and takes a little of what the network calls noise away, time after time. The digits are those of
+examples/conv.py, made from the seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ DRAWN = 32
 
 
 def schedule(times: int) -> np.ndarray:
-    """How much of the picture's variance is left at each time: Nichol and Dhariwal's cosine, from nearly 1 to nearly 0."""
+    """How much of the picture's variance is left at each time: Nichol and Dhariwal's cosine, from nearly 1 to
+    nearly 0.
+    """
     t = (np.arange(times + 1) / times + 0.008) / 1.008
     left = np.cos(t * np.pi / 2) ** 2
     steps = np.clip(left[1:] / left[:-1], 0.001, None)  # no step may take everything

@@ -2,12 +2,13 @@
 
     anneal train dit            python examples/dit.py
 
-The transformer of vit, turned to drawing (Peebles and Xie, 2023). A picture is mixed with noise: at time 0 it is the picture,
-at time 1 noise. Patches of the mixture go in, patches of the picture come out (Li and He, 2025: easier to learn than the noise,
-of which a patch holds more than the network is wide), and the way from the one to the other is the velocity to follow back from
-noise. What the network should know beside the mixture, the time and the class, steers every block: adaLN-zero makes scales,
-shifts and gates of them, zero at first, so that each block begins as the identity. Now and then the class is withheld in
-training; to draw, one can then go further in the direction that the class makes (classifier-free guidance).
+The transformer of vit, turned to drawing (Peebles and Xie, 2023). A picture is mixed with noise: at time 0 it is the
+picture, at time 1 noise. Patches of the mixture go in, patches of the picture come out (Li and He, 2025: easier to
+learn than the noise, of which a patch holds more than the network is wide), and the way from the one to the other is
+the velocity to follow back from noise. What the network should know beside the mixture, the time and the class, steers
+every block: adaLN-zero makes scales, shifts and gates of them, zero at first, so that each block begins as the
+identity. Now and then the class is withheld in training; to draw, one can then go further in the direction that the
+class makes (classifier-free guidance).
 
 Pictures are CIFAR-10, or where it cannot be had, shapes.
 """
@@ -35,13 +36,16 @@ def times(rng: np.random.Generator, shape: tuple[int, ...], middle: float = 0.0)
 
 
 def velocity(mixture: Tensor, picture: Tensor, t: Tensor) -> Tensor:
-    """The way from a picture to its mixture at the times t (batch,), in the time it took; not quite so near to the picture."""
+    """The way from a picture to its mixture at the times t (batch,), in the time it took; not quite so near to the
+    picture.
+    """
     return (mixture - picture) / t.maximum(0.05).reshape(-1, 1, 1, 1)
 
 
 def places() -> np.ndarray:
-    """Where each patch is, float32 (1, patches, WIDTH): waves over its row and over its column. As large as what is in the
-    patches, so that attention tells neighbours apart from the first step on; places that must be learnt take far longer."""
+    """Where each patch is, float32 (1, patches, WIDTH): waves over its row and over its column. As large as what is in
+    the patches, so that attention tells neighbours apart from the first step on; places that must be learnt take far
+    longer."""
     n = SIZE // PATCH
     angles = np.arange(n)[:, None] * np.exp(-np.linspace(0, np.log(100), WIDTH // 4))
     waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
@@ -89,7 +93,9 @@ class DiTBlock(nn.Module):
 
 
 class DiT(nn.Module):
-    """Mixtures (batch, 3, SIZE, SIZE), `times` (batch,) each and classes to pictures as they may be behind the mixtures."""
+    """Mixtures (batch, 3, SIZE, SIZE), `times` (batch,) each and classes to pictures as they may be behind the
+    mixtures.
+    """
 
     def __init__(self, times: int = 1) -> None:
         self.patch = nn.PatchEmbed(SIZE, PATCH, 3, WIDTH)

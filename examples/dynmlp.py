@@ -2,10 +2,10 @@
 
     anneal train dynmlp --batch=200            python -m examples.dynmlp
 
-The size of a batch is a Variable: a number that is bound when a step runs, not when it is compiled. One set of kernels serves
-every batch from 1 to MOST, so the batch may grow while the model learns, from a tenth of --batch to all of it, which quiets
-the gradient as a falling learning rate would (Smith et al., 2018). `kernels` in the last lines counts what one step launches;
-the sample says for how many sizes it was compiled.
+The size of a batch is a Variable: a number that is bound when a step runs, not when it is compiled. One set of kernels
+serves every batch from 1 to MOST, so the batch may grow while the model learns, from a tenth of --batch to all of it,
+which quiets the gradient as a falling learning rate would (Smith et al., 2018). `kernels` in the last lines counts what
+one step launches; the sample says for how many sizes it was compiled.
 """
 
 from __future__ import annotations

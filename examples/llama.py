@@ -5,8 +5,8 @@
 What it has that nanogpt's GPT has not:
 
 - RMSNorm: a row is divided by its root mean square; no mean is subtracted, no bias added.
-- Rotary positions: instead of adding a learnt vector per position, queries and keys turn by an angle that grows with the
-  position, so that their product knows how far apart they are.
+- Rotary positions: instead of adding a learnt vector per position, queries and keys turn by an angle that grows with
+  the position, so that their product knows how far apart they are.
 - Grouped-query attention: four query heads share two heads of keys and values, which halves what generation keeps.
 - SwiGLU: the MLP has a gate, `w2(silu(w1 x) * w3 x)`.
 - Tied embeddings: the table that reads characters also writes them.

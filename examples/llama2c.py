@@ -2,10 +2,10 @@
 
     anneal run llama2c stories15M.bin "Once upon a time"            (tokenizer.bin beside it)
 
-llama2.c (Karpathy, 2023) keeps a model as seven integers and then all weights, float32, in a fixed order; it is read into
-nn.Llama as it lies there. Its tokeniser joins pieces of text, each with a score: of all neighbours that are a piece together
-those of the highest score are joined first. Generation reads one token at a time: what later tokens need of the earlier ones
-are their keys and values, which are kept, so a step costs the same wherever in the story it is.
+llama2.c (Karpathy, 2023) keeps a model as seven integers and then all weights, float32, in a fixed order; it is read
+into nn.Llama as it lies there. Its tokeniser joins pieces of text, each with a score: of all neighbours that are a
+piece together those of the highest score are joined first. Generation reads one token at a time: what later tokens need
+of the earlier ones are their keys and values, which are kept, so a step costs the same wherever in the story it is.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Words:
     def encode(self, text: str) -> list[int]:
         """START and the tokens of a text: characters, else bytes; then neighbours are joined, the best pair first.
 
-        The text may carry bytes that are no UTF-8 as Python's command line does. UserError for a byte that has no token.
+        The text may carry bytes that are no UTF-8 as Python's command line does. UserError for a byte that has no
+        token.
         """
         ids = [START]
         for character in f" {text}" if text else "":  # a text begins like a word
@@ -203,7 +204,9 @@ class Story:
         return self.model.output(self.model.norm(x)).reshape(-1)
 
     def tell(self, given: Sequence[int], most: int, sampling: Sampling) -> Iterator[int]:
-        """The tokens after START: those given, then what the model makes of them, `most` in all or until a text ends."""
+        """The tokens after START: those given, then what the model makes of them, `most` in all or until a
+        text ends.
+        """
         token = given[0]
         for place in range(min(most, self.model.config.max_seq_len)):
             logits = self.read(*[Tensor(np.array([n], np.int32)) for n in (token, place)])

@@ -8,8 +8,8 @@
     anneal train makemore-gpt               attention
 
 A name is a row of letters between two marks. Every model maps int32[batch, LENGTH] to logits[batch, LENGTH, 27] for the
-letter that follows each position, from that position and those before it; they differ in how far back they see. The names
-ship with anneal. The loss to beat is that of names which are held back.
+letter that follows each position, from that position and those before it; they differ in how far back they see. The
+names ship with anneal. The loss to beat is that of names which are held back.
 """
 
 from __future__ import annotations

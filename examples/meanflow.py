@@ -2,13 +2,14 @@
 
     anneal train meanflow            python -m examples.meanflow
 
-A flow carries noise (time 1) to pictures (time 0) along velocities v; following it takes many small steps. MeanFlow (Geng et
-al., 2025) learns the mean velocity u between two times instead: one step from 1 to 0 is then all of the way. The two agree if
+A flow carries noise (time 1) to pictures (time 0) along velocities v; following it takes many small steps. MeanFlow
+(Geng et al., 2025) learns the mean velocity u between two times instead: one step from 1 to 0 is then all of the way.
+The two agree if
 
     u(z, r, t) = v - (t - r) * d/dt u(z, r, t),      d/dt along the flow: z moves by v, t by 1, r by 0.
 
-That total derivative is a Jacobian-vector product, so `jvp` carries it forward beside u itself, in one pass. The network is
-dit's, with two times; it gives the picture at the end of the way, and u is the way there.
+That total derivative is a Jacobian-vector product, so `jvp` carries it forward beside u itself, in one pass. The
+network is dit's, with two times; it gives the picture at the end of the way, and u is the way there.
 """
 
 from __future__ import annotations

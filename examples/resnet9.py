@@ -3,9 +3,10 @@
     anneal train resnet9 --save resnet9.safetensors            python examples/resnet9.py
     anneal run resnet9 --weights resnet9.safetensors
 
-Nine layers (David Page, 2018): convolutions with batch norm, pools that halve the image while the channels double, and two
-residual blocks, whose two convolutions add to what enters. Trained with momentum, a learning rate that rises and falls, and
-pictures that are shifted and flipped. Where CIFAR-10 cannot be had the run says so and learns shapes that are made here.
+Nine layers (David Page, 2018): convolutions with batch norm, pools that halve the image while the channels double, and
+two residual blocks, whose two convolutions add to what enters. Trained with momentum, a learning rate that rises and
+falls, and pictures that are shifted and flipped. Where CIFAR-10 cannot be had the run says so and learns shapes that
+are made here.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def report(said: np.ndarray, answers: np.ndarray, shown: np.ndarray, classes: tu
 
 
 def trained(weights: Path) -> ResNet9:
-    """The network of a file that `anneal train resnet9 --save` wrote. DataError says what another file has and lacks."""
+    """The network of a file that `anneal train resnet9 --save` wrote. DataError says what another file has
+    and lacks.
+    """
     file = io.safe_open(weights)
     first = file.entries["prep.0.weight"].shape if "prep.0.weight" in file else ()
     with nn.init.skipped():

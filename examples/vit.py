@@ -2,9 +2,9 @@
 
     anneal train vit            python examples/vit.py
 
-An image becomes a row of patches, each a vector; a class token stands before them, positions are learnt, and every block
-lets all of them attend to all. The answer is read off the class token. The pictures are made here, from the seed: ten
-shapes of any colour, size and turn on a ground that goes from one colour to another, so colour tells nothing.
+An image becomes a row of patches, each a vector; a class token stands before them, positions are learnt, and every
+block lets all of them attend to all. The answer is read off the class token. The pictures are made here, from the seed:
+ten shapes of any colour, size and turn on a ground that goes from one colour to another, so colour tells nothing.
 """
 
 from __future__ import annotations

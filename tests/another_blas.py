@@ -1,7 +1,9 @@
-"""A BLAS that rounds otherwise than this machine's: `python -m pytest -p tests.another_blas tests/nn` finds the tests that depend on it.
+"""A BLAS that rounds otherwise than this machine's: `python -m pytest -p tests.another_blas tests/nn` finds the tests
+that depend on it.
 
-Products of matrices on the cpu device get an error as large as another order of summation may make, a different one for each shape and
-layout, so that a product in pieces does not equal the whole bit by bit. Products that every order computes exactly stay exact.
+Products of matrices on the cpu device get an error as large as another order of summation may make, a different one for
+each shape and layout, so that a product in pieces does not equal the whole bit by bit. Products that every order
+computes exactly stay exact.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The kernels of NumPy's OpenBLAS that this processor can execute: `python -m tests.blas` prints those that are not its own.
+"""The kernels of NumPy's OpenBLAS that this processor can execute: `python -m tests.blas` prints those that are not its
+own.
 
-OpenBLAS brings a set of kernels for each family of processors and takes one by what the processor says of itself, or by the variable
-OPENBLAS_CORETYPE. Two kernels sum in different orders, so a test that holds under all of them does not depend on whose processor it runs.
-Each name is tried in a process of its own, because a kernel is chosen once, and counts only if OpenBLAS says that it took it: a wheel does
-not bring all of them, and SapphireRapids without AVX-512 kernels is Haswell again. Where NumPy has another BLAS there is nothing to print.
+OpenBLAS brings a set of kernels for each family of processors and takes one by what the processor says of itself, or by
+the variable OPENBLAS_CORETYPE. Two kernels sum in different orders, so a test that holds under all of them does not
+depend on whose processor it runs. Each name is tried in a process of its own, because a kernel is chosen once, and
+counts only if OpenBLAS says that it took it: a wheel does not bring all of them, and SapphireRapids without AVX-512
+kernels is Haswell again. Where NumPy has another BLAS there is nothing to print.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def kernel() -> str:
 
 
 def others() -> list[str]:
-    """For each kernel that this processor can execute, beside the one it takes by itself, a value of OPENBLAS_CORETYPE."""
+    """For each kernel that this processor can execute, beside the one it takes by itself, a value of
+    OPENBLAS_CORETYPE.
+    """
     seen, names = {_kernel_of("")}, []
     have = flags()
     for name, needed in KERNELS.get(platform.machine().lower().replace("amd64", "x86_64"), {}).items():

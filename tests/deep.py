@@ -1,6 +1,8 @@
-"""`make deep`: every row of every table, and what it came to in DEEP.md beside this file, which is committed with a release.
+"""`make deep`: every row of every table, and what it came to in DEEP.md beside this file, which is committed with a
+release.
 
-`python -m tests.deep [PYTEST'S ARGUMENTS]` runs the tests of the deep tier. With arguments it is a part of them: then nothing is written.
+`python -m tests.deep [PYTEST'S ARGUMENTS]` runs the tests of the deep tier. With arguments it is a part of them: then
+nothing is written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The quick tier, `make quick`: no GPU and no other process, in less than a minute on two cores.
 
-The tier runs the rooms of ROOMS without the files and tests of LEFT_OUT; in them the tests of the `test` tier that are not
-marked slow and do not ask for webgpu. Tensors are on the cpu device, which is NumPy. `watched` holds each test to that: a test
-that imports wgpu, and so is about to open a GPU, or that starts a process, fails.
+The tier runs the rooms of ROOMS without the files and tests of LEFT_OUT; in them the tests of the `test` tier that are
+not marked slow and do not ask for webgpu. Tensors are on the cpu device, which is NumPy. `watched` holds each test to
+that: a test that imports wgpu, and so is about to open a GPU, or that starts a process, fails.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def chosen(item: pytest.Item) -> bool:
     return row is None or "webgpu" not in row.params.values()
 
 
-# What happened since the test began, of what it may not do; None between tests: pytest's own processes are no concern of ours.
+# What happened since the test began, of what it may not do; None between tests: pytest's own processes are no concern
+# of ours.
 _seen: list[str] | None = None
 
 

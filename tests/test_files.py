@@ -1,4 +1,6 @@
-"""anneal.files: what is written is whole or not there, wherever the writer was stopped, and nothing but files is written or read."""
+"""anneal.files: what is written is whole or not there, wherever the writer was stopped, and nothing but files is
+written or read.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +206,9 @@ def test_only_what_is_abandoned_is_swept(tmp_path: Path) -> None:
 
 
 def test_writers_do_not_sweep_each_other(tmp_path: Path) -> None:
-    """Several processes that write one file all the time: each write succeeds, and what is read is one of them, whole."""
+    """Several processes that write one file all the time: each write succeeds, and what is read is one of
+    them, whole.
+    """
     text = """
 import sys
 from anneal import files

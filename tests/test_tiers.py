@@ -84,7 +84,7 @@ def test_this_row_is_of_this_tier(row: int, request: pytest.FixtureRequest) -> N
     assert row in ran(thinned(range(12), test=6, ci=3), request.config.getoption("--tier"))
 
 
-# -- what make deep writes ---------------------------------------------------------------------------------------------------
+# -- what make deep writes ---------------------------------------------------------------------------------------------
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_one" file="tests/test_a.py" time="1.5"/>
@@ -124,7 +124,7 @@ def test_how_many_processes_run_it_makes_no_part_of_it(arguments: list[str]) -> 
     assert deep.partial([*arguments, "-k", "gradient"])
 
 
-# -- kernels of BLAS ---------------------------------------------------------------------------------------------------------
+# -- kernels of BLAS ---------------------------------------------------------------------------------------------------
 
 
 def test_kernels_are_those_the_processor_executes_and_blas_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@
     .ci/run      `--tier ci`: a denser sample, and tests marked `ci`
     make deep    `--tier deep`: every row of every table, and tests marked `deep`
 
-A table that takes more than a few seconds is wrapped in `thinned`: all rows are cases of one test, and those that a tier leaves out are
-marked for the tier that runs them. Which rows those are depends on their place alone, so a failure is found again.
+A table that takes more than a few seconds is wrapped in `thinned`: all rows are cases of one test, and those that a
+tier leaves out are marked for the tier that runs them. Which rows those are depends on their place alone, so a failure
+is found again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ TIERS = ("test", "ci", "deep")
 
 
 def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
-    """Every row as a pytest parameter: one of `test` runs in every tier, one of `ci` from CI on, all of them in the deep tier.
+    """Every row as a pytest parameter: one of `test` runs in every tier, one of `ci` from CI on, all of them in the
+    deep tier.
 
     The first row runs in every tier. ValueError if CI would run less than everyone does.
     """
@@ -46,8 +48,8 @@ def thinned(rows: Iterable[Any], *, test: int, ci: int) -> list[Any]:
 def _chosen(n: int, of: int) -> bool:
     """Whether row `n` is the one that stands for its block of `of` rows.
 
-    Not always the first of the block: a table is a product of lists more often than not, and each n-th row of it may have the same
-    device, dtype or axis throughout.
+    Not always the first of the block: a table is a product of lists more often than not, and each n-th row of it may
+    have the same device, dtype or axis throughout.
     """
     block, place = divmod(n, of)
     return place == (zlib.crc32(f"{block} {of}".encode()) % of if block else 0)

@@ -1,7 +1,9 @@
-"""Write the front doors' section of pyproject.toml anew: `python tools/front_doors.py`, after a room was added or a file moved.
+"""Write the front doors' section of pyproject.toml anew: `python tools/front_doors.py`, after a room was added or a
+file moved.
 
-A room is a package below `anneal`; only the room itself may import its modules, everybody else imports the room. Each room gets a contract
-of import-linter's, with the imports past its door that there are as exceptions. `tests/docs/test_rooms.py` holds their number.
+A room is a package below `anneal`; only the room itself may import its modules, everybody else imports the room. Each
+room gets a contract of import-linter's, with the imports past its door that there are as exceptions.
+`tests/docs/test_rooms.py` holds their number.
 """
 
 from __future__ import annotations

@@ -68,8 +68,9 @@ def expected_bytes(case: Case) -> dict[str, int]:
     """What a step takes in PyTorch, without running it: what autograd keeps, counted on tensors without memory.
 
     `peak` is parameters and optimiser state, what is kept for the backward pass, and twice the largest of that: the
-    gradient of the logits, or of the first activation, beside the one that it is made of. Gradients of parameters come as
-    activations go. Workspaces of libraries are not in it. Attention is taken to keep no weights, as its kernels on GPUs do.
+    gradient of the logits, or of the first activation, beside the one that it is made of. Gradients of parameters come
+    as activations go. Workspaces of libraries are not in it. Attention is taken to keep no weights, as its kernels on
+    GPUs do.
     """
     model, x, y = build(case, "meta")
     own = {p.untyped_storage()._cdata for p in (*model.parameters(), *model.buffers())}

@@ -1,8 +1,8 @@
 """GPT-2's weights in a folder as Hugging Face lays it out: model.safetensors, and config.json for the sizes.
 
-`nn.GPT` is GPT-2: norms before attention and the MLP, learned positions, gelu by tanh, one table for tokens and logits. Its
-parameters have Hugging Face's names but for the prefix "transformer.", which some files have. One thing differs: Hugging
-Face keeps the four matrices of a block as (inputs, outputs), its Conv1D, and `nn.Linear` as (outputs, inputs).
+`nn.GPT` is GPT-2: norms before attention and the MLP, learned positions, gelu by tanh, one table for tokens and logits.
+Its parameters have Hugging Face's names but for the prefix "transformer.", which some files have. One thing differs:
+Hugging Face keeps the four matrices of a block as (inputs, outputs), its Conv1D, and `nn.Linear` as (outputs, inputs).
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ FIXED: dict[str, tuple[Any, ...]] = {
 def read_checkpoint(folder: str | Path) -> nn.GPT:
     """The model of a folder, on the default device, ready to evaluate (no dropout).
 
-    Sizes are those of config.json, or of the tensors if there is none. Raises DataError if a file is missing or damaged,
-    if config.json describes another model, and, in one error, for all tensors that are missing, unexpected or misshapen.
+    Sizes are those of config.json, or of the tensors if there is none. Raises DataError if a file is missing or
+    damaged, if config.json describes another model, and, in one error, for all tensors that are missing, unexpected or
+    misshapen.
     """
     folder = Path(folder)
     settings = _read_config(folder / CONFIG)
@@ -76,12 +77,13 @@ def read_checkpoint(folder: str | Path) -> nn.GPT:
 
 
 def write_checkpoint(model: nn.GPT, folder: str | Path, notes: Mapping[str, str] | None = None) -> None:
-    """Write model.safetensors and config.json as transformers' GPT2LMHeadModel reads them; each replaces its old one whole.
+    """Write model.safetensors and config.json as transformers' GPT2LMHeadModel reads them; each replaces its old one
+    whole.
 
     `notes` go into the metadata of model.safetensors, which is written last.
 
-    Raises UserError for a model without biases, which GPT-2's layout has no place for, and DataError if a file cannot be
-    written.
+    Raises UserError for a model without biases, which GPT-2's layout has no place for, and DataError if a file cannot
+    be written.
     """
     c = model.config
     if not c.bias:
@@ -112,7 +114,7 @@ def write_checkpoint(model: nn.GPT, folder: str | Path, notes: Mapping[str, str]
     io.safe_save(arrays, folder / WEIGHTS, {"format": "pt", **(notes or {})})  # transformers asks for the first note
 
 
-# -- the sizes -----------------------------------------------------------------------------------------------------------
+# -- the sizes ---------------------------------------------------------------------------------------------------------
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _head_is_table(file: io.SafeTensors, names: dict[str, str]) -> bool:
     return HEAD not in names or (table is not None and np.array_equal(file.array(names[HEAD]), file.array(table)))
 
 
-# -- the names -----------------------------------------------------------------------------------------------------------
+# -- the names ---------------------------------------------------------------------------------------------------------
 
 
 def _names(file: io.SafeTensors) -> dict[str, str]:

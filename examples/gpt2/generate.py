@@ -2,8 +2,8 @@
 
 What a later token needs of the earlier ones are their keys and values in every block; those are kept. The tokens, their
 choice and the place in the text stay on the device too, so that nothing has to be waited for between two tokens: `step`
-is one captured set of kernels for every place, and whoever wants to know what was said looks now and then. How many keys
-there are is a Variable, in steps of 64: the few behind the place are masked.
+is one captured set of kernels for every place, and whoever wants to know what was said looks now and then. How many
+keys there are is a Variable, in steps of 64: the few behind the place are masked.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Decoder:
         self.read_so_far = n
 
     def step(self) -> None:
-        """Read the token that was said last, and say the next. Nothing is waited for. UserError where the context ends."""
+        """Read the token that was said last, and say the next. Nothing is waited for. UserError where the
+        context ends.
+        """
         if self.read_so_far == self.length:
             raise UserError(f"the context of {self.length} tokens is full; begin a new text with prefill()")
         self._step(self.blocks.bind(self.read_so_far // self.block + 1))
@@ -100,7 +102,9 @@ class Decoder:
 
     @no_grad()
     def _read_prompt(self, whole: Tensor, count: Tensor, blocks: UOp) -> Tensor:
-        """Read whole blocks from the start, of which `count` tokens are the prompt; what fills up is seen by none of them."""
+        """Read whole blocks from the start, of which `count` tokens are the prompt; what fills up is seen by none of
+        them.
+        """
         model, size = self.model, blocks * self.block
         x = model.wte(whole[:size]) + model.wpe.weight[:size]
         for block, keys, values in zip(model.h, self.keys, self.values, strict=True):

@@ -1,8 +1,8 @@
 """Byte-level byte-pair encoding: text to GPT-2's token ids, and back.
 
-Text is cut into words by a pattern; a word is a row of bytes, each of them a token; then neighbours that the list of merges
-names are joined, the earliest in the list first, until none is left. Every text and every row of bytes has an encoding.
-The ids are those of Hugging Face's `tokenizers`, which the tests compare.
+Text is cut into words by a pattern; a word is a row of bytes, each of them a token; then neighbours that the list of
+merges names are joined, the earliest in the list first, until none is left. Every text and every row of bytes has an
+encoding. The ids are those of Hugging Face's `tokenizers`, which the tests compare.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .vocabulary import END_OF_TEXT, Vocabulary
 
 __all__ = ["END_OF_TEXT", "Pair", "TextStream", "Tokenizer", "merge"]
 
-# The pattern that GPT-2 was trained with: a word takes the space before it; of a run of spaces the last one goes to the word.
+# The pattern that GPT-2 was trained with: a word takes the space before it; of a run of spaces the last one goes to the
+# word.
 WORD = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 
 # Python's name for bytes that are no UTF-8: each becomes a character of its own (U+DC80 to U+DCFF), neither letter nor
@@ -134,7 +135,9 @@ class TextStream:
 
 
 class _Words(dict[str, list[int]]):
-    """Word -> ids, filled as words are met. Text repeats its words: of Tiny Shakespeare's 297,833 one in twenty is new."""
+    """Word -> ids, filled as words are met. Text repeats its words: of Tiny Shakespeare's 297,833 one in
+    twenty is new.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__()
@@ -159,11 +162,11 @@ Pair = tuple[int, int]
 
 
 def merge(ids: list[int], rank_of: Callable[[Pair], int | None], product_of: Callable[[Pair], int]) -> list[int]:
-    """Join neighbours by the rank of their pair, if it has one, the leftmost first among equals: the lowest goes first, and
-    is replaced by its product. n ids take O(n log n), since a word may be a whole book.
+    """Join neighbours by the rank of their pair, if it has one, the leftmost first among equals: the lowest goes first,
+    and is replaced by its product. n ids take O(n log n), since a word may be a whole book.
 
-    The tokens are a linked list over the places of `ids`; a heap holds the pairs that might be joined, as rank and place
-    in one number, and one that has changed since is passed over when it comes up.
+    The tokens are a linked list over the places of `ids`; a heap holds the pairs that might be joined, as rank and
+    place in one number, and one that has changed since is passed over when it comes up.
     """
     size = len(ids)
     heap = [rank * size + i for i, pair in enumerate(pairwise(ids)) if (rank := rank_of(pair)) is not None]

@@ -2,8 +2,9 @@
 
     anneal train gpt2               anneal train gpt2 --scratch --checkpoint shakespeare
 
-Its checkpoints are GPT-2's, so `anneal gpt2 sample --model-dir shakespeare` and transformers read them. Beside the weights
-stands what training goes on from: the optimiser's state, the place in the schedule and in the stream of random numbers.
+Its checkpoints are GPT-2's, so `anneal gpt2 sample --model-dir shakespeare` and transformers read them. Beside the
+weights stands what training goes on from: the optimiser's state, the place in the schedule and in the stream of random
+numbers.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class FineTuning(Training):
     Args:
         words: the folder of the vocabulary.
         start: a checkpoint to start from; without one a small model is made.
-        checkpoint: the folder for `save`. If it has a checkpoint already, training goes on from there: on the cpu device
-            what follows is what would have followed, to the last bit.
+        checkpoint: the folder for `save`. If it has a checkpoint already, training goes on from there: on the cpu
+            device what follows is what would have followed, to the last bit.
 
     Raises DataError for a folder that is none of these, or was made with another batch, seed or learning rate.
     """
@@ -175,7 +176,9 @@ def _prepare(folder: Path) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what belongs to no checkpoint: states but that of the weights, and what killed processes left unfinished."""
+    """Remove what belongs to no checkpoint: states but that of the weights, and what killed processes left
+    unfinished.
+    """
     files.sweep(folder)
     with suppress(OSError, DataError):  # of what is wrong with them the one who reads them tells
         kept = io.safe_metadata(folder / WEIGHTS).get("training") if (folder / WEIGHTS).exists() else None

@@ -1,7 +1,8 @@
 """GPT-2's vocab.json and merges.txt, read and checked.
 
 Both files spell bytes as letters, so that a token is a word of visible characters in JSON and in a line of text: the
-188 bytes whose latin-1 character is visible are that character, the other 68 are the characters from U+0100 on. A space is Ġ.
+188 bytes whose latin-1 character is visible are that character, the other 68 are the characters from U+0100 on. A space
+is Ġ.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Vocabulary:
 
     @classmethod
     def read(cls, vocab: str | Path, merges: str | Path, special: Iterable[str] = (END_OF_TEXT,)) -> Vocabulary:
-        """Read a vocab.json and a merges.txt. DataError with the file, the line and the fix if they are not such files."""
+        """Read a vocab.json and a merges.txt. DataError with the file, the line and the fix if they are not
+        such files.
+        """
         ids = _parse_json(read_text(vocab), str(vocab))
         return cls.make(ids, read_text(merges).split("\n"), special, names=(str(vocab), str(merges)))
 
@@ -61,7 +64,9 @@ class Vocabulary:
         special: Iterable[str] = (END_OF_TEXT,),
         names: tuple[str, str] = ("vocab.json", "merges.txt"),
     ) -> Vocabulary:
-        """Check the content of the two files: token -> id, and the lines of merges. `names` is what errors call them."""
+        """Check the content of the two files: token -> id, and the lines of merges. `names` is what errors
+        call them.
+        """
         vocab, listing = names
         specials = _find_specials(ids, special, vocab)
         missing = [letter for letter in BYTE_OF_LETTER if letter not in ids]

@@ -1,4 +1,6 @@
-"""The published numbers: every function within its stated error, every special value and every integer as the rules say."""
+"""The published numbers: every function within its stated error, every special value and every integer as the rules
+say.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Command:
-    """`{x}` in the arguments is place x. `speaks`: it has messages for stderr. `draws`: it writes a picture where it runs."""
+    """`{x}` in the arguments is place x. `speaks`: it has messages for stderr. `draws`: it writes a picture where it
+    runs.
+    """
 
     arguments: str
     speaks: bool = False
@@ -229,7 +231,7 @@ def test_main_is_there_at_once() -> None:
     assert set(done.stdout.split()) <= {"__future__", "anneal", "anneal.cli"}
 
 
-# -- places that a flag names --------------------------------------------------------------------------------------------
+# -- places that a flag names ------------------------------------------------------------------------------------------
 
 WRITING = {
     "--save": "train mlp --steps 2 --plain --save {place}",
@@ -301,7 +303,7 @@ def test_every_place_that_a_flag_names(places: dict[str, Path], tmp_path: Path, 
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 HUGE = str(10**30)
 ARGUMENTS = {

@@ -24,7 +24,9 @@ CONTEXT = 48
 
 
 def make(folder: Path, bias: float = 0.0, spread: float = 12.0) -> Path:
-    """A checkpoint over bytes and <|endoftext|>; weights are spread further than at first, `bias` is a taste for the end."""
+    """A checkpoint over bytes and <|endoftext|>; weights are spread further than at first, `bias` is a taste for the
+    end.
+    """
     manual_seed(4)
     model = nn.GPT(vocab_size=257, block_size=CONTEXT, n_layer=2, n_head=2, n_embd=16)
     with no_grad():
@@ -142,7 +144,7 @@ def test_ctrl_c_keeps_what_was_said(folder: Path, tmp_path: Path) -> None:
     assert b"Traceback" not in err
 
 
-# -- files and mistakes ------------------------------------------------------------------------------------------------------
+# -- files and mistakes ------------------------------------------------------------------------------------------------
 
 
 def test_the_cache_is_the_default_checkpoint(

@@ -1,5 +1,5 @@
-"""A training that is killed at any moment: the last whole checkpoint loads, what follows is what would have followed, to the
-last bit and byte, and nothing that a killed process left outlives the next start."""
+"""A training that is killed at any moment: the last whole checkpoint loads, what follows is what would have followed,
+to the last bit and byte, and nothing that a killed process left outlives the next start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ FILES = ["config.json", "merges.txt", "model.safetensors", f"training-{STEPS}.sa
 
 
 class Training:
-    """One checkpoint folder, trained by processes that are killed, and beside it one that was trained by one process."""
+    """One checkpoint folder, trained by processes that are killed, and beside it one that was trained by one
+    process.
+    """
 
     def __init__(self, place: Path) -> None:
         self.start = make(place / "start", spread=1.0)

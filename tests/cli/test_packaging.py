@@ -1,4 +1,6 @@
-"""What is installed is what was written: a wheel carries the examples, the data and the rules, and runs without the checkout."""
+"""What is installed is what was written: a wheel carries the examples, the data and the rules, and runs without the
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,16 @@ def test_a_wheel_is_complete_and_for_every_machine(wheel: Path) -> None:
     wanted |= {f"anneal/_examples/{file.relative_to(EXAMPLES).as_posix()}" for file in EXAMPLES.rglob("*.py")}
     assert wanted <= names
     assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "examples/")) or "__pycache__" in n]
+
+
+def test_a_wheel_grows_by_no_file_that_nobody_meant(wheel: Path) -> None:
+    """Code, rules, bundled data, pictures of the examples; of documents the rooms' READMEs, about a kilobyte each."""
+    files = {i.filename: i.file_size for i in zipfile.ZipFile(wheel).infolist() if ".dist-info/" not in i.filename}
+    kinds = {Path(name).suffix for name in files}
+    assert kinds <= {".py", ".pyi", ".upat", ".typed", ".md", ".txt", ".png", ".gz", ".bin"}, kinds
+    documents = {name: size for name, size in files.items() if name.endswith(".md")}
+    assert all(name.endswith("/README.md") for name in documents)
+    assert sum(documents.values()) < 48 << 10
 
 
 def test_a_wheel_trains(wheel: Path, tmp_path: Path) -> None:

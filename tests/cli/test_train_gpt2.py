@@ -1,4 +1,6 @@
-"""train gpt2: it learns, its checkpoints outlive kill -9 at any moment, and training goes on from them to the last bit."""
+"""train gpt2: it learns, its checkpoints outlive kill -9 at any moment, and training goes on from them to the
+last bit.
+"""
 
 from __future__ import annotations
 

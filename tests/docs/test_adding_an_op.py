@@ -14,7 +14,8 @@ import pytest
 from tests.docs.test_documents import ROOT, read
 
 GUIDE = "docs/adding-an-op.md"
-# Run in the changed copy: the op beside NumPy, its gradient beside finite differences, forward mode, vmap and both oracles.
+# Run in the changed copy: the op beside NumPy, its gradient beside finite differences, forward mode, vmap and both
+# oracles.
 CHECKS = """
 import sys
 import numpy as np
@@ -55,7 +56,9 @@ if sys.argv[1] == "cpu":
 
 
 def apply(diff: str, folder: Path) -> list[str]:
-    """Change the files of a folder; the text before each change must stand there once. The names of what was changed."""
+    """Change the files of a folder; the text before each change must stand there once. The names of what was
+    changed.
+    """
     changed = []
     for name, hunks in re.findall(
         r"^--- a/\S+\n\+\+\+ b/(\S+)\n((?:[@ +-].*\n|\n)*?)(?=^--- a/|\Z)", diff, re.MULTILINE

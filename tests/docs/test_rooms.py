@@ -1,7 +1,8 @@
-"""Rooms: each has a front door that lint keeps."""
+"""Rooms: each has a front door that lint keeps, and a README that says what enters, what leaves and where to start."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,22 @@ def test_every_room_has_a_front_door_that_lint_keeps() -> None:
 
 def test_the_exceptions_become_fewer() -> None:
     assert len(excused()) <= PAST_A_DOOR, "none is added"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_enters_what_leaves_and_where_to_start(room: str) -> None:
+    path = ROOT / room / "README.md"
+    assert path.exists(), "ten lines for whoever comes in: what enters, what leaves, where to start reading"
+    door = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
+    assert door.startswith(f"# {room}\n")
+    assert len(door.splitlines()) <= 14
+    for said in ("What enters:", "What leaves:", "Start with `"):
+        assert said in door
+    assert max(map(len, door.splitlines())) <= 120
+    # Names with a suffix or a slash are files, of this room or from the root.
+    named = re.findall(r"`([\w./]+(?:\.(?:py|upat|md)|/[\w/]*))`", door)
+    assert named
+    assert [name for name in named if not ((ROOT / room / name).exists() or (ROOT / name).exists())] == []
 
 
 @pytest.mark.slow

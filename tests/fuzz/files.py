@@ -2,9 +2,9 @@
 
     python -m tests.fuzz.files 0 60000 npy npz          # which mutations, of which kinds (all, if none is named)
 
-A kind has sound files, and a way to read one: what it gives is of no interest, but what it raises must be one of anneal's
-own errors. A mutation is a function of the kind and its number alone, so a failure is found again. The process may take
-ROOM bytes more than it has when it begins, and a reading SECONDS.
+A kind has sound files, and a way to read one: what it gives is of no interest, but what it raises must be one of
+anneal's own errors. A mutation is a function of the kind and its number alone, so a failure is found again. The process
+may take ROOM bytes more than it has when it begins, and a reading SECONDS.
 """
 
 from __future__ import annotations

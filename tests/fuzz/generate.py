@@ -249,7 +249,7 @@ def _broadcast(a: Shape, b: Shape) -> Shape | None:
     return tuple(out) if math.prod(out) <= MAX_SIZE else None
 
 
-# -- operations: each takes the builder and adds a line -----------------------------------------------------------------
+# -- operations: each takes the builder and adds a line ----------------------------------------------------------------
 
 
 def unary_float(b: Builder) -> None:

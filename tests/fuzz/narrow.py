@@ -1,7 +1,7 @@
 """Operations of the program fuzzer on dtypes of 8 and 16 bits.
 
-Integers wrap, and a float made of short fractions is rounded after every op, so each value is the same on every device to
-the bit. No gradient passes: what it would be rounded from differs.
+Integers wrap, and a float made of short fractions is rounded after every op, so each value is the same on every device
+to the bit. No gradient passes: what it would be rounded from differs.
 """
 
 from __future__ import annotations

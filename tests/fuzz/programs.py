@@ -2,11 +2,11 @@
 
     python -m tests.fuzz.programs --count 2000 --seed 1 --devices cpu,webgpu --jobs 2
 
-The expected value is the unscheduled interpreter's on the graph as the Tensor API wrote it, built with the creation-time
-folds switched off, in float64; integers, bools, floats of 8 and 16 bits, and shapes must agree exactly. A float may differ by rounding: by
-`SLACK[device]` of the output's magnitude, or by `AMPLIFY[device]` times what float32 itself loses on that program (the
-interpreter in float32 against the interpreter in float64), whichever is more. Where the interpreter's value is not
-finite, nothing is asked of a device.
+The expected value is the unscheduled interpreter's on the graph as the Tensor API wrote it, built with the
+creation-time folds switched off, in float64; integers, bools, floats of 8 and 16 bits, and shapes must agree exactly. A
+float may differ by rounding: by `SLACK[device]` of the output's magnitude, or by `AMPLIFY[device]` times what float32
+itself loses on that program (the interpreter in float32 against the interpreter in float64), whichever is more. Where
+the interpreter's value is not finite, nothing is asked of a device.
 
 Programs are realized `--batch` at a time: their kernels are then planned, compiled and submitted together, and the
 memory planner has many lifetimes to juggle. A batch that raises is taken apart, so the report names one program.

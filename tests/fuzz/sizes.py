@@ -1,8 +1,9 @@
 """Random programs with Variables in the place of sizes.
 
-Some of the sizes of a program's leaves become symbolic, everywhere where they occur among them: a leaf is then a part of a
-larger one, and what lies beyond the part is nan, or a number that a result would show. Sizes that a line writes as numbers
-become symbolic too. Many programs then ask for what only numbers can say (whether 3 is inside the axis): those are left out.
+Some of the sizes of a program's leaves become symbolic, everywhere where they occur among them: a leaf is then a part
+of a larger one, and what lies beyond the part is nan, or a number that a result would show. Sizes that a line writes as
+numbers become symbolic too. Many programs then ask for what only numbers can say (whether 3 is inside the axis): those
+are left out.
 """
 
 from __future__ import annotations

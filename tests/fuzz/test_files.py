@@ -1,4 +1,6 @@
-"""Damaged and crafted files: anneal's errors, or an answer, in bounded memory and time. tests/fuzz/files.py makes and reads them."""
+"""Damaged and crafted files: anneal's errors, or an answer, in bounded memory and time. tests/fuzz/files.py makes and
+reads them.
+"""
 
 from __future__ import annotations
 

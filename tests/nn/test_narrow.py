@@ -1,4 +1,6 @@
-"""Training with weights and activations of 16 bits: as well as with float32, because the optimiser keeps a copy in float32."""
+"""Training with weights and activations of 16 bits: as well as with float32, because the optimiser keeps a copy in
+float32.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Wrong rules are found: each planted bug makes the index fuzzer report a changed value within a few hundred programs."""
+"""Wrong rules are found: each planted bug makes the index fuzzer report a changed value within a few hundred
+programs.
+"""
 
 from __future__ import annotations
 

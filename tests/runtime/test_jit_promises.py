@@ -1,5 +1,5 @@
-"""What jit promises: whatever a program does around and inside a jit function, it gives the values that the same program
-gives without jit, or a JitError.
+"""What jit promises: whatever a program does around and inside a jit function, it gives the values that the same
+program gives without jit, or a JitError.
 
 Each program below is run as it stands and with `jit`, on every device. It takes `wrap`, which is jit or nothing, and
 returns numbers; it calls what it wraps often enough to run it, capture it and replay it.
@@ -44,7 +44,7 @@ def one(value: float = 1.0) -> Tensor:
     return Tensor([value])
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 @program
@@ -186,7 +186,7 @@ def an_argument_of_a_state_that_the_function_assigns(wrap: Wrap) -> list[Any]:
     return [(g(total).item(), total.item()) for _ in range(CALLS)]
 
 
-# -- results -------------------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 @program
@@ -268,7 +268,7 @@ def a_result_that_depends_on_nothing(wrap: Wrap) -> list[Any]:
     return [[t.tolist() for t in f(one(i))] for i in range(CALLS)]
 
 
-# -- state ---------------------------------------------------------------------------------------------------------------
+# -- state -------------------------------------------------------------------------------------------------------------
 
 
 @program
@@ -398,7 +398,7 @@ def a_tensor_of_the_closure_is_rebound(wrap: Wrap) -> list[Any]:
     return out
 
 
-# -- Python values that the function sees ----------------------------------------------------------------------------------
+# -- Python values that the function sees ------------------------------------------------------------------------------
 
 
 @program
@@ -689,7 +689,7 @@ def a_decorated_function_sees_what_changes(wrap: Wrap) -> list[Any]:
     return out
 
 
-# -- methods and modules ---------------------------------------------------------------------------------------------------
+# -- methods and modules -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -801,7 +801,7 @@ def a_state_is_loaded(wrap: Wrap) -> list[Any]:
     return out
 
 
-# -- training --------------------------------------------------------------------------------------------------------------
+# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def regression(optimiser: Callable[[list[Tensor]], Any]) -> tuple[Tensor, Any, Callable[[Tensor, Tensor], Tensor]]:
@@ -943,7 +943,7 @@ def a_gradient_is_read_after_the_call(wrap: Wrap) -> list[Any]:
     return [(a.item(), b.tolist()) for a, b in kept]
 
 
-# -- inside ------------------------------------------------------------------------------------------------------------------
+# -- inside ------------------------------------------------------------------------------------------------------------
 
 
 @program

@@ -1,4 +1,6 @@
-"""Values that are computed again for the backward pass where memory is scarce: which, when, and that they are the same."""
+"""Values that are computed again for the backward pass where memory is scarce: which, when, and that they are
+the same.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def plan() -> Plan:
 
 
 def made_again(p: Plan) -> list[int]:
-    """The places of the calls that compute something again: elementwise ones of the backward pass, of forward values."""
+    """The places of the calls that compute something again: elementwise ones of the backward pass, of forward
+    values.
+    """
     forward = {v for c in p.calls if c.phase == "forward" for v in c.args[: c.outputs]}
     given = forward | {v for v, value in enumerate(p.values) if value.kind == "input"}
     return [

@@ -1,4 +1,6 @@
-"""Deep graphs take work in proportion to their depth: function calls are counted, since times say little on a busy machine."""
+"""Deep graphs take work in proportion to their depth: function calls are counted, since times say little on a busy
+machine.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,9 @@ SIZES = (1, 5, 300_000, 3 * MIB, 5 * MIB, 40 * MIB)
 
 @st.composite
 def programs(draw: Any) -> tuple[list[Value], list[Call], dict[int, int]]:
-    """Calls over values of any size and dtype; some write a temporary a second time, some outputs overwrite an input."""
+    """Calls over values of any size and dtype; some write a temporary a second time, some outputs overwrite
+    an input.
+    """
     sizes, dtype = st.sampled_from(SIZES), st.sampled_from([dtypes.float32, dtypes.int32, dtypes.float16, dtypes.bool_])
     values = [Value(draw(sizes), dtypes.float32, "input") for _ in range(3)]
     readable, overwrites = [0, 1, 2], {}
@@ -160,7 +162,9 @@ def test_no_two_live_values_share_memory_in_any_order(
     place = dict(places)
 
     def run(sequence: list[Call], shared: bool) -> list[list[Any]]:
-        """What each call reads, if a call's results are the call itself; memory that was overwritten gives something else."""
+        """What each call reads, if a call's results are the call itself; memory that was overwritten gives something
+        else.
+        """
         held: dict[object, Any] = {("own", v): v for v, value in enumerate(values) if value.kind == "input"}
         seen = {}
 

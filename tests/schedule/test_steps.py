@@ -26,7 +26,9 @@ def forward(f: Callable[..., Tensor], *args: Tensor) -> int:
 
 
 def backward(f: Callable[..., Tensor], *args: Tensor) -> int:
-    """Kernels of the gradients alone, for a cotangent that is given, with what they compute of the forward pass again."""
+    """Kernels of the gradients alone, for a cotangent that is given, with what they compute of the forward
+    pass again.
+    """
     y = f(*args)
     y.backward(value(*y.shape, grad=False))
     return len(plan_of([g for t in args if (g := t.grad) is not None]).calls)
@@ -186,7 +188,9 @@ def test_one_query_takes_two_kernels() -> None:
 
 
 def test_layers_whose_sizes_agree_by_chance_stay_apart() -> None:
-    """A square matrix after a wide layer: as many products in both, and yet each reads all results of the one before."""
+    """A square matrix after a wide layer: as many products in both, and yet each reads all results of the one
+    before.
+    """
     x, w, v = value(1, 64), value(256, 64), value(64, 256)
     assert forward(lambda x: F.linear(F.linear(x, w).relu(), v), x) == 2
 
@@ -202,6 +206,6 @@ def test_a_decoded_token(layers: int) -> None:
     # a jit updates in place: it leaves the copies out
     copies = [c for c in calls if len(c.args) == 2 and c.kernel.sink.src[0].src[2].op is Op.LOAD]
     # A block: norm, queries, keys and values, each put where it belongs; scores; softmax and the sum of the values; its
-    # product; norm and the wide layer; the narrow one. Beside that: what is seen, the embedding, logits, the choice, and the
-    # place, which goes on where the old one is read no more.
+    # product; norm and the wide layer; the narrow one. Beside that: what is seen, the embedding, logits, the choice,
+    # and the place, which goes on where the old one is read no more.
     assert (len(calls) - len(copies), len(copies)) == (6 * layers + 5, 2 * layers + 1)

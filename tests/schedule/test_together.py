@@ -80,7 +80,9 @@ def hold(seed: int, policies: dict[str, Policy], tensors: list[Tensor] | None = 
 
 
 def reads_what_was_written(plan: Plan) -> None:
-    """Each value that a call reads is an input or what an earlier call wrote; each of any size that is asked for as well."""
+    """Each value that a call reads is an input or what an earlier call wrote; each of any size that is asked for as
+    well.
+    """
     known = set(range(plan.inputs))
     for call in plan.calls:
         assert known.issuperset(call.args[call.outputs :]), f"{call.kernel.name} reads what no call before it writes"

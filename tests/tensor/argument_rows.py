@@ -1,4 +1,6 @@
-"""A right call of every public op, for the table of wrong ones (test_arguments.py): the arguments by position, then by name."""
+"""A right call of every public op, for the table of wrong ones (test_arguments.py): the arguments by position, then by
+name.
+"""
 
 from __future__ import annotations
 

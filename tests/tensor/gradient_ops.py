@@ -1,8 +1,9 @@
 """A call of every differentiable method of Tensor and function of `functional`, for tables that hold over all of them.
 
-A case is written once for anneal and for torch: `f(M, F, *tensors)`, where M has the functions that are no methods (`cat`) and F is
-`functional`. Its shapes are words: each letter is an axis, and an axis has one size wherever its letter stands, so a table
-can make any axis empty. A new method or function without a case fails `test_every_op_has_a_case`.
+A case is written once for anneal and for torch: `f(M, F, *tensors)`, where M has the functions that are no methods
+(`cat`) and F is `functional`. Its shapes are words: each letter is an axis, and an axis has one size wherever its
+letter stands, so a table can make any axis empty. A new method or function without a case fails
+`test_every_op_has_a_case`.
 """
 
 from __future__ import annotations

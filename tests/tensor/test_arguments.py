@@ -1,8 +1,9 @@
-"""Every argument of every public op, wrong in every way: what comes of it is a result or an error of our own tree that names the op.
+"""Every argument of every public op, wrong in every way: what comes of it is a result or an error of our own tree that
+names the op.
 
-The ops are enumerated from Tensor's methods, the functional modules, the layers and `nn.init`; one without a row in argument_rows.py
-fails here. A wrong value stands in for one argument of a right call at a time. What can never be meant (`MUST_RAISE`, by the argument's
-kind) has to be refused; of the rest, whatever is accepted has to compute.
+The ops are enumerated from Tensor's methods, the functional modules, the layers and `nn.init`; one without a row in
+argument_rows.py fails here. A wrong value stands in for one argument of a right call at a time. What can never be meant
+(`MUST_RAISE`, by the argument's kind) has to be refused; of the rest, whatever is accepted has to compute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is folded equals what is executed: every op, on every special constant of every dtype, in every operand.
 
-An operand is a constant in the graph, or the same value in memory; all ways must give the same bits on the cpu device, signs
-of zeros included. What webgpu makes of constants is in tests/backend/webgpu/test_literals.py.
+An operand is a constant in the graph, or the same value in memory; all ways must give the same bits on the cpu device,
+signs of zeros included. What webgpu makes of constants is in tests/backend/webgpu/test_literals.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def bits(x: Array) -> Array:
     return out
 
 
-# -- single ops ---------------------------------------------------------------------------------------------------------
+# -- single ops --------------------------------------------------------------------------------------------------------
 
 _REAL = {
     Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.SQRT, Op.RSQRT, Op.RECIP, Op.FLOOR, Op.CEIL,
@@ -151,7 +151,7 @@ def test_choices() -> None:
         assert (bits(executed) == bits(np.stack([left, right]))).all()
 
 
-# -- functions of several ops ---------------------------------------------------------------------------------------------
+# -- functions of several ops ------------------------------------------------------------------------------------------
 
 FUNCTIONS = [
     "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "gelu", "softplus", "softsign", "mish", "hardtanh",

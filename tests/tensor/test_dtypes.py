@@ -383,7 +383,9 @@ def test_arithmetic_of_64_bit_integers(d: DType, device: str) -> None:
 
 
 def test_what_folds_keeps_the_rules_of_casts() -> None:
-    """A float stops at the ends of an integer's range, an integer wraps around: also in constants and in casts of casts."""
+    """A float stops at the ends of an integer's range, an integer wraps around: also in constants and in casts of
+    casts.
+    """
     assert [Tensor(v).cast(d).item() for v in (300.0, -300.0, 1e20) for d in ("int8", "uint16")] == [
         127, 300, -128, 0, 127, 65535,
     ]  # fmt: skip

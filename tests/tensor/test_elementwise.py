@@ -1,4 +1,6 @@
-"""Arithmetic, comparison, logic, bits and unary maths against NumPy in float64 (and torch, where the meaning is its)."""
+"""Arithmetic, comparison, logic, bits and unary maths against NumPy in float64 (and torch, where the meaning
+is its).
+"""
 
 from __future__ import annotations
 

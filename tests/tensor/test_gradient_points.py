@@ -1,8 +1,9 @@
 """Slopes of functions of one and of two numbers at extremes and at special points, beside the exact derivative.
 
-The derivative is a formula in mpmath, taken at the float32 argument and rounded to float32; of functions of two numbers it is
-torch's in float64. At a kink it is torch's choice. Every elementwise method has a row, or the table of operators of two: a new one
-without fails `test_every_function_has_a_row`. What is not within the tolerance has one of its own, with the reason.
+The derivative is a formula in mpmath, taken at the float32 argument and rounded to float32; of functions of two numbers
+it is torch's in float64. At a kink it is torch's choice. Every elementwise method has a row, or the table of operators
+of two: a new one without fails `test_every_function_has_a_row`. What is not within the tolerance has one of its own,
+with the reason.
 """
 
 from __future__ import annotations

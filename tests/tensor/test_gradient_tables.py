@@ -1,7 +1,8 @@
 """Tables over every op that has a gradient: against torch at ordinary, equal and zero values, and over nothing.
 
-Each row is run by `backward()` and by `grad()`, which have to agree: what a leaf of the graph does not move has zeros, in both and in
-torch. Every axis of every argument is empty once. What is a decision of this project's stands in `OURS`, with the reason.
+Each row is run by `backward()` and by `grad()`, which have to agree: what a leaf of the graph does not move has zeros,
+in both and in torch. Every axis of every argument is empty once. What is a decision of this project's stands in `OURS`,
+with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""An index whose values are on the host is checked, in every op that takes one and in every form that it may have; -1 is the last."""
+"""An index whose values are on the host is checked, in every op that takes one and in every form that it may have; -1
+is the last.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Safetensors headers: what is sound is read, lazily and to the bit; whatever else is in a file is a DataError that says what."""
+"""Safetensors headers: what is sound is read, lazily and to the bit; whatever else is in a file is a DataError that
+says what.
+"""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_a_program_with_variables_is_found_on_disk(
     clear_cache()
 
 
-# -- jit -----------------------------------------------------------------------------------------------------------------
+# -- jit ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_cache_grows_in_place(device: str) -> None:
@@ -456,7 +456,7 @@ def test_a_model_reads_prompts_of_any_length(device: str) -> None:
     assert len(logits.captures) == 1
 
 
-# -- a place that is looked up ------------------------------------------------------------------------------------------------
+# -- a place that is looked up -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [0, 2, 3, -5, 9])

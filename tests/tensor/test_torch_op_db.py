@@ -1,7 +1,8 @@
 """PyTorch's samples of each op that we have by its name, beside our results and gradients (torch_op_db.py runs them).
 
-A name that is in no table below agrees on every sample. `LACKING` are arguments and kinds of arguments that we do not take: Python's or our own
-error says so. `CHOICES` differ on purpose. A wrong value, shape or gradient, or an exception that is none of ours, is in no table.
+A name that is in no table below agrees on every sample. `LACKING` are arguments and kinds of arguments that we do not
+take: Python's or our own error says so. `CHOICES` differ on purpose. A wrong value, shape or gradient, or an exception
+that is none of ours, is in no table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""PyTorch's own table of calls (op_db), run here: for each op of a name that we have, every sample, its result and its gradients.
+"""PyTorch's own table of calls (op_db), run here: for each op of a name that we have, every sample, its result and its
+gradients.
 
 `outcomes` says of each sample what became of it; test_torch_op_db.py holds the table of what may.
 """
@@ -20,7 +21,8 @@ DRAWN = {
     "bernoulli", "multinomial", "rand_like", "randn_like", "randn", "randint", "normal", "uniform", "nn.functional.dropout", "empty",
     "empty_like", "randperm", "new_empty", "nn.functional.gumbel_softmax",
 }  # fmt: skip
-# Other places than ours of names that mean something else there: norms of matrices, powers that rise, numbers drawn into a tensor.
+# Other places than ours of names that mean something else there: norms of matrices, powers that rise, numbers drawn
+# into a tensor.
 OTHERS = ("masked.", "sparse.", "fft.", "signal.", "torch.", "linalg.norm", "linalg.vander", "normal", "uniform")
 # Arguments that we do not have, by the values that ask for what we do all the same.
 WITHOUT: dict[str, tuple[Any, ...]] = {
@@ -44,8 +46,8 @@ WITHOUT: dict[str, tuple[Any, ...]] = {
 
 
 class Outcome(NamedTuple):
-    """`kind` is "agrees", "argument" (Python's TypeError: the call has an argument that we do not), "refused", "raw", "shape", "value"
-    or "gradient"; `said` is what was said or seen."""
+    """`kind` is "agrees", "argument" (Python's TypeError: the call has an argument that we do not), "refused", "raw",
+    "shape", "value" or "gradient"; `said` is what was said or seen."""
 
     kind: str
     said: str

@@ -1,8 +1,8 @@
 """Constants in kernels: whatever a driver's compiler knows of 0, 1, infinity and nan, results are IEEE 754's.
 
-Each op has each special constant in each operand; all of an operand's constants are computed together, so the file takes few
-kernels on a GPU. Compared up to what SPEC.md, section 9, grants: the sign of the zeros that sums and extremes give,
-flushed denormal numbers, 2.5 units in the last place of a quotient, 32 of a power.
+Each op has each special constant in each operand; all of an operand's constants are computed together, so the file
+takes few kernels on a GPU. Compared up to what SPEC.md, section 9, grants: the sign of the zeros that sums and extremes
+give, flushed denormal numbers, 2.5 units in the last place of a quotient, 32 of a power.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def test_products_with_constants_that_are_summed(webgpu: str) -> None:
     x = Tensor(np.repeat(VALUES[:, None], 3, 1), device=webgpu)
     weights = np.array([[0.0, 0.0], [0.0, -0.0], [0.0, 1.0]], np.float32)
     sums = [(x * c + (x * 0.0)).sum(1) for c in (0.0, 1.0, math.inf)]
-    # NVIDIA's compiler (580.159) makes x * (a + b) of x * a + x * b, whatever a and b are: a constant is to do as memory does.
+    # NVIDIA's compiler (580.159) makes x * (a + b) of x * a + x * b, whatever a and b are: a constant is to do as
+    # memory does.
     zeros = Tensor(np.zeros(3, np.float32), device=webgpu)
     loaded = [(x * Tensor(np.full(3, c, np.float32), device=webgpu) + x * zeros).sum(1) for c in (0.0, 1.0, math.inf)]
     product = x @ Tensor(weights, device=webgpu)

@@ -1,4 +1,6 @@
-"""Tensors wider than one binding, on a device whose bindings are asked to be small: every kernel reads windows of them."""
+"""Tensors wider than one binding, on a device whose bindings are asked to be small: every kernel reads
+windows of them.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     python -m tests.examples.gpt2.agree FOLDER --device webgpu
 
-A greedy continuation is made with the cache of keys and values. Then this model and transformers' read the whole text at once:
-each of them, without a cache, must have chosen the same tokens, and the logits are compared, also with those in float64.
+A greedy continuation is made with the cache of keys and values. Then this model and transformers' read the whole text
+at once: each of them, without a cache, must have chosen the same tokens, and the logits are compared, also with those
+in float64.
 """
 
 from __future__ import annotations

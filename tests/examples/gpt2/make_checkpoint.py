@@ -1,7 +1,8 @@
-"""Write data/tiny/ anew with transformers and torch, which no test needs: `python -m tests.examples.gpt2.make_checkpoint`.
+"""Write data/tiny/ anew with transformers and torch, which no test needs.
 
-A GPT-2 of two blocks with random weights, as transformers saves it; expected.npz holds tokens, the logits that transformers
-computes for them, and a greedy continuation of the first row's first eight tokens.
+`python -m tests.examples.gpt2.make_checkpoint`. A GPT-2 of two blocks with random weights, as transformers saves it;
+expected.npz holds tokens, the logits that transformers computes for them, and a greedy continuation of the first row's
+first eight tokens.
 """
 
 from __future__ import annotations

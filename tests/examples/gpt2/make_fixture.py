@@ -1,7 +1,8 @@
 """Write data/ anew from GPT-2's own files: `python -m tests.examples.gpt2.make_fixture FOLDER`.
 
-The vocabulary is cut to the bytes, the first merges, and what the texts need, under the ids of the full one: leaving out
-a merge that a text does not use changes nothing for that text. The golden ids are those of `tokenizers` with the full files.
+The vocabulary is cut to the bytes, the first merges, and what the texts need, under the ids of the full one: leaving
+out a merge that a text does not use changes nothing for that text. The golden ids are those of `tokenizers` with the
+full files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Checkpoints in Hugging Face's layout: the logits are transformers', the variants load alike, and faults come all at once."""
+"""Checkpoints in Hugging Face's layout: the logits are transformers', the variants load alike, and faults come all at
+once.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +156,7 @@ def test_what_was_read_is_there_once() -> None:
     assert not twice
 
 
-# -- faults --------------------------------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 def test_all_faults_are_in_one_error(folder: Path) -> None:
@@ -236,7 +238,7 @@ def test_names_with_and_without_the_prefix(folder: Path) -> None:
         read_checkpoint(folder)
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_the_file_that_transformers_wrote(tmp_path: Path, device: str) -> None:

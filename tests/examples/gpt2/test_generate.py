@@ -1,4 +1,6 @@
-"""Decoding with kept keys and values: what transformers says, what the model says without them, and one plan for all places."""
+"""Decoding with kept keys and values: what transformers says, what the model says without them, and one plan for all
+places.
+"""
 
 from __future__ import annotations
 
@@ -98,13 +100,13 @@ def test_a_step_is_few_kernels(webgpu: str) -> None:
         set_default_device(None)
     (captured,) = decoder._step.captures.values()
     assert captured is not None
-    # A block: the norm with queries, keys and values in their places; scores; softmax with values; the product that joins the
-    # heads; the norm with the wide layer; the narrow one. Beside that: the embedding, its norm, the last norm with the
-    # logits, the choice, the place of the next token.
+    # A block: the norm with queries, keys and values in their places; scores; softmax with values; the product that
+    # joins the heads; the norm with the wide layer; the narrow one. Beside that: the embedding, its norm, the last norm
+    # with the logits, the choice, the place of the next token.
     assert sum(len(run.plan.calls) for run in captured.launches) <= 6 * 2 + 5
 
 
-# -- chance --------------------------------------------------------------------------------------------------------------
+# -- chance ------------------------------------------------------------------------------------------------------------
 
 
 def drawn(sampling: Sampling, count: int = 40) -> list[int]:

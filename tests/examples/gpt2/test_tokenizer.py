@@ -28,8 +28,8 @@ from tests.examples.gpt2.texts import TEXTS
 TOKENIZER, PEER = ours(), reference()
 GOLDEN = json.loads((DATA / "golden.json").read_text(encoding="utf-8"))
 
-# `tokenizers` and `regex` know different versions of Unicode: letters that one of them lacks are words of another kind. What
-# was assigned in Unicode 3.2, which Python keeps, all of them know.
+# `tokenizers` and `regex` know different versions of Unicode: letters that one of them lacks are words of another kind.
+# What was assigned in Unicode 3.2, which Python keeps, all of them know.
 ASSIGNED = [chr(i) for i in range(0x30000) if unicodedata.ucd_3_2_0.category(chr(i)) not in ("Cn", "Cs", "Co")]
 CHARACTERS = st.sampled_from(" \n\t'sdtlmvere aA1.,") | st.characters(max_codepoint=0x2FF) | st.sampled_from(ASSIGNED)
 PIECES = st.sampled_from([*TEXTS, END_OF_TEXT, "<|endoftext", "|>", "'ll", " \u3000 ", "\r\n"])

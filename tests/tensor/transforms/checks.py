@@ -1,6 +1,7 @@
 """What must hold of every differentiable function, in float64, and functions to hold it of.
 
-`python -m tests.tensor.transforms.checks` holds all of it of every function and shape, JAX included; the tests take a part.
+`python -m tests.tensor.transforms.checks` holds all of it of every function and shape, JAX included; the tests take a
+part.
 """
 
 from __future__ import annotations
@@ -201,7 +202,9 @@ def check(
     nested: bool,
     values: Callable[[list[Tensor]], list[Array]] = by_reference,
 ) -> None:
-    """jvp against differences and vjp, vmap against a loop; with `nested`, second derivatives and vmap in every order."""
+    """jvp against differences and vjp, vmap against a loop; with `nested`, second derivatives and vmap in
+    every order.
+    """
     rng = np.random.default_rng(0)
     xs = tuple(t(a) for a in arrays)
     directions = [rng.standard_normal(a.shape) for a in arrays]

@@ -369,7 +369,9 @@ def test_loops_of_transforms_are_linear() -> None:
 
 
 def test_the_same_on_every_device(device: str) -> None:
-    """Per-example gradients, curvature and random bits: the graph is what is transformed, so devices see ordinary ones."""
+    """Per-example gradients, curvature and random bits: the graph is what is transformed, so devices see
+    ordinary ones.
+    """
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((4, 6), (6, 5), (5,))]
 
