@@ -15,12 +15,13 @@ from anneal.backend.batch import Batch
 from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use, sections
+from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
 
 if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import Buffer, WebGpuDevice, WebGpuProgram
+    from anneal.backend.webgpu.device import WebGpuDevice
 
 __all__ = ["WebGpuBatch"]
 
@@ -30,7 +31,7 @@ _QUERIES = 4096  # the most that one query set may hold
 _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 
 
-class WebGpuBatch(Batch["Buffer"]):
+class WebGpuBatch(Batch[Buffer]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
