@@ -8,6 +8,7 @@ import re
 import pytest
 
 from anneal.codegen import Launch, Opt, Target, run_passes
+from anneal.codegen.affine import form
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.pipeline import lower, prepare
 from anneal.errors import CompilerError
@@ -137,8 +138,9 @@ def test_unrolled_iterations_load_one_by_one_in_their_order() -> None:
     p = lowered(K.column_reduce(Op.ADD, 16, 8), Opt("LOCAL", 0, 8), Opt("UNROLL", 1, 4))
     body = [line.strip() for line in lines(p) if line.startswith("  ") and ("LOAD" in line or "update" in line)]
     assert body == ["let LOAD", "update REDUCE"] * 4
-    loads = [s.number for s in p.stmts if s.node is not None and s.node.op is Op.LOAD]
-    assert [s.src[1] for s in p.stmts if s.kind == "update"] == loads
+    loads = [s for s in p.stmts if s.node is not None and s.node.op is Op.LOAD]
+    assert [s.src[1] for s in p.stmts if s.kind == "update"] == [s.number for s in loads]
+    assert [form(s.node.src[1])[1] for s in loads if s.node is not None] == [0, 8, 16, 24]
 
 
 def test_a_data_dependent_trip_count_is_loaded_before_its_loop() -> None:
