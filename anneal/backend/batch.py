@@ -32,10 +32,10 @@ Call = tuple[Program, Sequence[Buffer]]
 class Batch(ABC, Generic[Buffer]):
     """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
 
-    `lag`: how many runs after the coming one are prepared already, so that an exchange does not reach them.
+    `pipeline_depth`: how many runs after the next one are in flight, prepared already: a buffer swap does not reach them.
     """
 
-    lag: ClassVar[int] = 0
+    pipeline_depth: ClassVar[int] = 0
 
     @abstractmethod
     def run(self) -> None:
@@ -45,19 +45,19 @@ class Batch(ABC, Generic[Buffer]):
         """From the next run on variables have these values; whether that asks for a `restart`."""
         raise DeviceError(f"{type(self).__name__} has no variables")
 
-    def exchanges(self, buffer: Buffer) -> bool:
-        """Whether `run_and_exchange` may replace `buffer`."""
+    def can_swap(self, buffer: Buffer) -> bool:
+        """Whether `run_and_swap` may replace `buffer`."""
         return False
 
-    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
-        """`run`; after `lag` runs more the second buffer of each pair stands for the first.
+    def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
+        """`run`; after `pipeline_depth` runs more the second buffer of each pair stands for the first.
 
         `pairs` is called once the work is under way: the device does not wait for what is made there.
         """
         self.run()
 
     def restart(self) -> None:
-        """Prepare the coming runs anew: they use the buffers that the last exchange left."""
+        """Prepare the runs in flight anew: they use the buffers that the last swap left."""
         return
 
     def seconds(self) -> float:

@@ -34,7 +34,7 @@ _SMALL_RESULT = 1 << 16
 
 _LEAF, _UOP = attrgetter("leaf"), attrgetter("uop")
 
-Swap = Callable[[], Sequence[tuple[Any, Any]]]  # makes pairs of buffers, the old and the new
+Swap = Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]]  # makes pairs of buffers, the old and the new
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +114,11 @@ class Capture:
         self._watch()
         self._bind(run.recording, carried)
         for waiting in self.in_flight.values():
+<<<<<<< HEAD
             waiting.extend([waiting[0]] * max([launch.batch.lag for launch in self.launches], default=0))
+=======
+            waiting.extend([waiting[0]] * max(launch.batch.pipeline_depth for launch in self.launches))
+>>>>>>> backend
         register(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
@@ -259,6 +263,7 @@ class Capture:
 
     def launch(self, arguments: list[Storage]) -> Any:
         """The replay, once it is prepared: asks for the device's lock alone. Returns the results."""
+<<<<<<< HEAD
         # a function of the host reads and writes the same buffers each time: then results are copied if they are kept
         small = (
             {}
@@ -271,15 +276,24 @@ class Capture:
                 and all(x.batch.exchanges(b) for x in self.launches)
             }
         )
+=======
+        small = {
+            id(w): w
+            for w in [waiting[-1] for waiting in self.in_flight.values()]
+            if w.storage.size <= _SMALL_RESULT
+            and (b := w.storage.buffer) is not None
+            and all(x.batch.can_swap(b) for x in self.launches)
+        }
+>>>>>>> backend
         fresh: dict[int, Written] = {}
 
-        def swap() -> list[tuple[Any, Any]]:
+        def swap() -> list[tuple[OpaqueBuffer, OpaqueBuffer]]:
             """New memory for the next run's results, made while this one runs."""
             if not fresh:
                 for key, written in small.items():
                     fresh[key] = Written.__new__(Written)
                     fresh[key].like(written)
-            return [(w.storage.buffer, fresh[key].storage.ensure()) for key, w in small.items()]
+            return [(b, fresh[key].storage.ensure()) for key, w in small.items() if (b := w.storage.buffer) is not None]
 
         for step in self.steps:
             step.run(swap if small else None)
@@ -325,7 +339,7 @@ class Capture:
         nbytes += sum([size * dtype.itemsize for launch in self.launches for size, dtype in launch.plan.temporaries])
         return self.device.name, f"jit function {self.name}: temporaries and arguments", nbytes
 
-    def rebind(self, old: Any, new: Any) -> None:
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
         """Have the kernels use the buffer `new` in place of `old`, from the coming run on."""
         for launch in self.launches:
             launch.rebind(old, new)

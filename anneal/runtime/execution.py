@@ -107,8 +107,8 @@ class Execution:
             programs = compiled(plan, device)
         self.plan, self.device = plan, device
         self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
-        self.temporaries: list[Any] = []
-        buffers: list[Any] = [None] * len(plan.values)
+        self.temporaries: list[OpaqueBuffer] = []
+        buffers: list[OpaqueBuffer] = [None] * len(plan.values)  # type: ignore[list-item]  # the loops below fill it
         try:
             for i, s in enumerate(step.inputs):
                 buffers[i] = s.ensure()
@@ -140,14 +140,14 @@ class Execution:
         self.values = mine
         return self.batch.give(mine)
 
-    def rebind(self, old: Any, new: Any) -> None:
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
         """Use the buffer `new` in place of `old`."""
         if any(b is old for b in self.buffers):
             self.buffers = [new if b is old else b for b in self.buffers]
             self._places.clear()
             self._bind()
 
-    def run(self, swap: Callable[[], Sequence[tuple[Any, Any]]] | None = None) -> None:
+    def run(self, swap: Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]] | None = None) -> None:
         """Launch; from the next time on, use the second buffer of each pair in place of the first.
 
         `swap` makes the pairs once the launch is under way, and gives the same ones again when it is called again.
@@ -155,7 +155,7 @@ class Execution:
         if swap is None:
             self.batch.run()
             return
-        self.batch.run_and_exchange(swap)
+        self.batch.run_and_swap(swap)
         for old, new in swap():
             places = self._places.pop(id(old), None)
             if places is None:

@@ -8,7 +8,7 @@ from functools import cache
 from sys import getrefcount
 from typing import Any
 
-from anneal.backend import AnyDevice, Storage
+from anneal.backend import AnyDevice, OpaqueBuffer, Storage
 from anneal.runtime.execution import buffer_leaf, realize, storage_of
 from anneal.runtime.handle import Handle
 from anneal.uop import Op, UOp, arena, dtypes
@@ -62,7 +62,7 @@ class Read:
         self.bound = storage.ensure()
         self.own: Staging | None = None
 
-    def follow(self, device: AnyDevice, rebind: Callable[[Any, Any], None]) -> None:
+    def follow(self, device: AnyDevice, rebind: Callable[[OpaqueBuffer, OpaqueBuffer], None]) -> None:
         """Make the kernels read what the tensor shows now."""
         t = self.ref()
         if t is not None:
@@ -166,7 +166,7 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     return getrefcount(h.leaf), getrefcount(h.flat)
 
 
-def copy_of(device: AnyDevice, storage: Storage) -> Any:
+def copy_of(device: AnyDevice, storage: Storage) -> OpaqueBuffer:
     """A new buffer with the contents of `storage`."""
     with device.lock:
         fresh = device.alloc(storage.size, storage.dtype)

@@ -29,7 +29,7 @@ BLOCK = 98_304
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth more calls.
 _WORKER_NS = 20_000
-# Where there are more than so many times as many columns as rows, columns are shared out.
+# Where there are more than so many times as many columns as rows, workers split columns.
 _WIDE = 4
 # What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
 _MATRIX_ONCE = 20

@@ -16,22 +16,23 @@ from anneal.backend.webgpu import native
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.finisher import Promise
 from anneal.backend.webgpu.hazards import Use, sections
+from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 from anneal.backend.webgpu.queue import Dispatch
 from anneal.errors import DeviceError
 from anneal.uop.sizes import evaluator
 
 if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import Buffer, WebGpuDevice, WebGpuProgram
+    from anneal.backend.webgpu.device import WebGpuDevice
 
 __all__ = ["WebGpuBatch"]
 
 # A workgroup that leaves at once costs about a nanosecond; commands recorded anew cost microseconds.
 _MANY_WORKGROUPS = 4096
 _QUERIES = 4096  # the most that one query set may hold
-_AHEAD = 2  # runs whose commands are recorded before they are asked for
+_IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 
 
-class WebGpuBatch(Batch["Buffer"]):
+class WebGpuBatch(Batch[Buffer]):
     """Dispatches in order, as one submission.
 
     A command buffer serves once, so each run needs new ones. A batch that runs again is worth some thought: fences let
@@ -40,7 +41,7 @@ class WebGpuBatch(Batch["Buffer"]):
     waited for, so it works on the run after the next.
     """
 
-    lag = _AHEAD - 1
+    pipeline_depth = _IN_FLIGHT - 1
 
     def __init__(
         self,
@@ -102,15 +103,15 @@ class WebGpuBatch(Batch["Buffer"]):
             self.device.set_variables(names, values)
 
     def run(self) -> None:
-        self.run_and_exchange(tuple)
+        self.run_and_swap(tuple)
 
-    def exchanges(self, buffer: Buffer) -> bool:
-        return len(self._ready) == _AHEAD and bool(self._calls) and id(buffer) not in self._fenced
+    def can_swap(self, buffer: Buffer) -> bool:
+        return len(self._ready) == _IN_FLIGHT and bool(self._calls) and id(buffer) not in self._fenced
 
     def restart(self) -> None:
         self._ready.clear()
 
-    def run_and_exchange(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
+    def run_and_swap(self, pairs: Callable[[], Sequence[tuple[Buffer, Buffer]]]) -> None:
         if not self.dispatches:
             return
         queue = self.device.queue
@@ -122,14 +123,14 @@ class WebGpuBatch(Batch["Buffer"]):
             if self._runs == 2:
                 self._arrange()
             for old, new in pairs():
-                self._exchange(old, new)
-            while self._runs > 1 and len(self._ready) < _AHEAD:
+                self._swap(old, new)
+            while self._runs > 1 and len(self._ready) < _IN_FLIGHT:
                 self._ready.append(self.device.finisher.submit(partial(self._finish, self._encode())))
         except wgpu.GPUError as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
 
-    def _exchange(self, old: Buffer, new: Buffer) -> None:
+    def _swap(self, old: Buffer, new: Buffer) -> None:
         users = self._users.pop(id(old), [])
         self._users[id(new)] = users
         for n in users:

@@ -23,6 +23,7 @@ from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use
+from anneal.backend.webgpu.program import WebGpuProgram
 from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opts, generate, opts_text, prepare
 from anneal.codegen.candidates import neighbours, work
 from anneal.errors import CompilerError, DeviceError
@@ -34,7 +35,7 @@ from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import WebGpuDevice, WebGpuProgram
+    from anneal.backend.webgpu.device import WebGpuDevice
 
 __all__ = ["best_opts"]
 
@@ -157,8 +158,6 @@ class _Search:
 
     def _note_read(self, scratch: _Scratch) -> None:
         """Candidates may store what they like where nobody reads it."""
-        from anneal.backend.webgpu.device import WebGpuProgram
-
         marks = read_elements(self.sink)
         if marks is not None:
             program = self._pipeline(WebGpuProgram("marks", generate(marks, self.device.target, ())))
@@ -181,8 +180,6 @@ class _Search:
 
     def _build(self, candidates: Sequence[Opts]) -> list[WebGpuProgram | None]:
         """Programs with pipelines, None for those that do not fit or say what another said; built side by side."""
-        from anneal.backend.webgpu.device import WebGpuProgram
-
         made: list[WebGpuProgram | None] = []
         for opts in candidates:
             self.seen.add(opts)

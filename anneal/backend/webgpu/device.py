@@ -26,13 +26,14 @@ from anneal.backend.webgpu.beam import best_opts
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.finisher import Finisher
 from anneal.backend.webgpu.hazards import Use
+from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 from anneal.backend.webgpu.queue import Dispatch
-from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, opts_text, window_bytes
+from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, window_bytes
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
 
-__all__ = ["Buffer", "WebGpuBatch", "WebGpuDevice", "WebGpuProgram", "open_device"]
+__all__ = ["WebGpuDevice", "open_device"]
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup")
@@ -42,34 +43,7 @@ _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT = 4096
 _PROGRAMS_KEPT = 4096
-Buffers = Sequence["Buffer"] | Mapping[int, "Buffer"]
-
-
-class Buffer:
-    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
-    it."""
-
-    __slots__ = ("gpu", "groups", "nbytes")
-
-    def __init__(self, gpu: Any, nbytes: int) -> None:
-        self.gpu, self.nbytes = gpu, nbytes
-        self.groups: set[Any] = set()
-
-
-class WebGpuProgram(Program):
-    """One kernel: its WGSL, and a pipeline that is being `built` until it is first needed."""
-
-    __slots__ = ("built", "kernel", "layout", "name", "pipeline", "source")
-
-    def __init__(self, name: str, kernel: Kernel) -> None:
-        self.name, self.kernel, self.source = name, kernel, kernel.source
-        self.built: Future[tuple[Any, Any]] | None = None
-        self.pipeline: Any = None
-        self.layout: Any = None
-
-    @property
-    def opts(self) -> str:
-        return opts_text(self.kernel.opts)
+Buffers = Sequence[Buffer] | Mapping[int, Buffer]
 
 
 class WebGpuDevice(Device[Buffer]):

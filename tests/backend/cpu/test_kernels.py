@@ -106,7 +106,7 @@ def test_a_transposed_and_a_reversed_load() -> None:
     check(kernel(store(param(0, 24), i * 6 + j, x)), data(24), data(24), data(24))
 
 
-def test_a_strided_store_and_a_gated_store() -> None:
+def test_a_strided_store_and_a_predicated_store() -> None:
     i = loop(0, 5)
     x = load(param(1, 5), i)
     check(kernel(store(param(0, 12), i * 2 + 1, x)), data(12), data(5))
@@ -593,7 +593,7 @@ def test_a_padded_load_outside_of_its_buffer() -> None:
     check(kernel(store(param(0, 9), i, load(param(1, 4), i - 20, i >= 20))), data(9), data(4))
 
 
-def test_a_gate_that_is_no_box() -> None:
+def test_a_predicate_that_is_no_box() -> None:
     i = loop(0, 12)
     x = load(param(1, 6), i // 2, (i % 2).eq(0))
     check(kernel(store(param(0, 12), i, x)), data(12), data(6))
@@ -601,7 +601,7 @@ def test_a_gate_that_is_no_box() -> None:
     check(kernel(store(param(0, 12), i, x * 2.0)), data(12), data(4))
 
 
-def test_a_gate_that_depends_on_data() -> None:
+def test_a_predicate_that_depends_on_data() -> None:
     i = loop(0, 8)
     x = load(param(1, 8), i * 3, load(param(2, 8, I32), i).eq(1) & (i < 3))
     check(kernel(store(param(0, 8), i, x)), data(8), data(8), RNG.integers(0, 2, 8).astype(np.int32))

@@ -255,31 +255,31 @@ def test_a_lost_device_is_an_error_of_ours(device: WebGpuDevice, monkeypatch: py
         other.alloc(99_999, dtypes.float32)
 
 
-def test_a_buffer_exchanged_between_runs_keeps_its_values(device: WebGpuDevice) -> None:
+def test_a_buffer_swapped_between_runs_keeps_its_values(device: WebGpuDevice) -> None:
     batch, (x, y) = _steps(device, 20)
     batch.run()
-    assert not batch.exchanges(y)  # not yet: how the batch is best recorded is found at its second run
+    assert not batch.can_swap(y)  # not yet: how the batch is best recorded is found at its second run
     batch.run()
     kept = [y]
     for _ in range(4):
-        assert batch.exchanges(kept[-1])
+        assert batch.can_swap(kept[-1])
         fresh = device.alloc(20, dtypes.float32)
-        batch.run_and_exchange(lambda fresh=fresh: [(kept[-1], fresh)])
+        batch.run_and_swap(lambda fresh=fresh: [(kept[-1], fresh)])
         kept.append(fresh)
-    for _ in range(1 + batch.lag):
+    for _ in range(1 + batch.pipeline_depth):
         batch.run()
     for buffer in kept:
         np.testing.assert_array_equal(device.download(buffer, 20, dtypes.float32), 3.0 * np.arange(20))
-    runs = 7 + batch.lag
+    runs = 7 + batch.pipeline_depth
     np.testing.assert_array_equal(device.download(x, 20, dtypes.float32), 1 + 6.0 * np.arange(20) * runs)
     # what is prepared can be dropped: then the last buffer is used at once
     fresh = device.alloc(20, dtypes.float32)
-    batch.run_and_exchange(lambda fresh=fresh: [(kept[-1], fresh)])
+    batch.run_and_swap(lambda fresh=fresh: [(kept[-1], fresh)])
     batch.restart()
-    assert not batch.exchanges(fresh)
+    assert not batch.can_swap(fresh)
     batch.run()
     np.testing.assert_array_equal(device.download(fresh, 20, dtypes.float32), 3.0 * np.arange(20))
-    assert batch.exchanges(fresh)
+    assert batch.can_swap(fresh)
 
 
 @pytest.mark.parametrize("public", [False, True])
