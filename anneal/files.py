@@ -1,8 +1,9 @@
-"""Files replaced whole or not at all, and read only where they are files: every part of anneal that writes does it here.
+"""Files replaced whole or not at all, and read only where they are files: every part of anneal that writes does it
+here.
 
-A file is made beside its place under a name of its own, `.NAME.<8 hex>.unfinished`, brought to disk, and renamed into the
-place, so that whoever reads sees the old file or the new one. Its writer holds a lock on it, which the system lets go of
-when the process ends, however that ends; whoever writes into the same folder next removes the unlocked ones.
+A file is made beside its place under a name of its own, `.NAME.<8 hex>.unfinished`, brought to disk, and renamed into
+the place, so that whoever reads sees the old file or the new one. Its writer holds a lock on it, which the system lets
+go of when the process ends, however that ends; whoever writes into the same folder next removes the unlocked ones.
 
 What is no regular file (a device, a pipe, a folder) is neither replaced nor read; a link is followed, and stays a link.
 All errors are OSErrors with a `strerror` that ends a sentence.
@@ -69,7 +70,9 @@ def check_replaceable(path: StrPath) -> None:
 
 
 def sweep(folder: StrPath) -> None:
-    """Remove from a folder the unfinished files of processes that are gone. What cannot be looked at or removed stays."""
+    """Remove from a folder the unfinished files of processes that are gone. What cannot be looked at or
+    removed stays.
+    """
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         for path in [e.path for e in found if e.name.endswith(".unfinished") and _UNFINISHED.fullmatch(e.name)]:
             with contextlib.suppress(OSError):
@@ -77,7 +80,9 @@ def sweep(folder: StrPath) -> None:
 
 
 def opened(path: StrPath) -> IO[bytes]:
-    """A regular file, open for reading. OSError where there is none, or where another thing is: a pipe would wait forever."""
+    """A regular file, open for reading. OSError where there is none, or where another thing is: a pipe would wait
+    forever.
+    """
     found = _stat(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
@@ -96,7 +101,7 @@ def sync_folder(folder: Path) -> None:
                 os.close(handle)
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------------
+# -- parts -------------------------------------------------------------------------------------------------------------
 
 
 def _stat(path: StrPath) -> os.stat_result | None:

@@ -62,8 +62,8 @@ def verify(asset: Asset) -> Path | None:
 def fetch(asset: Asset) -> Path:
     """The path of the file with the pinned hash; it is downloaded if it is not there.
 
-    DataError, with what to do, if it cannot be had; with `ANNEAL_OFFLINE` set, before any connection, if it is not there.
-    One process downloads, others wait for it. A download goes on where the last one stopped, however that ended.
+    DataError, with what to do, if it cannot be had; with `ANNEAL_OFFLINE` set, before any connection, if it is not
+    there. One process downloads, others wait for it. A download goes on where the last one stopped, however that ended.
     """
     if (found := verify(asset)) is not None:
         return found

@@ -3,10 +3,10 @@
     file = magic (8) | hash of the rest (16) | key (16) | code version (16) | label length (2) | label | zlib(JSON)
 
 Whatever is wrong with a file or a folder, an entry that cannot be read is a miss and one that cannot be written is
-not kept: no error, and no value but the one that was saved. A file carries data only, nothing in it is ever run as Python,
-and it is unpacked to LARGEST bytes at most. The hash tells damage, not forgery: what another user has written, or could
-have, is a miss too, and so is data that does not decode.
-An entry's time of modification is when it was last used; over the limit the longest unused go first.
+not kept: no error, and no value but the one that was saved. A file carries data only, nothing in it is ever run as
+Python, and it is unpacked to LARGEST bytes at most. The hash tells damage, not forgery: what another user has written,
+or could have, is a miss too, and so is data that does not decode. An entry's time of modification is when it was last
+used; over the limit the longest unused go first.
 """
 
 from __future__ import annotations

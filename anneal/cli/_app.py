@@ -74,7 +74,9 @@ def root(
 
 @app.command()
 def doctor(adapter: AdapterFlag = None, as_json: Json = False) -> None:
-    """Say which devices this machine has, and what to do when there is none. Exit code 3: no hardware WebGPU adapter."""
+    """Say which devices this machine has, and what to do when there is none. Exit code 3: no hardware WebGPU
+    adapter.
+    """
     from anneal.cli._doctor import doctor as run
 
     raise typer.Exit(run(adapter=adapter, as_json=as_json))
@@ -177,7 +179,9 @@ def kernels(
     adapter: AdapterFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their times."""
+    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their
+    times.
+    """
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
     from anneal.cli._kernels import time_kernels

@@ -1,8 +1,8 @@
 """Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it.
 
-A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends the
-command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly. Messages that
-cannot be told stop nothing.
+A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends
+the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly.
+Messages that cannot be told stop nothing.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def harmless(text: str) -> str:
 
 
 def readable(argument: str) -> str:
-    """An argument of the command line as text: bytes that are no UTF-8, which Python carries as half characters, as U+FFFD."""
+    """An argument of the command line as text: bytes that are no UTF-8, which Python carries as half characters, as
+    U+FFFD.
+    """
     return argument.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -69,7 +69,8 @@ class Optimizer:
     """Base of the optimisers.
 
     Args:
-        params: tensors that require gradients, or dicts `{"params": tensors, "lr": ..., ...}` with settings of their own.
+        params: tensors that require gradients, or dicts `{"params": tensors, "lr": ..., ...}` with settings of their
+            own.
         defaults: the settings of parameters that set none.
 
     Raises SettingError for no parameters, an unknown or wrong setting; GradientError for a tensor that is no leaf with
@@ -275,8 +276,8 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one count,
-    # the group's; the state of others has corrections of their own, which they share as well.
+    # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
+    # count, the group's; the state of others has corrections of their own, which they share as well.
 
     def _corrections(self, t: Tensor) -> tuple[Tensor, Tensor] | None:
         """The corrections that stand in a parameter's own state."""

@@ -56,7 +56,9 @@ class _Recurrent(Module):
         raise NotImplementedError(f"{type(self).__name__} defines no _cell()")
 
     def _run(self, x: Tensor, initial: list[Tensor] | None, states: int) -> tuple[Tensor, list[Tensor]]:
-        """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of a state."""
+        """Outputs, and the last of each of `states` kinds of state: what forward gives, but for the layout of
+        a state.
+        """
         name, single = type(self).__name__, x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             lead = "batch, time" if self.batch_first else "time, batch"

@@ -1,4 +1,6 @@
-"""The vision transformer (Dosovitskiy et al., 2021), with timm's names (`patch_embed.proj`, `blocks.0.attn.qkv`, ...)."""
+"""The vision transformer (Dosovitskiy et al., 2021), with timm's names (`patch_embed.proj`,
+`blocks.0.attn.qkv`, ...).
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ class ConvTranspose1d(_ConvTranspose):
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """Transposed 2-D convolution, (batch, in_channels, h, w) to (batch, out_channels, oh, ow): what makes images larger.
+    """Transposed 2-D convolution, (batch, in_channels, h, w) to (batch, out_channels, oh, ow): what makes images
+    larger.
 
     >>> ConvTranspose2d(8, 3, 4, stride=2, padding=1)(Tensor.ones(1, 8, 5, 5)).shape
     (1, 3, 10, 10)

@@ -1,4 +1,5 @@
-"""Index expressions beside symbolic sizes: division by a size, and comparisons that hold for every value of the variables.
+"""Index expressions beside symbolic sizes: division by a size, and comparisons that hold for every value of the
+variables.
 
 An expression is a polynomial over ranges and variables. A range of extent n goes up to n - 1, so the largest value of
 `i*n + j` is a polynomial too, and `(i*n + j) // n` is i because j never reaches n, whatever n is.

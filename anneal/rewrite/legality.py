@@ -2,7 +2,7 @@
 
     tensor   what anneal/tensor builds and the scheduler cuts: movement, axis reductions, elementwise ops over shapes
     kernel   what the scheduler hands to a device: stores over ranges, loads, scalar elementwise ops
-    legal    the same in ops that code generation has text for: no ARGSORT, and a store may take a value that memory rounds
+    legal    the same in ops that code generation has text for: no ARGSORT; a store may take a value that memory rounds
     linear   a kernel whose ranges are split into pieces: tiles, hardware indices, lanes of vectors, and stores in loops
 
 Every table is op -> test; a test returns what is wrong with a node, or an empty text.

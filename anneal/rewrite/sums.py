@@ -1,7 +1,8 @@
 """Integer sums of terms, and what the index algebra knows of them.
 
 A sum is `constant + k1 * t1 + k2 * t2 + ...` over terms that are no sums themselves. Nodes compute modulo 2**bits, so a
-regrouping is only used where the sum is known not to leave the dtype (`Sum.fits`); then it is the integer that it reads as.
+regrouping is only used where the sum is known not to leave the dtype (`Sum.fits`); then it is the integer that it reads
+as.
 """
 
 from __future__ import annotations
@@ -425,7 +426,9 @@ def _same(u: UOp, parts: list[UOp]) -> UOp:
 
 
 def conjunction(u: UOp) -> UOp:
-    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude each other."""
+    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude
+    each other.
+    """
     parts = _flat(u)
     fences: dict[UOp, list[Any]] = {}
     other: list[UOp] = []

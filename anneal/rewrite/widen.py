@@ -1,8 +1,8 @@
 """What is stored in few bits is computed in more: a rewrite of kernels, the same for every device.
 
-Afterwards a narrow dtype appears in memory, in LOAD, in CAST to and from it, and in BITCAST; an operation on it is one on
-the wide dtype, whose result is rounded (or wraps around) to the narrow one at once. What a kernel fuses therefore does
-not change a value.
+Afterwards a narrow dtype appears in memory, in LOAD, in CAST to and from it, and in BITCAST; an operation on it is one
+on the wide dtype, whose result is rounded (or wraps around) to the narrow one at once. What a kernel fuses therefore
+does not change a value.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     h = x @ w;  a = gelu(h);  y = a @ v     backward:  dv = a.T @ dy,  dh = slope(h) * (dy @ v.T)
 
-`h` is kept for the slope, so `a` need not be: it goes once `y` is there, and is made of `h` again before `dv`. That is a
-launch more, and the time to move `a` and what it is made of once, for its memory all the way between.
+`h` is kept for the slope, so `a` need not be: it goes once `y` is there, and is made of `h` again before `dv`. That is
+a launch more, and the time to move `a` and what it is made of once, for its memory all the way between.
 
 Only programs that keep more than `SCARCE` bytes do so, and for no more than a hundredth of their own time.
 """

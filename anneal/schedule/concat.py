@@ -1,4 +1,6 @@
-"""Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a part of the kernel."""
+"""Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a part of the
+kernel.
+"""
 
 from __future__ import annotations
 

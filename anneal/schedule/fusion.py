@@ -9,11 +9,12 @@ Cost decisions, in the order they are taken:
   reduced again, met by a second reduce, or wanted in more than one place;
 - with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
 - elementwise work that an EXPAND would repeat is materialised unless it is next to free;
-- with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for each
-  element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is saved;
+- with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for
+  each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is
+  saved;
 - elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
-- a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a regular
-  chain are one kernel.
+- a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a
+  regular chain are one kernel.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Then a consumer's kernel shows what it need not read, and a product over masked elements which of its terms are zero, so
 that code generation leaves them out (`anneal/codegen/skip.py`). And since nobody looks at the masked elements any more,
-their producer need not compute or store them: it stores a `where` tagged UNREAD. A tag goes where the `where` goes, if it is
-simplified away.
+their producer need not compute or store them: it stores a `where` tagged UNREAD. A tag goes where the `where` goes, if
+it is simplified away.
 """
 
 from __future__ import annotations

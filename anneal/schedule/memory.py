@@ -21,8 +21,8 @@ _SMALL_PROGRAM = 256 << 20
 _WORTH_SHARING = 1 << 20
 # The work on a value of this size fills a GPU alone: its memory may go to another call of the level.
 _LARGE = 16 << 20
-# Orders that save memory have fewer calls side by side (5 % of the time of GPT-2's step on an H200): they are taken where they
-# leave no more than this part of what another order needs.
+# Orders that save memory have fewer calls side by side (5 % of the time of GPT-2's step on an H200): they are taken
+# where they leave no more than this part of what another order needs.
 _WORTH_WAITING = 0.75
 # A call that lets go of so many bytes more than it asks for is taken as soon as it can run.
 _WORTH_FREEING = 1 << 20
@@ -36,7 +36,8 @@ def nbytes(value: Value) -> int:
 def arrange(
     values: Sequence[Value], calls: Sequence[Call], concurrent: bool, overwrites: Mapping[int, int] | None = None
 ) -> tuple[list[Call], Memory]:
-    """Calls in the order to run them, and the memory of temporaries: (value, piece) pairs and each piece's size and dtype.
+    """Calls in the order to run them, and the memory of temporaries: (value, piece) pairs and each piece's size and
+    dtype.
 
     `overwrites` names outputs that take the memory of an input; `calls` have them behind that input's other readers. A
     concurrent device gets independent calls next to each other, and pieces of bytes for values of any size.
@@ -105,8 +106,8 @@ class _Program:
         return peak, place
 
     def certain(self, call: int) -> int:
-        """The bytes of temporaries that are alive while `call` runs, in whatever order: what a call that it needs has touched,
-        and one that needs it touches again."""
+        """The bytes of temporaries that are alive while `call` runs, in whatever order: what a call that it needs has
+        touched, and one that needs it touches again."""
         before, after = {call}, {call}
         stack = [call]
         while stack:
@@ -123,8 +124,8 @@ class _Program:
     def frugal(self, base: Sequence[int]) -> list[int]:
         """The order `base`, but what lets go of memory comes as soon as all it reads is there.
 
-        A weight's gradient then stands behind the other readers of what it is made of, and not among all the others at the
-        end, for which activations and their gradients would have to stay.
+        A weight's gradient then stands behind the other readers of what it is made of, and not among all the others at
+        the end, for which activations and their gradients would have to stay.
         """
         behind: list[list[int]] = [[] for _ in base]
         missing = [len(needs) for needs in self.ahead]
@@ -203,8 +204,8 @@ class _Program:
     def pieces(self, order: Sequence[int]) -> Memory:
         """The largest values first, each in the tightest piece that is free for its whole life.
 
-        A value lives from its first writer to its last reader, and unless it is large, from the begin to the end of their
-        runs: calls of one run stay independent.
+        A value lives from its first writer to its last reader, and unless it is large, from the begin to the end of
+        their runs: calls of one run stay independent.
         """
         first, last = self.lives(order)
         begin, end = self._runs(order)
@@ -230,7 +231,9 @@ class _Program:
         return tuple(sorted(place.items())), tuple([(size, dtypes.uint8) for size in sizes])
 
     def _runs(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
-        """For each place in `order` the first and the last place of its run: calls in a row that need not each other."""
+        """For each place in `order` the first and the last place of its run: calls in a row that need not
+        each other.
+        """
         where = [0] * len(order)
         begins: list[int] = []
         for at, n in enumerate(order):
@@ -280,8 +283,8 @@ def _early_levels(ahead: Sequence[set[int]]) -> list[int]:
 def _late_levels(ahead: Sequence[set[int]], early: Sequence[int]) -> list[int]:
     """A level for each call, as high as the calls behind it let it be.
 
-    The long chain of a program sets the pace; what only has to be done by the end (weight gradients and updates) gathers
-    there, where it fills the device together.
+    The long chain of a program sets the pace; what only has to be done by the end (weight gradients and updates)
+    gathers there, where it fills the device together.
     """
     levels = [max(early, default=0)] * len(ahead)
     for n in reversed(range(len(ahead))):

@@ -1,10 +1,10 @@
 """A long sort as a few passes over its keys: a radix sort, least significant digit first.
 
-The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `Policy.sort_by_counting` keys it
-becomes, for each digit of six bits, one step that is stable:
+The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `Policy.sort_by_counting` keys
+it becomes, for each digit of six bits, one step that is stable:
 
     counts[block, digit]    how many keys of a block of 64 have a digit
-    starts[block, digit]    where those of them come to lie: behind all smaller digits, and the same one in earlier blocks
+    starts[block, digit]    where those of them come to lie: behind smaller digits, and the same one in earlier blocks
     place[key]              starts[its block, its digit], and how many of its block before it have the same digit
     order                   the inverse of `place`: an ARGSORT whose keys are told to be a permutation
 """
@@ -105,7 +105,7 @@ def _before(table: UOp) -> UOp:
     return _summed(alu(Op.WHERE, (earlier, _spread(table, cube, 0), const(_I32, 0))), 1)
 
 
-# -- nodes --------------------------------------------------------------------------------------------------------------
+# -- nodes -------------------------------------------------------------------------------------------------------------
 
 
 def _shaped(u: UOp, *shape: int) -> UOp:

@@ -38,7 +38,9 @@ _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reduction
 
 
 def split_reduces(sink: UOp, policy: Policy) -> UOp:
-    """The graph with the reductions split that would not fill `policy.parallel` workgroups; all as it is if that is 0."""
+    """The graph with the reductions split that would not fill `policy.parallel` workgroups; all as it is if
+    that is 0.
+    """
     if not policy.parallel:
         return sink
     new: dict[UOp, UOp] = {}

@@ -287,7 +287,9 @@ def refused(name: str) -> UOp:
 
 
 def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
-    """`e / (e + c)` for e = exp(x) and y = 1 / (e + c), also where e is infinite and y zero: from the smaller of both parts."""
+    """`e / (e + c)` for e = exp(x) and y = 1 / (e + c), also where e is infinite and y zero: from the smaller of both
+    parts.
+    """
     if not c:
         return const(y.dtype, 1)
     v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))

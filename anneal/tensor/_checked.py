@@ -1,9 +1,9 @@
 """The arguments of an op, checked by kind before it runs, and its name in every message.
 
-`checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is True or
-False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`: operands,
-sizes given one by one) the op looks at itself. An error that the op raises carries the name that was called, whichever op below
-found the fault: `softmax` does not speak of `max`.
+`checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is True
+or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
+operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was called,
+whichever op below found the fault: `softmax` does not speak of `max`.
 
 The classes that make up Tensor are checked as they are defined (`TensorBase.__init_subclass__`), so a new op is too.
 """

@@ -1,4 +1,6 @@
-"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs it."""
+"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,8 @@ class Creation(Further):
     ) -> Self:
         """start, start + step, ... up to but without end; int32 if all are ints, else float32.
 
-        Raises DTypeError for an integer dtype that does not hold every number, ShapeError for a step of 0 or ends that are not finite.
+        Raises DTypeError for an integer dtype that does not hold every number, ShapeError for a step of 0 or ends that
+        are not finite.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor.arange(3), Tensor.arange(1, 2, 0.5)
@@ -235,7 +238,8 @@ class Creation(Further):
         device: str | None = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """`steps` numbers at equal distances from start to end, both included; in an integer dtype truncated towards 0, exactly.
+        """`steps` numbers at equal distances from start to end, both included; in an integer dtype truncated towards 0,
+        exactly.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor.linspace(0, 1, 5)

@@ -708,7 +708,9 @@ class Elementwise(TensorBase):
 
 
 def beside(u: UOp, *left: TensorBase) -> UOp:
-    """`u`, which depends on none of `left`, though it was computed from them: their gradient is zero rather than missing."""
+    """`u`, which depends on none of `left`, though it was computed from them: their gradient is zero rather than
+    missing.
+    """
     for t in left:
         if t.requires_grad:
             u = UOp(Op.COMPOSITE, u.dtype, (u, t.uop), ("beside", ()))

@@ -1,7 +1,7 @@
 """Functions of real numbers and activations, element by element. Integers and bools become float32 first.
 
-What the devices have is used as it is; the rest are formulas in it that keep a value's digits near 0 and near the ends of
-the domain. Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
+What the devices have is used as it is; the rest are formulas in it that keep a value's digits near 0 and near the ends
+of the domain. Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Functions(Elementwise):
     def log1p(self) -> Self:
         """log(1 + self), exact for small values too."""
         x = self._new(self._real())
-        # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last bit.
+        # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last
+        # bit.
         near = x.abs() < 0.25
         inner = near._choose(x, 0.0)
         s = inner / (inner + 2.0)

@@ -391,7 +391,7 @@ class Further(Statistics):
 
     row_stack = vstack
 
-    # -- names of the array API -----------------------------------------------------------------------------------------
+    # -- names of the array API ----------------------------------------------------------------------------------------
 
     def astype(self, dtype: DTypeLike) -> Self:
         """`cast`."""
@@ -432,7 +432,7 @@ class Further(Statistics):
         out: Self = before.cat(x, dim=at)
         return out
 
-    # -- names of torch -------------------------------------------------------------------------------------------------
+    # -- names of torch ------------------------------------------------------------------------------------------------
 
     def type_as(self, other: Any) -> Self:
         """`cast(other.dtype)`."""

@@ -93,8 +93,8 @@ def _slope(x: Any) -> Any:
     return below._choose(inside._choose(mirrored, math.nan), value)
 
 
-# log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at Chebyshev's
-# points, off by 3e-9 and 6e-18.
+# log(gamma(z)) / ((z - 1) * (z - 2)) for 1 <= z <= 2 by powers of 2z - 3, the highest first: interpolation at
+# Chebyshev's points, off by 3e-9 and 6e-18.
 _NEAR_32 = (
     -2.90524285e-6,
     9.55759631e-6,

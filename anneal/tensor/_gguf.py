@@ -2,8 +2,8 @@
 
     "GGUF", version, counts | keys and values | names, shapes, types, offsets | tensors, each aligned
 
-Quantised tensors hold blocks of 32 numbers with a scale (and, some, a least value) in float16; they come out as float32.
-As with safetensors, nothing that the file says is believed before it is checked.
+Quantised tensors hold blocks of 32 numbers with a scale (and, some, a least value) in float16; they come out as
+float32. As with safetensors, nothing that the file says is believed before it is checked.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ _STRING, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class GgufEntry:
-    """A tensor as the file describes it: its type's name, its shape (the last axis varies fastest), its bytes' places."""
+    """A tensor as the file describes it: its type's name, its shape (the last axis varies fastest), its
+    bytes' places.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -105,11 +107,11 @@ class GgufEntry:
 class Gguf(MappedTensors):
     """The tensors of a GGUF file by name, each a lazy tensor on one device, and `metadata` by key.
 
-    Opening reads and checks all but the tensors. A tensor's bytes are read when it is used; those of quantised ones, which
-    become float32, when it is asked for.
+    Opening reads and checks all but the tensors. A tensor's bytes are read when it is used; those of quantised ones,
+    which become float32, when it is asked for.
 
-    Raises DataError, naming the file, the tensor or key and the fault, if the file is missing or no sound GGUF file, and
-    DTypeError when a tensor is asked for that the device cannot hold.
+    Raises DataError, naming the file, the tensor or key and the fault, if the file is missing or no sound GGUF file,
+    and DTypeError when a tensor is asked for that the device cannot hold.
     """
 
     def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:

@@ -82,7 +82,8 @@ def _spread(x: Any, axis: int, n: int, step: int, first: int, size: int) -> Any:
 
 @checked
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
-    """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h, w).
+    """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
+    w).
 
     >>> from anneal.tensor import Tensor
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))

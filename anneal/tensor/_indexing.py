@@ -4,9 +4,9 @@
 lists. Several integer tensors broadcast together; their axes take the place of the first of them, or come first where
 a slice stands between (torch's and NumPy's rule).
 
-In every op here -n to -1 count from the end of an axis of n. What is known here and now is checked now, by `check_places`: ints, lists,
-arrays, and tensors whose integers are on the host. An index that is computed on a device cannot be: it reads 0 where it is out
-of range, and writes nothing.
+In every op here -n to -1 count from the end of an axis of n. What is known here and now is checked now, by
+`check_places`: ints, lists, arrays, and tensors whose integers are on the host. An index that is computed on a device
+cannot be: it reads 0 where it is out of range, and writes nothing.
 """
 
 from __future__ import annotations
@@ -171,10 +171,12 @@ class Indexing(Reduce):
             self.requires_grad, self.is_leaf = out.requires_grad, out.is_leaf
 
     def update_slice(self, value: Any, starts: Sequence[Any]) -> Self:
-        """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single integers.
+        """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
+        integers.
 
-        The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the tensor itself, it
-        is written in place, and what runs is the same for every place. No gradient flows through a place that is a tensor.
+        The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the
+        tensor itself, it is written in place, and what runs is the same for every place. No gradient flows through a
+        place that is a tensor.
 
         >>> from anneal.tensor import Tensor
         >>> x = Tensor.zeros(2, 4).realize()
@@ -375,8 +377,8 @@ class Indexing(Reduce):
     def gather(self, dim: int, index: Any) -> Self:
         """out[i, j, k] = self[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
 
-        The index has as many axes, none longer than this tensor's but at `dim`; -1 is the last position. Raises PositionError for an
-        index on the host that is out of range; one on a device reads 0 there.
+        The index has as many axes, none longer than this tensor's but at `dim`; -1 is the last position. Raises
+        PositionError for an index on the host that is out of range; one on a device reads 0 there.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, -2]]))
@@ -467,8 +469,8 @@ class Indexing(Reduce):
     def scatter_add(self, dim: int, index: Any, src: Any) -> Self:
         """This tensor with self[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
 
-        Repeated positions add up, in a fixed order. Raises PositionError for an index on the host that is out of range; on a device such
-        positions are left out.
+        Repeated positions add up, in a fixed order. Raises PositionError for an index on the host that is out of range;
+        on a device such positions are left out.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
@@ -600,8 +602,8 @@ class Indexing(Reduce):
     def one_hot(self, num_classes: int = -1) -> Self:
         """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
 
-        With num_classes=-1 the number is one more than the largest element, which is computed now. Raises PositionError for an element on
-        the host that is no class; one that is computed on a device gives zeros.
+        With num_classes=-1 the number is one more than the largest element, which is computed now. Raises PositionError
+        for an element on the host that is no class; one that is computed on a device gives zeros.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1, 0]).one_hot(3)

@@ -168,7 +168,8 @@ class Linalg(Placing):
         return self._new(beside(u, self), product)
 
     def matrix_norm(self, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Self:
-        """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf (-inf).
+        """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
+        (-inf).
 
         >>> from anneal.tensor import Tensor
         >>> x = Tensor([[1.0, -2.0], [2.0, 4.0]])

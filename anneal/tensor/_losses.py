@@ -56,7 +56,9 @@ def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
 
 
 def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x| has none."""
+    """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x|
+    has none.
+    """
     e = (-(x.abs())).exp()
     if x.requires_grad:
         e = e.contiguous()  # both the value and its slope are made of it: one kernel
@@ -114,7 +116,9 @@ def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
 def _weighted(
     name: str, losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
 ) -> tuple[UOp, UOp | None]:
-    """Losses (class axis kept) times their class's weight, ignored ones zero; and what a mean divides by, if not a count."""
+    """Losses (class axis kept) times their class's weight, ignored ones zero; and what a mean divides by, if not a
+    count.
+    """
     shape = hits.shape
     share: UOp | None = None
     if weight is not None:
@@ -355,7 +359,9 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 @checked
 @in_single()
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is neither."""
+    """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is
+    neither.
+    """
     _same_shape("hinge_embedding_loss", input, target)
     # a target that is neither has both terms, as in torch
     losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
@@ -429,7 +435,9 @@ def triplet_margin_loss(
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """The mean over the other classes of `max(0, margin - x[target] + x[class])**p`; input (n, classes), target (n,)."""
+    """The mean over the other classes of `max(0, margin - x[target] + x[class])**p`; input (n, classes),
+    target (n,).
+    """
     name = "multi_margin_loss"
     need_float(name, "the input", input)
     same_device(name, input, target)
@@ -463,7 +471,9 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
-    """`exp(x) - t*x` for x the log of a Poisson rate (`x - t*log(x + eps)` for the rate); `full` adds Stirling's log(t!)."""
+    """`exp(x) - t*x` for x the log of a Poisson rate (`x - t*log(x + eps)` for the rate); `full` adds Stirling's
+    log(t!).
+    """
     name = "poisson_nll_loss"
     _same_shape(name, input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()

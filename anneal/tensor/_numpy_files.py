@@ -1,7 +1,7 @@
 """NumPy's files, .npy and .npz, read without belief: a header is parsed here, and memory taken for what is there only.
 
-NumPy's own reader takes memory for as many elements as a header claims, unpacks archives of any size, and raises what the
-parsers underneath raise.
+NumPy's own reader takes memory for as many elements as a header claims, unpacks archives of any size, and raises what
+the parsers underneath raise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 
 MAX_HEADER = 10_000  # bytes; NumPy's limit too
 MAX_AXES = 32
-# An archive's arrays may take so many times its own bytes, or so many bytes if that is more: deflate reaches 1,000 times.
+# An archive's arrays may take so many times its own bytes, or so many bytes if that is more: deflate reaches 1,000
+# times.
 MAX_RATIO, SMALL = 100, 256 << 20
 _MAGIC = b"\x93NUMPY"
 _LENGTH = {1: "<H", 2: "<I", 3: "<I"}  # by version: how the header's length is written

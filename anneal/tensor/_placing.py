@@ -36,9 +36,9 @@ class Placing(Sorting):
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
         """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
 
-        `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is written
-        does not count. Of equal extremes in src the last has the gradient; "prod" takes work for each pair of a place
-        and an element.
+        `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is
+        written does not count. Of equal extremes in src the last has the gradient; "prod" takes work for each pair of a
+        place and an element.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0, 2.0]).scatter_reduce(0, Tensor([0, 0, 1]), Tensor([5.0, 7.0, -1.0]), "amax")
@@ -174,7 +174,9 @@ class Placing(Sorting):
         return m._choose(self._new(take_rows(flat, place.uop), given), self)
 
     def bucketize(self, boundaries: Any, right: bool = False) -> Self:
-        """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(self, right)`."""
+        """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(self,
+        right)`.
+        """
         return self._lift("bucketize", boundaries).searchsorted(self, right)
 
     # -- what has no static shape ---------------------------------------------------------------------------------

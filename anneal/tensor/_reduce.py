@@ -93,7 +93,8 @@ class Reduce(Views):
     ) -> Self:
         """The sum along axes; 0 over nothing.
 
-        Raises DTypeError where so many small integers are summed that int32 may not hold the sum, and no dtype is given.
+        Raises DTypeError where so many small integers are summed that int32 may not hold the sum, and no dtype is
+        given.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
@@ -135,7 +136,9 @@ class Reduce(Views):
         return self._extreme("max", Op.MAX, axis, keepdim, dim)
 
     def min(self, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """The smallest value along axes (the values only: `argmin` has the positions), or `minimum`; nan if there is one."""
+        """The smallest value along axes (the values only: `argmin` has the positions), or `minimum`; nan if there is
+        one.
+        """
         if isinstance(axis, TensorBase):
             return self._other("min", axis, keepdim, dim)
         return self._extreme("min", Op.MIN, axis, keepdim, dim)
@@ -281,7 +284,9 @@ class Reduce(Views):
         return self.std(axis, correction, keepdim, unbiased=unbiased), self.mean(axis, keepdim)
 
     def _root(self, p: float) -> Self:
-        """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in one point."""
+        """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in
+        one point.
+        """
         length = self.sqrt() if p == 2 else self ** (1.0 / p)
         zero = length.eq(0.0)
         safe = zero._choose(1.0, self)
@@ -348,7 +353,9 @@ class Reduce(Views):
     def nanvar(
         self, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
     ) -> Self:
-        """The variance of what is not nan; the divisor is their count less `correction`, nan where that is not above 0."""
+        """The variance of what is not nan; the divisor is their count less `correction`, nan where that is
+        not above 0.
+        """
         axis = one_of("nanvar", axis, dim)
         x = self._new(self._real())
         nan = x.isnan()

@@ -39,7 +39,8 @@ def interpolate(
     """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
 
     Args:
-        mode: "nearest", "nearest-exact", "area" (the mean of what an element covers), "linear" (one axis), "bilinear" or "bicubic" (two), "trilinear" (three).
+        mode: "nearest", "nearest-exact", "area" (the mean of what an element covers), "linear" (one axis), "bilinear"
+            or "bicubic" (two), "trilinear" (three).
         align_corners: the first and last elements of both lie on each other, else the outer edges do.
 
     Raises ShapeError for sizes and modes that do not fit.

@@ -1,9 +1,10 @@
-"""Safetensors files, mapped into memory: eight bytes of length, a JSON header, and the tensors' bytes one after another.
+"""Safetensors files, mapped into memory: eight bytes of length, a JSON header, and the tensors' bytes one after
+another.
 
 Files are read and written here, not by the safetensors package, because of what that one does not do: it names neither
 the file nor, mostly, the tensor at fault; of two tensors of one name it silently keeps the last; through NumPy it hands
-out copies only, and no bfloat16 or float8; and it writes notes in another order each time. The tests compare the two on what
-they accept.
+out copies only, and no bfloat16 or float8; and it writes notes in another order each time. The tests compare the two on
+what they accept.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from anneal.tensor._mapped import Array, MappedTensors
 
 __all__ = ["Entry", "SafeTensors", "safetensors_writer"]
 
-# A tensor takes 100 to 200 bytes of header, so this is room for 100,000 of them. The format allows 100 MB, which as Python
-# objects would be gigabytes.
+# A tensor takes 100 to 200 bytes of header, so this is room for 100,000 of them. The format allows 100 MB, which as
+# Python objects would be gigabytes.
 MAX_HEADER = 16 << 20
 MAX_AXES = 32  # NumPy 1's limit
 MAX_BYTES = 1 << 62
@@ -53,7 +54,9 @@ DTYPES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor as the header describes it: the format's name of its dtype, its shape, and its bytes' places in the file."""
+    """A tensor as the header describes it: the format's name of its dtype, its shape, and its bytes' places in the
+    file.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -64,11 +67,11 @@ class Entry:
 class SafeTensors(MappedTensors):
     """The tensors of a safetensors file by name, each a lazy tensor on one device.
 
-    Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte but 0 is
-    true, when it is asked for.
+    Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte
+    but 0 is true, when it is asked for.
 
-    Raises DataError, naming the file, the tensor and the fault, if the file is missing or no sound safetensors file, and
-    DTypeError when a tensor is asked for that the device cannot hold.
+    Raises DataError, naming the file, the tensor and the fault, if the file is missing or no sound safetensors file,
+    and DTypeError when a tensor is asked for that the device cannot hold.
     """
 
     def __init__(self, path: str | os.PathLike[str], device: str | None = None) -> None:
@@ -105,7 +108,7 @@ class SafeTensors(MappedTensors):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 _NOTES = "__metadata__"
 _NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
@@ -114,7 +117,8 @@ _NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) -> Callable[[IO[bytes]], None]:
     """A function that writes the file; DataError now where something has no place in one.
 
-    Tensors stand in the order of their element's size, so that each begins at a multiple of it, and then of their names.
+    Tensors stand in the order of their element's size, so that each begins at a multiple of it, and then of their
+    names.
     """
     if not all(isinstance(x, str) for note in notes.items() for x in note):
         raise DataError("safe_save: notes (metadata) are strings by strings")
@@ -155,7 +159,7 @@ def safetensors_writer(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
     return write
 
 
-# -- the header ------------------------------------------------------------------------------------------------------------
+# -- the header --------------------------------------------------------------------------------------------------------
 
 
 class _Header:

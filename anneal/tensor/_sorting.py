@@ -1,7 +1,8 @@
 """Order: argsort, sort, topk, medians and quantiles, and counting by value.
 
-One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts those
-that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they are of.
+One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts
+those that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they are
+of.
 """
 
 from __future__ import annotations

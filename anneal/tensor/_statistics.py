@@ -23,7 +23,8 @@ class Statistics(Linalg):
     __slots__ = ()
 
     def cov(self, correction: int = 1) -> Self:
-        """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the variance.
+        """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the
+        variance.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()
@@ -55,7 +56,8 @@ class Statistics(Linalg):
     def histc(self, bins: int = 100, min: Number = 0, max: Number = 0) -> Self:
         """How many elements fall into each of `bins` equal parts of [min, max], as floats; others are not counted.
 
-        With both ends equal, as by default, the range is from the least element to the largest, and one less and one more of equal ones.
+        With both ends equal, as by default, the range is from the least element to the largest, and one less and one
+        more of equal ones.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0, 2.0, 1.0, 9.0]).histc(4, 0, 3)

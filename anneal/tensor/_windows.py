@@ -84,7 +84,9 @@ def per_axis(name: str, what: str, value: Sizes, count: int, least: int = 1) -> 
 
 
 def _windows(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> UOp:
-    """(..., h, w) to (..., kh, oh, kw, ow), and so for any number of axes: what each place of the kernel sees, a view."""
+    """(..., h, w) to (..., kh, oh, kw, ow), and so for any number of axes: what each place of the kernel
+    sees, a view.
+    """
     k = len(kernel)
     lead, sizes = x.shape[:-k], x.shape[-k:]
     m = len(lead)
@@ -103,7 +105,8 @@ def _windows(name: str, x: UOp, kernel: Ints, stride: Ints, dilation: Ints) -> U
         x = shrink(x, (*whole, *[(0, o * size) for o, size in zip(out, kernel, strict=True)]))
         x = reshape(x, (*lead, *_woven(out, kernel)))
         return permute(x, (*range(m), *[m + 2 * i + j for i in range(k) for j in (1, 0)]))
-    # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further on.
+    # Along one axis: copies of the row laid end to end and read back in rows d longer, so that row j starts j*d further
+    # on.
     lengths = []
     for i, (s, d) in enumerate(zip(stride, dilation, strict=True)):
         lengths.append(max(sizes[i] + d, out[i] * s))
@@ -412,7 +415,9 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw); see `conv_transpose2d`."""
+    """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw); see
+    `conv_transpose2d`.
+    """
     return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -197,8 +197,8 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
 
-    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in 0..count-1; one
-    that is computed on a device reads zeros there.
+    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in
+    0..count-1; one that is computed on a device reads zeros there.
 
     >>> from anneal.tensor import Tensor
     >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -302,7 +302,9 @@ def rms_norm(
 def group_norm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias (channels,)."""
+    """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias
+    (channels,).
+    """
     need_float("group_norm", "x", x)
     same_device("group_norm", x, weight, bias)
     s = x.shape
@@ -539,8 +541,8 @@ def scaled_dot_product_attention(
     if later is not None:
         weights = UOp(Op.COMPOSITE, weights.dtype, (weights, shifted, later), ("exp", ()))
     total = reduce_axis(weights, Op.ADD, (n + 1,))
-    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one per
-    # weight, and a backward that sums over the values' width instead of over the positions.
+    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
+    # per weight, and a backward that sums over the values' width instead of over the positions.
     if dropout_p:
         weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
     d = v.shape[-1]

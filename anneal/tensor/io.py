@@ -1,4 +1,6 @@
-"""Tensors in files: safetensors, GGUF, .npy and .npz. Nothing is unpickled, and a file is replaced whole or not at all."""
+"""Tensors in files: safetensors, GGUF, .npy and .npz. Nothing is unpickled, and a file is replaced whole or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ StrPath = str | os.PathLike[str]
 Array = np.ndarray[Any, Any]
 
 
-# -- writing and reading whole files -------------------------------------------------------------------------------------
+# -- writing and reading whole files -----------------------------------------------------------------------------------
 
 
 def _write(path: StrPath, what: str, write: Callable[[IO[bytes]], Any]) -> None:
@@ -91,11 +93,11 @@ def save_text(text: str, path: StrPath) -> None:
 def safe_save(tensors: Mapping[str, Any], path: StrPath, metadata: Mapping[str, str] | None = None) -> None:
     """Save tensors (or arrays) by name in the safetensors format.
 
-    Equal tensors and notes give equal bytes, in whatever order they come. A name is any text but `__metadata__`, which the
-    format keeps for the notes; an empty one, too.
+    Equal tensors and notes give equal bytes, in whatever order they come. A name is any text but `__metadata__`, which
+    the format keeps for the notes; an empty one, too.
 
-    Raises DataError if the file cannot be written, a name is no such text, something is no array of numbers, or the format
-    has no such numbers.
+    Raises DataError if the file cannot be written, a name is no such text, something is no array of numbers, or the
+    format has no such numbers.
     """
     write = safetensors_writer(_arrays("safe_save", tensors), metadata or {})
     _write(path, "safe_save", write)
@@ -130,13 +132,13 @@ def safe_metadata(path: StrPath) -> dict[str, str]:
 def gguf_open(path: StrPath, device: str | None = None) -> Gguf:
     """The tensors of a GGUF file by name, mapped into memory, and its `metadata`; quantised tensors come as float32.
 
-    Types: F16, BF16, F32, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. The file must stay as it is while its tensors are
-    in use. Raises as `Gguf`.
+    Types: F16, BF16, F32, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. The file must stay as it is while its tensors
+    are in use. Raises as `Gguf`.
     """
     return Gguf(_check_readable(path, "gguf_open"), device)
 
 
-# -- NumPy's formats ----------------------------------------------------------------------------------------------------
+# -- NumPy's formats ---------------------------------------------------------------------------------------------------
 
 
 def save_npy(tensor: Any, path: StrPath) -> None:

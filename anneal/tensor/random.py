@@ -3,9 +3,9 @@
 Element i of the n-th call is the first word of threefry2x32-20 applied to (i, 0) under the key (seed, n). Integers and
 uniform floats are equal bit for bit on every device; normal numbers (Box-Muller) as far as its log and cos are.
 
-The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again. Inside
-a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw new numbers;
-such calls count from 2**31, apart from the calls outside.
+The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
+Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw new
+numbers; such calls count from 2**31, apart from the calls outside.
 """
 
 from __future__ import annotations
@@ -395,7 +395,9 @@ _LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interva
 
 
 def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
-    """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite in float32."""
+    """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite
+    in float32.
+    """
     if not abs(bound) <= _LARGEST_BOUND:
         raise ShapeError(f"uniform: the bound is a finite number of at most {_LARGEST_BOUND:.4g}, not {bound}")
     x = host_generator().random(shape, np.float32)

@@ -134,7 +134,9 @@ def downloads(wanted: bool) -> Iterator[None]:
 
 
 def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
-    """CIFAR-10 if it is on disk or may be downloaded (`downloads`); else as many shapes as asked for, and `about` says why."""
+    """CIFAR-10 if it is on disk or may be downloaded (`downloads`); else as many shapes as asked for, and `about` says
+    why.
+    """
     asset = ASSETS[CIFAR10]
     try:
         if _wanted or settings.current().offline or verify(asset) is not None:

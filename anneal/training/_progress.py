@@ -1,4 +1,6 @@
-"""What long work without output says meanwhile: a line every ten seconds into a pipe, one line kept up to date on a terminal."""
+"""What long work without output says meanwhile: a line every ten seconds into a pipe, one line kept up to date on a
+terminal.
+"""
 
 from __future__ import annotations
 

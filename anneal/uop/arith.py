@@ -80,7 +80,9 @@ def greatest(a: Any, b: Any) -> Any:
 
 
 def least(a: Any, b: Any) -> Any:
-    """The smaller of two constants, nan if either is; None for zeros of unlike signs, of which a device gives either."""
+    """The smaller of two constants, nan if either is; None for zeros of unlike signs, of which a device gives
+    either.
+    """
     return _extreme(a, b, a < b)
 
 

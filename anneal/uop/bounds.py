@@ -1,6 +1,7 @@
 """Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources.
 
-A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `arith.exact` reads this back.
+A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `arith.exact` reads this
+back.
 """
 
 from __future__ import annotations

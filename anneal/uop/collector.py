@@ -1,7 +1,7 @@
 """Python's collector of cycles, put off while a graph is compiled.
 
-Nodes hold no cycles, but the collector cannot know: with a hundred thousand of them it walks all again and again, for a third
-of the time of a compilation.
+Nodes hold no cycles, but the collector cannot know: with a hundred thousand of them it walks all again and again, for a
+third of the time of a compilation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The node's last parts, which are written in nodes themselves: folding at creation, symbolic sizes, printing.
 
-They need the node and it needs them, so it is given them here, once all are loaded. The front door takes `alu` from here.
+They need the node and it needs them, so it is given them here, once all are loaded. The front door takes `alu` from
+here.
 """
 
 from __future__ import annotations

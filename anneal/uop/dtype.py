@@ -21,10 +21,10 @@ Number = bool | int | float
 class DType:
     """A scalar type. `kind` is bool, int, uint or float; `bits` its width.
 
-    Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest normal
-    number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats are
-    computed with in float32. An element takes `itemsize` bytes of host memory and `device_itemsize` of a GPU's, where a bool
-    has a word.
+    Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest
+    normal number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats
+    are computed with in float32. An element takes `itemsize` bytes of host memory and `device_itemsize` of a GPU's,
+    where a bool has a word.
     """
 
     __slots__ = (
@@ -113,9 +113,9 @@ _ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2}
 def promote(a: DType, b: DType) -> DType:
     """The common dtype of two arrays.
 
-    The higher kind wins (bool < integer < float). Within floats and within one signedness the wider wins, and two floats
-    of one width meet in float32. A signed and an unsigned integer meet in the smallest signed integer that holds both
-    (int64 for uint64: no float appears).
+    The higher kind wins (bool < integer < float). Within floats and within one signedness the wider wins, and two
+    floats of one width meet in float32. A signed and an unsigned integer meet in the smallest signed integer that holds
+    both (int64 for uint64: no float appears).
 
     >>> promote(dtypes.float8_e4m3fn, dtypes.float16), promote(dtypes.float16, dtypes.bfloat16)
     (dtypes.float16, dtypes.float32)

@@ -1,8 +1,8 @@
 """Sizes that are known only when a program runs: integers, or int32 expressions over VARIABLEs.
 
 A size in a shape is an `int` or a node: a polynomial over variables (and over quotients and remainders of such), in one
-canonical form, so that equal sizes are the same node. What folds to a constant is an int. In a program that is being built
-the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
+canonical form, so that equal sizes are the same node. What folds to a constant is an int. In a program that is being
+built the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
 """
 
 from __future__ import annotations
@@ -263,7 +263,8 @@ def content(n: Size) -> int:
 
 
 def widest(shape: Sequence[Size]) -> tuple[int, ...]:
-    """The largest that the sizes of `shape` can be: how memory of that shape is laid out, whatever its sizes are in a run.
+    """The largest that the sizes of `shape` can be: how memory of that shape is laid out, whatever its sizes are in a
+    run.
 
     Strides are constants then, and what an axis leaves free lies at its end.
     """
@@ -271,7 +272,9 @@ def widest(shape: Sequence[Size]) -> tuple[int, ...]:
 
 
 class Count(int):
-    """A number of elements that depends on variables: as an int the largest it can be, equal only to the same expression."""
+    """A number of elements that depends on variables: as an int the largest it can be, equal only to the same
+    expression.
+    """
 
     node: UOp
 
@@ -440,7 +443,9 @@ class Values(dict[str, int]):
 
 
 def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None) -> Any:
-    """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from others."""
+    """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from
+    others.
+    """
 
     def bound(x: UOp) -> UOp:
         return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag) if x.arg[0] in values else x

@@ -50,8 +50,8 @@ def split(name: str, has_aux: bool, out: Any) -> tuple[Any, Any]:
 def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The function that gives the gradient of `f` with respect to its arguments `argnums`.
 
-    `f` returns one float tensor of one element (with `has_aux`, a pair of it and any tree). An argument is a tensor or a
-    tree of them (dicts, lists, tuples); its gradient has the same structure. What `f` captures is a constant.
+    `f` returns one float tensor of one element (with `has_aux`, a pair of it and any tree). An argument is a tensor or
+    a tree of them (dicts, lists, tuples); its gradient has the same structure. What `f` captures is a constant.
 
     Raises GradientError if the result is not a float of one element, or an argument not of floats.
 
