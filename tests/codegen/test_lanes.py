@@ -91,6 +91,20 @@ def test_memory_with_sub_word_stores_is_not_in_vectors() -> None:
     assert is_whole(apart[x][0]), "what is only read may still be"
 
 
+def test_memory_that_is_read_whole_and_has_sub_word_stores_is_read_by_elements() -> None:
+    memory = K.param(0, 256, dtypes.int8)
+    whole = LID * 4 + V
+    graph = K.sink(
+        UOp(Op.STORE, dtypes.int8, (memory, LID + V * 8, K.load(K.param(1, 256, dtypes.int8), whole))),
+        UOp(Op.STORE, dtypes.float32, (K.param(2, 256), whole, K.load(memory, whole).cast(K.F32))),
+    )
+    found = accesses(to_vectors(graph))
+    assert sorted(found[memory], key=lambda u: u.key) == sorted([whole, LID + V * 8], key=lambda u: u.key)
+    four = sum([K.load(memory, LID * 4 + n) for n in range(1, 4)], K.load(memory, LID * 4)).cast(K.F32)
+    graph = K.sink(graph.src[0], UOp(Op.STORE, dtypes.float32, (K.param(2, 256), LID, four)))
+    assert not any(is_whole(index) for index in accesses(to_vectors(graph))[memory])
+
+
 def test_pairs_of_bytes_are_no_whole_words() -> None:
     pair = K.loop(2, 9, "vector")
     x = K.param(1, 256, dtypes.int8)
