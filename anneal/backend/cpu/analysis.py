@@ -1,6 +1,6 @@
-"""What a kernel's accesses and sums look like as arrays: slots, linear indices, masks, products, and the order of axes.
+"""What a kernel's accesses and sums look like as arrays: dims, linear indices, masks, products, and the order of axes.
 
-Every RANGE becomes one or more slots (array axes). A reduce range takes over the slot of a loop range of equal extent
+Every RANGE becomes one or more dims (array axes). A reduce range takes over the dim of a loop range of equal extent
 when no node sees both, so that the `exp(x - max)` summed by a softmax and the one divided by the sum are one node.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import Bounds, Linear, NeedsSplit, NotLinear, Slots, box_of, linear
+from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, box_of, linear
 from anneal.backend.cpu.plan import Value, bits, mask_of
 from anneal.uop import Op, UOp, toposort
 
@@ -89,14 +89,14 @@ def share_ranges(sink: UOp) -> UOp:
 
 
 class Analysis:
-    """Slots, forms, masks and products of a kernel whose ranges all have constant extents."""
+    """Dims, forms, masks and products of a kernel whose ranges all have constant extents."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         # of ranges that a run takes a part of: what says which
         self.variables = variables or {}
         self.nodes = toposort((sink,))
         self.stores = sink.src
-        self.slots = Slots()
+        self.dims = Dims()
         self.loads: dict[UOp, _Load] = {}
         self.store_forms: dict[UOp, Linear | None] = {}
         self.moved: dict[UOp, Linear] = {}  # of stores whose place is linear but for numbers that are looked up
@@ -122,10 +122,10 @@ class Analysis:
             if u.op is Op.RANGE:
                 ident, kind = u.arg[:2]
                 point = self.variables.get(ident) if kind == "variable" else None
-                self.slots.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
+                self.dims.add(ident, int(u.src[0].arg), self.variables.get(ident) if point is None else None, point)
 
     def _forms(self) -> None:
-        """Linear forms of every index and predicate, splitting slots until they are as linear as they get."""
+        """Linear forms of every index and predicate, splitting dims until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
         while True:
             try:
@@ -133,23 +133,23 @@ class Analysis:
                     if u.op is Op.STORE:
                         try:
                             self.moved.pop(u, None)
-                            self.store_forms[u] = None if len(u.src) > 3 else linear(u.src[1], self.slots)
+                            self.store_forms[u] = None if len(u.src) > 3 else linear(u.src[1], self.dims)
                         except NotLinear:
                             self.store_forms[u] = None
-                            self.moved[u] = linear(u.src[1], self.slots, opaque=True)
+                            self.moved[u] = linear(u.src[1], self.dims, opaque=True)
                     else:
                         self.loads[u] = self._load(u)
                 return
             except NeedsSplit as e:
-                self.slots.split(e.slot, e.inner)
+                self.dims.split(e.dim, e.inner)
 
     def _load(self, u: UOp) -> _Load:
-        form = linear(u.src[1], self.slots, opaque=True)
+        form = linear(u.src[1], self.dims, opaque=True)
         if len(u.src) == 2:
             return _Load(form, None, None)
         predicate = u.src[2]
         if not form.nodes and not _reads(predicate):
-            box = box_of(predicate, self.slots)
+            box = box_of(predicate, self.dims)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box, None)
         if form.nodes or (self._low(form) >= 0 and self._high(form) < u.src[0].arg[1][0]):
@@ -158,31 +158,31 @@ class Analysis:
         return _Load(Linear(0, {}, {u.src[1]: 1}), None, predicate)
 
     def _low(self, form: Linear) -> int:
-        return form.const + sum(min(0, c * self.slots.top[s]) for s, c in form.slots.items())
+        return form.const + sum(min(0, c * self.dims.top[s]) for s, c in form.dims.items())
 
     def _high(self, form: Linear) -> int:
-        return form.const + sum(max(0, c * self.slots.top[s]) for s, c in form.slots.items())
+        return form.const + sum(max(0, c * self.dims.top[s]) for s, c in form.dims.items())
 
     @staticmethod
     def _pads(form: Linear, b: Bounds) -> bool:
         """The predicated form enters the index as a whole: index = ... + step * form."""
-        steps = {divmod(form.slots.get(s, 0), c) for s, c in b.slots.items()}
+        steps = {divmod(form.dims.get(s, 0), c) for s, c in b.dims.items()}
         return len(steps) <= 1 and all(r == 0 for _, r in steps)
 
     def _masks(self) -> None:
         mask = self.mask
         for u in self.nodes:
             if u.op is Op.RANGE:
-                m = mask_of(s for s, _ in self.slots.digits[u.arg[0]] if self.slots.varies(s))
+                m = mask_of(s for s, _ in self.dims.digits[u.arg[0]] if self.dims.varies(s))
             elif u.op is Op.LOAD:
                 load = self.loads[u]
-                m = mask_of(load.form.slots)
+                m = mask_of(load.form.dims)
                 for n in load.form.nodes:
                     m |= mask[n]
                 if load.predicate is not None:
                     m |= mask[load.predicate]
                 for b in load.box or ():
-                    m |= mask_of(b.slots)
+                    m |= mask_of(b.dims)
                 load.mask = m
             elif u.op is Op.REDUCE:
                 m = mask[u.src[0]] & ~self.over(u)
@@ -193,8 +193,8 @@ class Analysis:
             mask[u] = m
 
     def over(self, u: UOp) -> int:
-        """The slots a REDUCE ends."""
-        return mask_of(s for r in u.src[1:] for s, _ in self.slots.digits[r.arg[0]] if self.slots.extent[s] > 1)
+        """The dims a REDUCE ends."""
+        return mask_of(s for r in u.src[1:] for s, _ in self.dims.digits[r.arg[0]] if self.dims.extent[s] > 1)
 
     # -- sums of products ----------------------------------------------------------------------------------------
     def _find_dots(self) -> None:
@@ -259,18 +259,18 @@ class Analysis:
         if over & ~(a_mask & b_mask) or not a_mask & ~b_mask & ~over or matrix.op is not Op.LOAD:
             return None
         load = self.loads[matrix]
-        rows = math.prod(self.slots.extent[s] for s in bits(a_mask & ~b_mask & ~over))
-        columns = math.prod(self.slots.extent[s] for s in bits(over))
+        rows = math.prod(self.dims.extent[s] for s in bits(a_mask & ~b_mask & ~over))
+        columns = math.prod(self.dims.extent[s] for s in bits(over))
         if load.form.nodes or load.predicate is not None or load.box is not None or min(rows, columns) < _VECTOR:
             return None
         if sum(matrix in v.src for v in self.nodes) > 1 or sum(u.src[0] in v.src for v in self.nodes) > 1:
             return None
         return Dot([matrix], rest, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
-    # -- slot order and merging ----------------------------------------------------------------------------------
+    # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
-        extent = self.slots.extent
+        extent = self.dims.extent
         n = len(extent)
         votes = [[0] * n for _ in range(n)]
         direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
@@ -279,12 +279,12 @@ class Analysis:
                 self._vote(votes, load.form, math.prod(extent[s] for s in bits(load.mask)))
         for form in (*self.store_forms.values(), *self.moved.values()):
             if form is not None:
-                self._vote(votes, form, 4 * math.prod(extent[s] for s in form.slots))
+                self._vote(votes, form, 4 * math.prod(extent[s] for s in form.dims))
         used = 0
         for m in self.mask.values():
             used |= m
         for form in self.store_forms.values():
-            used |= mask_of(form.slots) if form is not None else 0
+            used |= mask_of(form.dims) if form is not None else 0
 
         def compare(a: int, b: int) -> int:
             return votes[b][a] - votes[a][b] or a - b
@@ -293,7 +293,7 @@ class Analysis:
 
     @staticmethod
     def _vote(votes: list[list[int]], form: Linear, weight: int) -> None:
-        terms = [(abs(c), s) for s, c in form.slots.items()]
+        terms = [(abs(c), s) for s, c in form.dims.items()]
         for i, (ca, a) in enumerate(terms):
             for cb, b in terms[i + 1 :]:
                 if ca > cb:
@@ -302,21 +302,21 @@ class Analysis:
                     votes[b][a] += weight
 
     def _merge(self) -> None:
-        """Make one slot of neighbours that every access walks as one."""
-        extent, mask = self.slots.extent, self.mask
-        apart = mask_of(self.slots.limits) | mask_of(self.slots.points)
+        """Make one dim of neighbours that every access walks as one."""
+        extent, mask = self.dims.extent, self.mask
+        apart = mask_of(self.dims.limits) | mask_of(self.dims.points)
         forms: list[dict[int, int]] = []
         for load in self.loads.values():
-            forms.append(load.form.slots)
+            forms.append(load.form.dims)
             if load.form.nodes:
-                apart |= mask_of(load.form.slots)
+                apart |= mask_of(load.form.dims)
             for b in load.box or ():
-                apart |= mask_of(b.slots)
+                apart |= mask_of(b.dims)
         for u in self.store_forms:
             form = self.store_forms[u]
             if form is not None:
-                forms.append(form.slots)
-        # a range used as a number, and not only inside linear indices, keeps its own slots
+                forms.append(form.dims)
+        # a range used as a number, and not only inside linear indices, keeps its own dims
         stack = [u.src[2] for u in self.stores]
         for u, form in self.store_forms.items():
             if form is None:
@@ -332,17 +332,17 @@ class Analysis:
                     stack.append(s)
         overs = {self.over(u) for u in self.nodes if u.op is Op.REDUCE}
         kept: list[int] = []
-        for slot in self.order:
-            if kept and not (apart >> slot & 1) and not (apart >> kept[-1] & 1):
+        for dim in self.order:
+            if kept and not (apart >> dim & 1) and not (apart >> kept[-1] & 1):
                 a = kept[-1]
-                same = all((m >> a & 1) == (m >> slot & 1) for m in overs)
-                if same and all(f.get(a, 0) == f.get(slot, 0) * extent[slot] for f in forms):
-                    kept[-1] = slot
-                    extent[slot] *= extent[a]
+                same = all((m >> a & 1) == (m >> dim & 1) for m in overs)
+                if same and all(f.get(a, 0) == f.get(dim, 0) * extent[dim] for f in forms):
+                    kept[-1] = dim
+                    extent[dim] *= extent[a]
                     self._forget(a)
                     overs = {m & ~(1 << a) for m in overs}
                     continue
-            kept.append(slot)
+            kept.append(dim)
         self.order = kept
         self.rank = {s: i for i, s in enumerate(kept)}
 
@@ -351,15 +351,15 @@ class Analysis:
         for u in self.mask:
             self.mask[u] &= keep
         for load in self.loads.values():
-            load.form.slots.pop(a, None)
+            load.form.dims.pop(a, None)
             load.mask &= keep
         for form in self.store_forms.values():
             if form is not None:
-                form.slots.pop(a, None)
+                form.dims.pop(a, None)
         for d in self.dots.values():
             d.a_mask &= keep
             d.b_mask &= keep
-        for digits in self.slots.digits.values():
+        for digits in self.dims.digits.values():
             digits[:] = [d for d in digits if d[0] != a]
 
     def inputs(self, u: UOp) -> tuple[UOp, ...]:

@@ -73,7 +73,7 @@ class Binder:
             self.waves.append([item])
         for number, (plan, layouts) in enumerate(program.parts):
             self.plan = plan
-            # what a run takes of slots, where that depends on variables
+            # what a run takes of dims, where that depends on variables
             self.taken: Block = program.taken(number, values) if values else {}
             self.taken_mask = mask_of(self.taken)
             for layout in layouts:

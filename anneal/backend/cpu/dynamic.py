@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import NeedsSplit, NotLinear, Slots, linear
+from anneal.backend.cpu.index import Dims, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.ops import Array, EagerEmitter, Step, lower
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
@@ -159,24 +159,24 @@ def _load(u: UOp, memo: dict[UOp, Array], env: dict[UOp, Array], buffers: tuple[
 
 def _rows(u: UOp, env: dict[UOp, Array]) -> tuple[UOp, int, int] | None:
     """index = node * width + r, for a range r of extent `width` that has an axis to itself."""
-    slots = Slots()
+    dims = Dims()
     axes: dict[int, int] = {}
     for r, a in env.items():
         long = [i for i, n in enumerate(a.shape) if n > 1]
         if r.src[0].op is Op.CONST and len(long) == 1 and a.size == r.src[0].arg:
-            axes[len(slots.extent)] = long[0]
-            slots.add(r.arg[0], a.size)
+            axes[len(dims.extent)] = long[0]
+            dims.add(r.arg[0], a.size)
     try:
-        form = linear(u.src[1], slots, opaque=True)
+        form = linear(u.src[1], dims, opaque=True)
     except (NeedsSplit, NotLinear):
         return None
-    if len(form.nodes) != 1 or len(form.slots) != 1 or form.const:
+    if len(form.nodes) != 1 or len(form.dims) != 1 or form.const:
         return None
     ((node, width),) = form.nodes.items()
-    ((slot, step),) = form.slots.items()
-    if step != 1 or slots.extent[slot] != width or u.src[0].arg[1][0] % width:
+    ((dim, step),) = form.dims.items()
+    if step != 1 or dims.extent[dim] != width or u.src[0].arg[1][0] % width:
         return None
-    return node, width, axes[slot]
+    return node, width, axes[dim]
 
 
 def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:

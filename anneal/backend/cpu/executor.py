@@ -72,7 +72,7 @@ class _Bound:
 
 
 class _PartialBound(_Bound):
-    """A program that runs over the first values of its slots, as its variables say, on one set of buffers.
+    """A program that runs over the first values of its dims, as its variables say, on one set of buffers.
 
     Each work item is one step, whose own steps are replaced when the variables get other values; it touches all of the
     buffers, as far as others can tell, so that streams stay as they are composed.

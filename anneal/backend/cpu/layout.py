@@ -47,8 +47,8 @@ class LoopLayout:
     def __init__(self, plan: Plan, loop: Loop, workers: int, product: Product | None) -> None:
         self.loop, self.product = loop, product
         extent = plan.extent
-        slots = [s for s in plan.order if loop.mask >> s & 1]
-        size: dict[int, int] = {s: extent[s] for s in slots}
+        dims = [s for s in plan.order if loop.mask >> s & 1]
+        size: dict[int, int] = {s: extent[s] for s in dims}
         total = math.prod(size.values())
         flops = 0
         if product is not None:
@@ -71,8 +71,8 @@ class LoopLayout:
             s = self._shared(plan, product)
             size[s] = math.ceil(extent[s] / self.workers)
         elif total > target:
-            self._cut(slots, size, extent, target)
-        cuts = [s for s in slots if size[s] < extent[s]]
+            self._cut(dims, size, extent, target)
+        cuts = [s for s in dims if size[s] < extent[s]]
         self.cut = 0
         for s in cuts:
             self.cut |= 1 << s
@@ -88,7 +88,7 @@ class LoopLayout:
         self.end = self._registers(size)
 
     def _wide(self, plan: Plan, product: Product) -> int | None:
-        """The slot of a product's columns, if there are so many more of them than rows that workers split the columns:
+        """The dim of a product's columns, if there are so many more of them than rows that workers split the columns:
         each then reads its part of the large matrix, where rows would have every worker read all of it."""
         extent = plan.extent
         rows, columns = (math.prod(extent[s] for s in g) for g in (product.m, product.n))
@@ -98,23 +98,23 @@ class LoopLayout:
         return s if extent[s] >= 32 * self.workers and not self.loop.whole >> s & 1 else None
 
     def _shared(self, plan: Plan, product: Product) -> int:
-        """The slot of a product alone that the workers split: the outermost, so that each writes memory of its own and
+        """The dim of a product alone that the workers split: the outermost, so that each writes memory of its own and
         most often reads what it wrote, unless that leaves BLAS with too few rows."""
-        slots = [s for s in plan.order if product.c.mask >> s & 1]
+        dims = [s for s in plan.order if product.c.mask >> s & 1]
         extent = plan.extent
-        for s in sorted(slots, key=lambda s: -product.c.strides[s]):
+        for s in sorted(dims, key=lambda s: -product.c.strides[s]):
             side = next(g for g in (product.batch, product.m, product.n) if s in g)
             rows = extent[s] if side is product.batch else math.prod(extent[i] for i in side) // 32
             if extent[s] >= self.workers and rows >= self.workers:
                 return s
-        return max(slots, key=extent.__getitem__)
+        return max(dims, key=extent.__getitem__)
 
-    def _cut(self, slots: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
-        """Choose block extents: whole slots from the innermost out, one slot in part, single steps before it."""
+    def _cut(self, dims: list[int], size: dict[int, int], extent: list[int], target: int) -> None:
+        """Choose block extents: whole dims from the innermost out, one dim in part, single steps before it."""
         whole = self.loop.whole
-        inner = math.prod(extent[s] for s in slots if whole >> s & 1)
+        inner = math.prod(extent[s] for s in dims if whole >> s & 1)
         full = False
-        for s in reversed(slots):
+        for s in reversed(dims):
             if whole >> s & 1:
                 continue
             if full:
@@ -258,7 +258,7 @@ class CpuProgram(Program):
                 self._lay_out(make_plan(piece), workers)
 
     def taken(self, part: int, values: Mapping[str, int]) -> Block:
-        """What a run takes of each slot that it does not take whole."""
+        """What a run takes of each dim that it does not take whole."""
         return {}
 
     def _lay_out(self, plan: Plan, workers: int) -> None:
@@ -309,14 +309,14 @@ class CpuProgram(Program):
             if v.kind == "bits":
                 return f"{name(v.ref)}.{v.dtype.name}"
             if v.kind == "param":
-                at = "+".join([str(v.offset)] * bool(v.offset) + [f"{c}*s{s}" for s, c in v.strides.items()])
+                at = "+".join([str(v.offset)] * bool(v.offset) + [f"{c}*d{s}" for s, c in v.strides.items()])
                 return f"p{v.ref}[{at or 0}]"
             if v.kind == "full" and isinstance(v.ref, Value):
                 return name(v.ref)
             return names.setdefault(id(v), f"{v.kind}{len(names)}")
 
         for plan, layouts in self.parts:
-            lines.append(f"slots: {', '.join(f's{s}={plan.extent[s]}' for s in plan.order)}")
+            lines.append(f"dims: {', '.join(f'd{s}={plan.extent[s]}' for s in plan.order)}")
             for layout in layouts:
                 if isinstance(layout, Pad):
                     lines.append(f"{name(layout.out)} = pad({name(layout.source)})")

@@ -61,7 +61,7 @@ class LoopBuilder(Emitter[Value]):
         if found is not None:
             return found
         if all(v.kind in ("const", "fixed") for v in ins):
-            if math.prod(self.p.slots.top[s] + 1 for s in bits(mask)) <= FIXED:
+            if math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
                 array = _EAGER.emit(name, build, [v.ref for v in ins], dtype)
                 out = Value("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
                 self.same[key] = out
@@ -155,9 +155,9 @@ class LoopBuilder(Emitter[Value]):
         p = self.p
         total: Array = np.zeros((1,) * len(p.order), np.int32)
         mask = 0
-        for s, weight in p.slots.digits[u.arg[0]]:
-            if p.slots.varies(s):
-                total = total + self._axis(s, np.arange(p.slots.top[s] + 1, dtype=np.int32) * np.int32(weight))
+        for s, weight in p.dims.digits[u.arg[0]]:
+            if p.dims.varies(s):
+                total = total + self._axis(s, np.arange(p.dims.top[s] + 1, dtype=np.int32) * np.int32(weight))
                 mask |= 1 << s
         if not mask:
             return self.const(np.dtype(np.int32), 0)
@@ -171,8 +171,8 @@ class LoopBuilder(Emitter[Value]):
         load = p.loads[u]
         dtype = numpy_dtype(u.dtype)
         if not load.form.nodes:
-            v = Value("param", dtype, mask_of(load.form.slots), u.src[0].arg[0])
-            v.offset, v.strides = load.form.const, load.form.slots
+            v = Value("param", dtype, mask_of(load.form.dims), u.src[0].arg[0])
+            v.offset, v.strides = load.form.const, load.form.dims
         else:
             v = self._gather(u, load.form, dtype)
             if load.predicate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
@@ -189,7 +189,7 @@ class LoopBuilder(Emitter[Value]):
         return v
 
     def _gather(self, u: UOp, form: Linear, dtype: np.dtype[Any]) -> Value:
-        top = self.p.slots.top
+        top = self.p.dims.top
         size = u.src[0].arg[1][0]
         flat = Value("param", dtype, 0, u.src[0].arg[0])
         flat.strides = {-1: 1}
@@ -197,8 +197,8 @@ class LoopBuilder(Emitter[Value]):
         if rows is not None:
             node, width = rows
             index = self.emit("cast", copy_cast, (self.memo[node],), _INDEX, False)
-            self.whole |= mask_of(form.slots)
-            out = Value("temp", dtype, index.mask | mask_of(form.slots))
+            self.whole |= mask_of(form.dims)
+            out = Value("temp", dtype, index.mask | mask_of(form.dims))
             self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out, False))
             return out
         total: Value | None = None
@@ -208,7 +208,7 @@ class LoopBuilder(Emitter[Value]):
                 part = self.call(np.multiply, _INDEX, part, self.const(_INDEX, c))
             total = part if total is None else self.call(np.add, _INDEX, total, part)
         assert total is not None
-        for s, c in form.slots.items():
+        for s, c in form.dims.items():
             axis = Value("fixed", _INDEX, 1 << s, self._axis(s, np.arange(top[s] + 1, dtype=np.int64) * c))
             total = self.call(np.add, _INDEX, total, axis)
         if form.const:
@@ -219,17 +219,17 @@ class LoopBuilder(Emitter[Value]):
         return out
 
     def _rows(self, form: Linear, size: int) -> tuple[UOp, int] | None:
-        """index = node * width + position in a row, with the row's slots innermost and contiguous."""
+        """index = node * width + position in a row, with the row's dims innermost and contiguous."""
         p = self.p
-        if len(form.nodes) != 1 or form.const or not form.slots or not all(map(p.slots.settled, form.slots)):
+        if len(form.nodes) != 1 or form.const or not form.dims or not all(map(p.dims.settled, form.dims)):
             return None
         ((node, width),) = form.nodes.items()
-        inner = sorted(form.slots, key=lambda s: p.rank[s])
+        inner = sorted(form.dims, key=lambda s: p.rank[s])
         step = 1
         for s in reversed(inner):
-            if form.slots[s] != step:
+            if form.dims[s] != step:
                 return None
-            step *= p.slots.extent[s]
+            step *= p.dims.extent[s]
         first = p.rank[inner[0]]
         if step != width or size % width or any(p.rank[s] >= first for s in bits(p.mask[node])):
             return None
@@ -256,10 +256,10 @@ class LoopBuilder(Emitter[Value]):
     def _scaled(self, u: UOp, v: Value) -> Value:
         """Account for ranges that the body does not depend on: n equal terms."""
         p = self.p
-        digits = [s for r in u.src[1:] for s, _ in p.slots.digits[r.arg[0]]]
-        if not all(p.slots.settled(s) for s in digits if not p.mask[u.src[0]] >> s & 1):
+        digits = [s for r in u.src[1:] for s, _ in p.dims.digits[r.arg[0]]]
+        if not all(p.dims.settled(s) for s in digits if not p.mask[u.src[0]] >> s & 1):
             raise Unsettled
-        times = math.prod(p.slots.extent[s] for s in digits if not p.mask[u.src[0]] >> s & 1)
+        times = math.prod(p.dims.extent[s] for s in digits if not p.mask[u.src[0]] >> s & 1)
         if times > 1:
             if u.arg is Op.ADD and v.dtype != np.bool_:
                 wrapped = const(u.dtype, times).arg if u.dtype.is_int else times
@@ -299,8 +299,8 @@ class LoopBuilder(Emitter[Value]):
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
         if form is not None:
-            target = Value("param", dtype, mask_of(form.slots), param)
-            target.offset, target.strides = form.const, form.slots
+            target = Value("param", dtype, mask_of(form.dims), param)
+            target.offset, target.strides = form.const, form.dims
             if value.kind == "param" and value.ref == param and value.strides == target.strides:
                 if value.offset == target.offset and value.dtype == dtype:
                     return
@@ -319,13 +319,13 @@ class LoopBuilder(Emitter[Value]):
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
         p = self.p
         form = p.moved.get(s)
-        if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.slots) != value.mask:
+        if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
         flat = Value("param", numpy_dtype(s.src[0].dtype), 0, s.src[0].arg[0])
         flat.strides = {-1: 1}
         self.whole |= value.mask
-        steps = tuple([form.slots.get(slot, 0) for slot in p.order])
+        steps = tuple([form.dims.get(dim, 0) for dim in p.order])
         terms = [(low, high, c) for _, low, high, c in clamped]
         numbers = [self.value(node) for node, *_ in clamped]
         self.instrs.append(Instr("put", partial(put, steps, form.const, terms), [value, *numbers], flat, False))

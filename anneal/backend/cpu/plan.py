@@ -21,14 +21,14 @@ from anneal.uop import UOp
 __all__ = ["Block", "Instr", "Loop", "Pad", "Plan", "Product", "Value", "bits", "mask_of"]
 
 
-Block = dict[int, tuple[int, int]]  # which values of each slot, from the first to before the last
+Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
 
 class Value:
     """An array of the plan. `kind`:
 
     const   a scalar; `ref` is a 0-d array
-    fixed   known while compiling; `ref` is the array, one axis per slot
+    fixed   known while compiling; `ref` is the array, one axis per dim
     param   a strided view of kernel argument `ref`, from element `offset`
     full    scratch that lives for the whole kernel, `size` elements; a strided view of it
     temp    scratch of one block, in a register that is reused once nobody needs it
@@ -56,7 +56,7 @@ class Value:
 @dataclass(slots=True)
 class Instr:
     """One primitive: `build(inputs, output)` gives the calls. `fold`, for a reduce accumulated over blocks, combines
-    a block's result with what is there, over the reduced slots `over`."""
+    a block's result with what is there, over the reduced dims `over`."""
 
     name: str
     build: Build
@@ -69,7 +69,7 @@ class Instr:
 
 @dataclass(slots=True)
 class Loop:
-    """Instructions run once for every block; `whole` are slots that must not be cut."""
+    """Instructions run once for every block; `whole` are dims that must not be cut."""
 
     instrs: list[Instr]
     mask: int
@@ -88,7 +88,7 @@ class Pad:
 
 @dataclass(slots=True)
 class Product:
-    """c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]; each a list of slots in array order."""
+    """c[batch, m, n] = sum over k of a[batch, m, k] * b[batch, k, n]; each a list of dims in array order."""
 
     a: Value
     b: Value
@@ -101,14 +101,14 @@ class Product:
 
 @dataclass(slots=True)
 class Plan:
-    """`order` lists the slots outermost first: the axes of every array. `extent` is indexed by slot."""
+    """`order` lists the dims outermost first: the axes of every array. `extent` is indexed by dim."""
 
     order: list[int]
     extent: list[int]
     phases: list[Loop | Pad | Product]
     fulls: list[Value] = field(default_factory=list)
-    limits: dict[int, UOp] = field(default_factory=dict)  # slots of which a run takes the first values
-    points: dict[int, UOp] = field(default_factory=dict)  # slots of which it takes one, a variable's
+    limits: dict[int, UOp] = field(default_factory=dict)  # dims of which a run takes the first values
+    points: dict[int, UOp] = field(default_factory=dict)  # dims of which it takes one, a variable's
 
 
 def bits(mask: int) -> list[int]:
@@ -120,8 +120,8 @@ def bits(mask: int) -> list[int]:
     return out
 
 
-def mask_of(slots: Iterable[int]) -> int:
+def mask_of(dims: Iterable[int]) -> int:
     m = 0
-    for s in slots:
+    for s in dims:
         m |= 1 << s
     return m

@@ -1,6 +1,6 @@
 """Kernel graph -> plan: which arrays there are, and in which order they are computed.
 
-A node is evaluated once, at the extents of the slots it depends on; broadcasting supplies the rest. A reduce that fits
+A node is evaluated once, at the extents of the dims it depends on; broadcasting supplies the rest. A reduce that fits
 a block is computed inside the loop that needs it. A reduce over more than that is accumulated over the blocks of an
 earlier loop, and a sum of products becomes a Product; both leave a full array behind.
 """
@@ -50,10 +50,10 @@ class Planner(Analysis):
     def plan(self) -> Plan:
         """The phases, in order."""
         if self.empty_loop:
-            return Plan([], self.slots.extent, [])
+            return Plan([], self.dims.extent, [])
         self._levels()
         self._schedule()
-        return Plan(self.order, self.slots.extent, self.phases, self.fulls, self.slots.limits, self.slots.points)
+        return Plan(self.order, self.dims.extent, self.phases, self.fulls, self.dims.limits, self.dims.points)
 
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
@@ -78,9 +78,9 @@ class Planner(Analysis):
             self.level[u] = n
 
     def _result_order(self, dot: Dot, mask: int) -> list[int]:
-        """How a product's result lies: as the loops have it, unless rows or columns that other slots interrupt would
+        """How a product's result lies: as the loops have it, unless rows or columns that other dims interrupt would
         leave BLAS with many small products. Then batch, rows and columns lie one after another."""
-        extent = self.slots.extent
+        extent = self.dims.extent
         order = [s for s in self.order if mask >> s & 1]
         both = dot.a_mask & dot.b_mask
         sides = [[s for s in order if not both >> s & 1 and side >> s & 1] for side in (dot.a_mask, dot.b_mask)]
@@ -102,11 +102,11 @@ class Planner(Analysis):
         return [*batch, *first, *second]
 
     def _above(self) -> dict[UOp, int]:
-        """The slots of all that is made of a node."""
+        """The dims of all that is made of a node."""
         above: dict[UOp, int] = {}
         for s in self.stores:
             form = self.store_forms[s]
-            above[s] = mask_of(form.slots) if form is not None else self.mask[s]
+            above[s] = mask_of(form.dims) if form is not None else self.mask[s]
         for u in reversed(self.nodes):
             mine = above.setdefault(u, 0) | self.mask[u]
             for x in u.src:
@@ -118,16 +118,16 @@ class Planner(Analysis):
         first = min((self.rank[s] for s in bits(over)), default=len(self.order))
         body = self.mask[u.src[0]]
         outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
-        if any(self.rank[s] < outer and self.slots.extent[s] > 1 for s in bits(self.above[u])):
+        if any(self.rank[s] < outer and self.dims.extent[s] > 1 for s in bits(self.above[u])):
             return False  # each turn of an outer loop would sum the same once more
-        return math.prod(self.slots.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
+        return math.prod(self.dims.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
 
     def _full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> Value:
         v = Value("full", dtype, mask)
         size = 1
         for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
-            v.strides[s] = size if s not in self.slots.points else 0  # a variable's value is no place in it
-            size *= self.slots.extent[s]
+            v.strides[s] = size if s not in self.dims.points else 0  # a variable's value is no place in it
+            size *= self.dims.extent[s]
         v.size = size
         self.fulls.append(v)
         return v
@@ -156,7 +156,7 @@ class Planner(Analysis):
                 self._store_loop()
 
     def _reach(self, root: UOp) -> int:
-        """Slots of everything evaluated to get `root`, up to hoisted values."""
+        """Dims of everything evaluated to get `root`, up to hoisted values."""
         m = 0
         seen = {root}
         stack = [root]
@@ -184,27 +184,27 @@ class Planner(Analysis):
                     and self._fits(u, dot, store, form)
                 ):
                     full.kind, full.ref, full.offset = "param", slot, form.const
-                    if form.slots != full.strides:
-                        full.strides = form.slots
+                    if form.dims != full.strides:
+                        full.strides = form.dims
                     self.fulls.remove(full)
                     taken.add(slot)
                     break
 
     def _fits(self, u: UOp, dot: Dot, store: UOp, form: Linear) -> bool:
         full = self.hoisted[u]
-        if full.mask != mask_of(form.slots) or dot.dtype != numpy_dtype(store.src[0].dtype):
+        if full.mask != mask_of(form.dims) or dot.dtype != numpy_dtype(store.src[0].dtype):
             return False
         bare = store.src[2] is u and not dot.post
-        return form.slots == full.strides or (bare and self._is_written_at_once(dot, form.slots))
+        return form.dims == full.strides or (bare and self._is_written_at_once(dot, form.dims))
 
     def _is_written_at_once(self, dot: Dot, strides: dict[int, int]) -> bool:
         """Whether BLAS can write a result that lies so with one call a matrix: its rows are one axis, its columns
         too."""
         both = dot.a_mask & dot.b_mask
         for side in (dot.a_mask, dot.b_mask):
-            slots = [s for s in self.order if (side & ~both) >> s & 1]
-            for outer, inner in itertools.pairwise(slots):
-                if strides[outer] != strides[inner] * self.slots.extent[inner]:
+            dims = [s for s in self.order if (side & ~both) >> s & 1]
+            for outer, inner in itertools.pairwise(dims):
+                if strides[outer] != strides[inner] * self.dims.extent[inner]:
                     return False
         return 1 in strides.values()
 
@@ -219,15 +219,15 @@ class Planner(Analysis):
         over = self.over(u)
         both = dot.a_mask & dot.b_mask
 
-        def slots(m: int) -> list[int]:
+        def dims(m: int) -> list[int]:
             return [s for s in self.order if m >> s & 1]
 
-        batch, k = slots(both & ~over), slots(over)
-        m, n = slots(dot.a_mask & ~both), slots(dot.b_mask & ~both)
+        batch, k = dims(both & ~over), dims(over)
+        m, n = dims(dot.a_mask & ~both), dims(dot.b_mask & ~both)
         a = self._operand(dot.a, dot, dot.a_mask, [batch, m, k], operands)
         b = self._operand(dot.b, dot, dot.b_mask, [batch, k, n], operands)
         c = self.hoisted[u]
-        # BLAS writes rows: the slot that is innermost in the result belongs to n
+        # BLAS writes rows: the dim that is innermost in the result belongs to n
         if n and self.rank[m[-1]] > self.rank[n[-1]]:
             a, b, m, n = b, a, n, m
         self.phases.append(Product(a, b, c, batch, m, n, k))
@@ -264,7 +264,7 @@ class Planner(Analysis):
         mask = 0
         for s in self.stores:
             form = self.store_forms[s]
-            mask |= self._reach(s.src[2]) | (mask_of(form.slots) if form is not None else self.mask[s])
+            mask |= self._reach(s.src[2]) | (mask_of(form.dims) if form is not None else self.mask[s])
         loop = LoopBuilder(self, mask)
         written = {s.src[0].arg[0] for s in self.stores}
         for s in self.stores:
@@ -286,7 +286,7 @@ class Planner(Analysis):
             return None
         view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
         view.offset = load.form.const
-        view.strides = load.form.slots
+        view.strides = load.form.dims
         if load.box is not None:
             view = self._pad(view, load.box)
         self.views[u] = view
@@ -294,10 +294,10 @@ class Planner(Analysis):
 
     def _pad(self, view: Value, box: list[Bounds]) -> Value:
         """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form."""
-        extent = self.slots.extent
-        if not all(map(self.slots.settled, view.strides)):
+        extent = self.dims.extent
+        if not all(map(self.dims.settled, view.strides)):
             raise Unsettled
-        predicated = mask_of(s for b in box for s in b.slots)
+        predicated = mask_of(s for b in box for s in b.dims)
         # axis: (step in the source, length, first, last+1 allowed, form)
         axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
         for s, c in view.strides.items():
@@ -305,15 +305,15 @@ class Planner(Analysis):
                 axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
         empty = False
         for b in box:
-            if not b.slots:
+            if not b.dims:
                 empty = True
                 continue
-            low = sum(min(0, c * (extent[s] - 1)) for s, c in b.slots.items())
-            high = sum(max(0, c * (extent[s] - 1)) for s, c in b.slots.items()) + 1
-            s0, c0 = next(iter(b.slots.items()))
+            low = sum(min(0, c * (extent[s] - 1)) for s, c in b.dims.items())
+            high = sum(max(0, c * (extent[s] - 1)) for s, c in b.dims.items()) + 1
+            s0, c0 = next(iter(b.dims.items()))
             first, last = max(b.low, low), min(b.high, high)
             empty |= first >= last
-            axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.slots))
+            axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.dims))
         axes.sort(key=lambda a: -abs(a[0]))
         out = Value("full", view.dtype, view.mask)
         whole, interior, source = (

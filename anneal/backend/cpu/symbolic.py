@@ -1,7 +1,7 @@
 """Kernels over variables.
 
 Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
-range of symbolic extent is a slot of which it takes the first values; a variable itself is a slot of which it takes
+range of symbolic extent is a dim of which it takes the first values; a variable itself is a dim of which it takes
 one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other views
 of the same arrays.
 
@@ -108,12 +108,12 @@ class PartialProgram(CpuProgram):
 
 def _taken(limits: Mapping[int, UOp], points: Mapping[int, UOp]) -> Callable[[Mapping[str, int]], Block]:
     ends, first = evaluator((*limits.values(), *points.values())), len(limits)
-    slots = (*limits, *points)
+    dims = (*limits, *points)
 
     def part(values: Mapping[str, int]) -> Block:
         out: Block = {}
-        for n, (slot, value) in enumerate(zip(slots, ends(values), strict=True)):
-            out[slot] = (0, value) if n < first else (value, value + 1)
+        for n, (dim, value) in enumerate(zip(dims, ends(values), strict=True)):
+            out[dim] = (0, value) if n < first else (value, value + 1)
         return out
 
     return part

@@ -13,7 +13,7 @@ from anneal import settings
 from anneal.backend import Storage, cost_models, get_device, registry
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuDevice
-from anneal.backend.cpu.index import Linear, NeedsSplit, NotLinear, Slots, linear
+from anneal.backend.cpu.index import Dims, Linear, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.workers import Workers
 from anneal.backend.pool import BufferPool
 from anneal.errors import CompilerError, DeviceError
@@ -167,8 +167,8 @@ def test_the_source_of_a_program_reads_as_steps() -> None:
     source = get_device("cpu").compile(kernel(store(param(0, 20), i * 5 + j, value + load(param(3, 5), j)))).source
     assert source.splitlines()[2:] == [
         "for 1 blocks on 1 workers:",
-        "    p0[1*s1+5*s0] = p1[6*s0+1*s2] @ p2[5*s2+1*s1]",
-        "    p0[5*s0+1*s1] = add(p0[1*s1+5*s0], p3[1*s1])",
+        "    p0[1*d1+5*d0] = p1[6*d0+1*d2] @ p2[5*d2+1*d1]",
+        "    p0[5*d0+1*d1] = add(p0[1*d1+5*d0], p3[1*d1])",
     ]
 
 
@@ -251,28 +251,28 @@ def test_blas_has_one_thread_in_lanes_and_its_own_number_afterwards() -> None:
 # -- linear forms --------------------------------------------------------------------------------------------------
 
 
-def forms(index: UOp, *extents: int) -> tuple[Linear, Slots]:
-    slots = Slots()
+def forms(index: UOp, *extents: int) -> tuple[Linear, Dims]:
+    dims = Dims()
     for i, n in enumerate(extents):
-        slots.add(i, n)
+        dims.add(i, n)
     while True:
         try:
-            return linear(index, slots), slots
+            return linear(index, dims), dims
         except NeedsSplit as e:
-            slots.split(e.slot, e.inner)
+            dims.split(e.dim, e.inner)
 
 
 def test_sums_products_and_differences_are_linear() -> None:
     i, j = loop(0, 4), loop(1, 5)
     form, _ = forms((i * 5 + j) * 3 - i + 7, 4, 5)
-    assert (form.const, form.slots) == (7, {0: 14, 1: 3})
+    assert (form.const, form.dims) == (7, {0: 14, 1: 3})
 
 
 def test_division_splits_a_range() -> None:
     i = loop(0, 24)
-    form, slots = forms(i % 4 * 6 + i // 4, 24)
-    assert slots.extent == [6, 4]
-    assert form.slots == {0: 1, 1: 6}
+    form, dims = forms(i % 4 * 6 + i // 4, 24)
+    assert dims.extent == [6, 4]
+    assert form.dims == {0: 1, 1: 6}
 
 
 def test_what_has_no_linear_form() -> None:

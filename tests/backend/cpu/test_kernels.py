@@ -366,7 +366,7 @@ def test_softmax_in_one_kernel() -> None:
 
 
 def test_softmax_computes_each_exponential_once() -> None:
-    """The reduce ranges share the loop's slot, so both uses of exp(x - max) are one."""
+    """The reduce ranges share the loop's dim, so both uses of exp(x - max) are one."""
     source = get_device("cpu").compile(softmax(6, 9)).source
     assert source.count("exp(") == 1
 
@@ -420,7 +420,7 @@ def test_half_operands_widened_before_the_product() -> None:
 
 
 def test_attention_scores_of_split_heads(small_blocks: None) -> None:
-    """q and k lie as (batch, time, heads, width): batch slots b and h, neither next to the other."""
+    """q and k lie as (batch, time, heads, width): batch dims b and h, neither next to the other."""
     B, T, H, D = 2, 5, 3, 4
     b, h, t, s, d = loop(0, B), loop(1, H), loop(2, T), loop(3, T), over(4, D)
     q = load(param(1, B * T * H * D), ((b * T + t) * H + h) * D + d)
