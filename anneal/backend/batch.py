@@ -32,7 +32,8 @@ Call = tuple[Program, Sequence[Buffer]]
 class Batch(ABC, Generic[Buffer]):
     """Kernel calls bound to their buffers, in order; `run` may be called any number of times.
 
-    `pipeline_depth`: how many runs after the next one are in flight, prepared already: a buffer swap does not reach them.
+    `pipeline_depth`: how many runs after the next one are in flight, prepared already: a buffer swap does not reach
+    them.
     """
 
     pipeline_depth: ClassVar[int] = 0

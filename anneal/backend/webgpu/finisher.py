@@ -1,7 +1,7 @@
 """One thread beside the caller's, which finishes the command buffers of coming runs.
 
-An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work item and
-two locks: a twentieth of the host's part of a small training step.
+An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
+item and two locks: a twentieth of the host's part of a small training step.
 """
 
 from __future__ import annotations

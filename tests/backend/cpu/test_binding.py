@@ -1,4 +1,6 @@
-"""What binding and layout decide: which calls a plan becomes on given memory, in how many blocks, on how many workers."""
+"""What binding and layout decide: which calls a plan becomes on given memory, in how many blocks, on how many
+workers.
+"""
 
 from __future__ import annotations
 
