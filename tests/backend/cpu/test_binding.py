@@ -1,6 +1,5 @@
 """What binding and layout decide: which calls a plan becomes on given memory, in how many blocks, on how many
-workers.
-"""
+workers."""
 
 from __future__ import annotations
 
