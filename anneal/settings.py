@@ -148,7 +148,9 @@ def current() -> Settings:
 
 
 def watch(f: Callable[[Settings], None]) -> None:
-    """Have `f` called with the settings in force: when they are read, when they change, and now if they were read before."""
+    """Have `f` called with the settings in force: when they are read, when they change, and now if they were read
+    before.
+    """
     _watchers.append(f)
     if _current is not None:
         f(_current)

@@ -64,7 +64,9 @@ def constant(shape: Shape, value: float) -> Tensor:
 
 @checked
 def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tensor:
-    """Normal numbers of mean 0; the row `zero_row`, if there is one, is zeros. Raises ShapeError for a row that is not there."""
+    """Normal numbers of mean 0; the row `zero_row`, if there is one, is zeros. Raises ShapeError for a row that is not
+    there.
+    """
     if zero_row is not None and not (shape and -shape[0] <= zero_row < shape[0]):
         raise ShapeError(f"normal: there is no row {zero_row} in an array of shape {tuple(shape)}")
 

@@ -1,7 +1,7 @@
 """The engine: applies tables of rules to nodes, iteratively, until no rule matches.
 
-`rewritten` applies a table at one node, `settled` at everything that a node is made of, with what "made of" means left to the
-caller; `graph_rewrite` is that for whole graphs.
+`rewritten` applies a table at one node, `settled` at everything that a node is made of, with what "made of" means left
+to the caller; `graph_rewrite` is that for whole graphs.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def graph_rewrite(
     """Rewrite every node below `root` until no rule of `tables` matches; returns the new root.
 
     Bottom-up (the default) a rule sees a node whose sources are already rewritten; top-down it sees the node first. The
-    node that a rule returns is visited in its turn, unless `again` is False: then each node gets at most one rule. Where
-    several tables match, the first one wins. Raises CompilerError when a rule's result leads back to the node that it
-    replaced.
+    node that a rule returns is visited in its turn, unless `again` is False: then each node gets at most one rule.
+    Where several tables match, the first one wins. Raises CompilerError when a rule's result leads back to the node
+    that it replaced.
 
     >>> from anneal.uop import Op, const, dtypes
     >>> x = UOp(Op.SPECIAL, dtypes.int32, (), ("x", 8))
@@ -103,9 +103,9 @@ def settled(
 ) -> UOp:
     """What the rules make of `root` and all it is made of, each part before the whole; a result is visited in its turn.
 
-    `parts(u)` are the nodes to rewrite before `u` (None: `u` stays as it is), and `remake(u, done)` is `u` made of what they
-    became. `done` keeps the results, for the next call too. Rules that lead back to a node they replaced raise CompilerError;
-    with `steps`, they end there instead, as does a node that was rewritten so often.
+    `parts(u)` are the nodes to rewrite before `u` (None: `u` stays as it is), and `remake(u, done)` is `u` made of what
+    they became. `done` keeps the results, for the next call too. Rules that lead back to a node they replaced raise
+    CompilerError; with `steps`, they end there instead, as does a node that was rewritten so often.
     """
     became: dict[UOp, UOp] = {}  # in progress: the node whose result this one takes
     count: dict[UOp, int] = {}

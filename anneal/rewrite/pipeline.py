@@ -1,6 +1,7 @@
 """A list of passes as a value: what runs, can be stopped in, printed and checked is the same list.
 
-The scheduler's passes and the code generator's are two Pipelines. A pass maps a state (a record, or a graph) to the next one.
+The scheduler's passes and the code generator's are two Pipelines. A pass maps a state (a record, or a graph) to the
+next one.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Pipeline(Generic[S]):
     def run(self, value: S, until: str | None = None, hook: Hook[S] | None = None) -> S:
         """The state after all passes, or after the one called `until`; `hook` is called after each pass.
 
-        With ANNEAL_DEBUG=5 every pass is shown too. Raises UserError for an `until` that is no pass, with the names of all.
+        With ANNEAL_DEBUG=5 every pass is shown too. Raises UserError for an `until` that is no pass, with the names of
+        all.
         """
         if until is not None and until not in self.names:
             raise UserError(f"no pass {until!r} in the pipeline {self.name}; passes: {', '.join(self.names)}")

@@ -56,7 +56,9 @@ def _remade(u: UOp, done: dict[UOp, UOp]) -> UOp:
 
 
 def _under(u: UOp, gate: UOp) -> UOp:
-    """Simplify where `gate` holds: values it fences get names with those bounds, and their own nodes back afterwards."""
+    """Simplify where `gate` holds: values it fences get names with those bounds, and their own nodes back
+    afterwards.
+    """
     u = simplify(u)
     named = {
         x: UOp(Op.VARIABLE, dtypes.int32, (), (f"given{i}", lo, hi))

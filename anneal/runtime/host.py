@@ -17,7 +17,9 @@ __all__ = ["HostFunction"]
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """`call(*arrays)` gives an array for each of `results`, a shape and a dtype. Functions of one key are the same one."""
+    """`call(*arrays)` gives an array for each of `results`, a shape and a dtype. Functions of one key are the
+    same one.
+    """
 
     key: Hashable
     results: tuple[tuple[tuple[int, ...], DType], ...]
@@ -43,7 +45,9 @@ class HostFunction:
         return out
 
     def for_each(self, batched: tuple[bool, ...], n: int) -> HostFunction:
-        """The function of `n` examples that calls this one for each; arguments that are `batched` have an axis in front."""
+        """The function of `n` examples that calls this one for each; arguments that are `batched` have an axis in
+        front.
+        """
 
         def call(*arrays: Array) -> list[Array]:
             made = [self.arrays([a[i] if b else a for a, b in zip(arrays, batched, strict=True)]) for i in range(n)]

@@ -11,7 +11,8 @@ __all__ = ["early_rewrites"]
 
 
 def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
-    """One bottom-up walk over the tensor graph with the rules of `early.upat`, and these, which need more than a pattern:
+    """One bottom-up walk over the tensor graph with the rules of `early.upat`, and these, which need more than a
+    pattern:
 
     - EXPAND or RESHAPE of a scalar, as an elementwise source -> the scalar (rank 0 broadcasts by itself)
     - a reduce over nothing -> its identity

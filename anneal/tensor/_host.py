@@ -20,9 +20,9 @@ def host_call(
 ) -> Tensor | tuple[Tensor, ...]:
     """What `function` makes of the values of `inputs`, on the host, whenever a result is computed.
 
-    It gets NumPy arrays and gives arrays; it is part of the graph, so it is called when results are realized, between the
-    kernels before it and those after it, and by each replay of a jit function. It may be called again, or not at all, as
-    kernels are: it should depend on its arguments alone. It computes no tensors. No gradient flows through it.
+    It gets NumPy arrays and gives arrays; it is part of the graph, so it is called when results are realized, between
+    the kernels before it and those after it, and by each replay of a jit function. It may be called again, or not at
+    all, as kernels are: it should depend on its arguments alone. It computes no tensors. No gradient flows through it.
 
     Args:
         function: takes an array for each input, and gives an array or a sequence of them.

@@ -64,7 +64,8 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         raise GradientError(
             "backward: called inside a function of host_call, which gets arrays and computes no tensors"
         )
-    # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up with it
+    # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
+    # with it
     with BUILDING:
         live = [t for t in leaves() if t.device == result.device]
         nodes = [leaf_nodes(t) for t in live]

@@ -1,4 +1,6 @@
-"""Decisions of the linear program: where a value is made, which reduces share a loop, the order around barriers and stores."""
+"""Decisions of the linear program: where a value is made, which reduces share a loop, the order around barriers and
+stores.
+"""
 
 from __future__ import annotations
 

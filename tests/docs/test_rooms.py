@@ -17,7 +17,7 @@ from tools.front_doors import rewritten, rooms
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [room.replace(".", "/") for room in rooms(ROOT)]
 # The most imports past a front door that pyproject.toml may excuse; lint itself finds those that nobody needs any more.
-PAST_A_DOOR = 43
+PAST_A_DOOR = 42
 
 
 def contracts() -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def test_a_room_says_what_enters_what_leaves_and_where_to_start(room: str) -> No
     assert path.exists(), "ten lines for whoever comes in: what enters, what leaves, where to start reading"
     door = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
     assert door.startswith(f"# {room}\n")
-    assert len(door.splitlines()) <= 14
+    assert len(door.splitlines()) <= 16
     for said in ("What enters:", "What leaves:", "Start with `"):
         assert said in door
     assert max(map(len, door.splitlines())) <= 120

@@ -1,8 +1,8 @@
 """What each op is for many examples at once: the rules of vmap.
 
 A batched node is the node of one example with the examples along a new first axis. `BATCHING` maps an op to
-`(y, sources, batched, n) -> node`: `y` is the node of one example, `sources` its sources, those that `batched` marks with
-`n` examples each. A source that is the same for every example stays as it is until an op needs it beside others.
+`(y, sources, batched, n) -> node`: `y` is the node of one example, `sources` its sources, those that `batched` marks
+with `n` examples each. A source that is the same for every example stays as it is until an op needs it beside others.
 """
 
 from __future__ import annotations
