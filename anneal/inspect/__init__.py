@@ -1,0 +1,33 @@
+"""What a viewer asks for, as values: graphs, rules, kernels, devices. The commands print them.
+
+Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
+"""
+
+from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
+from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
+from anneal.inspect.kernels import Buffer, KernelCall, kernel_calls, wgsl_for
+from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
+
+__all__ = [
+    "ALL",
+    "KINDS",
+    "Adapter",
+    "Buffer",
+    "Cpu",
+    "KernelCall",
+    "Node",
+    "OpRules",
+    "StepGraph",
+    "Survey",
+    "advice",
+    "cpu",
+    "kernel_calls",
+    "nodes",
+    "op_rules",
+    "ops_of_method",
+    "step_graph",
+    "survey",
+    "tensor_methods",
+    "versions",
+    "wgsl_for",
+]

@@ -1,0 +1,89 @@
+"""The launches of a plan, as values: what crosses each one's boundary, what it does and costs, its text, its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anneal.backend import AnyDevice
+from anneal.codegen import Target, fused_ops, generate, kernel_info
+from anneal.errors import AnnealError
+from anneal.schedule import Plan
+from anneal.uop import UOp
+
+__all__ = ["Buffer", "KernelCall", "kernel_calls", "wgsl_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A value of a plan as one launch sees it. `kernel` is the launch that wrote it last, None for what is given."""
+
+    buffer: str
+    size: int
+    dtype: str
+    kind: str  # "input", "output" or "temp"
+    kernel: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs."""
+
+    name: str
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    flops: int
+    bytes: int
+    phase: str
+    fused: tuple[str, ...]
+    text: str
+
+
+def kernel_calls(plan: Plan, text: Callable[[UOp], str] | None = None) -> list[KernelCall]:
+    """One record per launch of the plan, in order; equal kernels share their text.
+
+    `text` gives a kernel's text; WGSL for a target with the usual limits if left out.
+    """
+    text = text or (lambda sink: generate(sink).source)
+    writer: dict[int, int] = {}
+    texts: dict[UOp, str] = {}
+    records = []
+    for number, call in enumerate(plan.calls):
+        sink = call.kernel.sink
+        if sink not in texts:
+            texts[sink] = text(sink)
+        info = kernel_info(sink)
+        reads = tuple([_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])])
+        for v in call.args[: call.outputs]:
+            writer[v] = number
+        records.append(
+            KernelCall(
+                name=call.kernel.name,
+                reads=reads,
+                writes=tuple([_buffer(plan, v, writer) for v in call.args[: call.outputs]]),
+                flops=info.flops,
+                bytes=info.bytes_read + info.bytes_written,
+                phase=call.phase,
+                fused=tuple(fused_ops(sink)),
+                text=texts[sink],
+            )
+        )
+    return records
+
+
+def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:
+    """The text of a kernel as WGSL for `device`, or a comment where a dtype has none: those that only the cpu has."""
+    target = getattr(device, "target", None) or Target(f16=True)
+
+    def text(sink: UOp) -> str:
+        try:
+            return generate(sink, target).source
+        except AnnealError as error:
+            return f"// no WGSL: {error}\n"
+
+    return text
+
+
+def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> Buffer:
+    value = plan.values[number]
+    return Buffer(f"v{number}", value.size, value.dtype.name, value.kind, writer.get(number))
