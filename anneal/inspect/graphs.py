@@ -89,7 +89,7 @@ def nodes(order: list[UOp], limit: int = 0) -> list[Node]:
 
 
 def _node(u: UOp, numbers: dict[UOp, int]) -> Node:
-    phase, code, line = u.provenance
+    phase, code, line, path, function = u.provenance
     return Node(
         id=numbers[u],
         op=u.op.name,

@@ -236,7 +236,7 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
             context.plans_made += 1
         context.compile_seconds += planned - begun
         for u, storage in zip(lazy, execute(plan, device, inputs, values), strict=True):
-            storage.line = u.provenance[1:]
+            storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
