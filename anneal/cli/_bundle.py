@@ -123,10 +123,11 @@ class Bundle(JsonLines):
         """Write the graph of a step, its schedule and its kernels."""
         from anneal.cli._kernels import record
         from anneal.inspect import kernel_calls, nodes, wgsl_for
-        from anneal.schedule import graph, plan_for
+        from anneal.schedule import graph, origins, plan_for
 
-        plan, _, _ = plan_for(graph(traced.outputs), device.cost_model)
-        found = [record(k) for k in kernel_calls(plan, wgsl_for(device))]
+        sink = graph(traced.outputs)
+        plan, _, _ = plan_for(sink, device.cost_model)
+        found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device))]
         with _told(self.path):
             self._write("graph.txt", "\n".join(map(str, nodes(traced.nodes))) + "\n")
             for kernel in found:

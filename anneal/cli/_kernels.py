@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from anneal.cli._models import traced_model
 from anneal.cli._output import data, json_report, message, table
-from anneal.inspect import Buffer, KernelCall, kernel_calls
+from anneal.inspect import Buffer, KernelCall, Line, kernel_calls
 from anneal.schedule import graph as sink_of
-from anneal.schedule import plan_for
+from anneal.schedule import origins, plan_for
 
 __all__ = ["kernels", "record", "time_kernels"]
 
@@ -19,8 +20,9 @@ def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: 
     from anneal.backend import planned_cost_model
 
     traced = traced_model(model, batch)
-    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), planned_cost_model(device))
-    found = kernel_calls(plan)
+    sink = sink_of(traced.outputs if step else [traced.loss])
+    plan, _, _ = plan_for(sink, planned_cost_model(device))
+    found = kernel_calls(plan, origins(sink))
     if as_json:
         json_report({"model": model, "step": step, "device": device, "kernels": [record(k) for k in found]})
         return
@@ -42,7 +44,8 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     opened = get_device(device)
     traced = traced_model(model, batch, opened.name)
     values = Values()
-    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), opened.cost_model, values)
+    sink = sink_of(traced.outputs if step else [traced.loss])
+    plan, inputs, _ = plan_for(sink, opened.cost_model, values)
     times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")
     if not as_json:
@@ -60,7 +63,7 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
             "opts": launch.opts,
         }
         for kernel, launch in zip(
-            kernel_calls(plan, lambda sink: opened.compile(sink).source), times.launches, strict=True
+            kernel_calls(plan, origins(sink), lambda kernel: opened.compile(kernel).source), times.launches, strict=True
         )
     ]
     json_report(
@@ -85,6 +88,7 @@ def record(kernel: KernelCall) -> dict[str, Any]:
 
 def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
+    data(f"// {kernel.label}  [{_shown(kernel.lines)}]")
     data(f"// fused: {' + '.join(kernel.fused)}")
     for b in kernel.reads:
         _print_buffer("reads", b, f"boundary: from kernel {b.kernel}" if b.kernel is not None else "given")
@@ -94,6 +98,10 @@ def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// {kernel.flops:,} flops, {kernel.bytes:,} bytes")
     data(kernel.text.rstrip())
     data()
+
+
+def _shown(lines: Sequence[Line], most: int = 3) -> str:
+    return ", ".join(map(str, lines[:most])) + (", ..." if len(lines) > most else "")
 
 
 def _print_buffer(word: str, b: Buffer, origin: str) -> None:

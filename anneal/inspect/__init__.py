@@ -5,7 +5,8 @@ Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches 
 
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
-from anneal.inspect.kernels import Buffer, KernelCall, kernel_calls, wgsl_for
+from anneal.inspect.kernels import Buffer, KernelCall, kernel_calls, of_line, wgsl_for
+from anneal.inspect.names import Line
 from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Buffer",
     "Cpu",
     "KernelCall",
+    "Line",
     "Node",
     "OpRules",
     "StepGraph",
@@ -23,6 +25,7 @@ __all__ = [
     "cpu",
     "kernel_calls",
     "nodes",
+    "of_line",
     "op_rules",
     "ops_of_method",
     "step_graph",

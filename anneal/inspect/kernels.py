@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
-from anneal.schedule import Plan
+from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
+from anneal.schedule import Origin, Plan
 from anneal.uop import UOp
 
-__all__ = ["Buffer", "KernelCall", "kernel_calls", "wgsl_for"]
+__all__ = ["Buffer", "KernelCall", "kernel_calls", "of_line", "wgsl_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,12 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs."""
+    """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs.
+
+    `name` is the kernel's, which equal launches share. `label` is the launch's own, of modules and functions: "h.0.mlp: linear + gelu".
+    `nodes` are the nodes of the tensor graph that it computes, by number, those of `writes` first (one for each, in their order).
+    `lines`, `modules` and `functions` are where these come from; of a backward kernel those of the forward code whose gradient it is.
+    """
 
     name: str
     reads: tuple[Buffer, ...]
@@ -37,12 +43,17 @@ class KernelCall:
     phase: str
     fused: tuple[str, ...]
     text: str
+    label: str
+    lines: tuple[Line, ...]
+    modules: tuple[str, ...]
+    functions: tuple[str, ...]
+    nodes: tuple[int, ...]
 
 
-def kernel_calls(plan: Plan, text: Callable[[UOp], str] | None = None) -> list[KernelCall]:
+def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], str] | None = None) -> list[KernelCall]:
     """One record per launch of the plan, in order; equal kernels share their text.
 
-    `text` gives a kernel's text; WGSL for a target with the usual limits if left out.
+    `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL for a target with the usual limits if left out.
     """
     text = text or (lambda sink: generate(sink).source)
     writer: dict[int, int] = {}
@@ -53,6 +64,7 @@ def kernel_calls(plan: Plan, text: Callable[[UOp], str] | None = None) -> list[K
         if sink not in texts:
             texts[sink] = text(sink)
         info = kernel_info(sink)
+        found = placed(call.places, origins)
         reads = tuple([_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])])
         for v in call.args[: call.outputs]:
             writer[v] = number
@@ -66,9 +78,19 @@ def kernel_calls(plan: Plan, text: Callable[[UOp], str] | None = None) -> list[K
                 phase=call.phase,
                 fused=tuple(fused_ops(sink)),
                 text=texts[sink],
+                label=label_of(found),
+                lines=lines_of(found),
+                modules=modules_of(found),
+                functions=functions_of(found),
+                nodes=call.places,
             )
         )
     return records
+
+
+def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCall]:
+    """The launches that compute something that line `line` of `file` (a path, or its end) asks for, or its gradient."""
+    return [c for c in calls if any(x.line == line and x.file.endswith(file) for x in c.lines)]
 
 
 def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:

@@ -307,7 +307,7 @@ _MARKS = itertools.count()
 # What a frame's code is to the search for the user's line. A named one is a public function of anneal.tensor.
 _USERS, _INSIDE, _NAMED = 0, 1, 2
 _KIND: dict[CodeType, int] = {}
-_RUNNERS = ("anneal.tensor.transforms", "anneal.tensor.jit", "anneal.tensor.execution", "anneal.tensor._checked")
+_RUNNERS = ("anneal.tensor.transforms", "anneal.tensor._checked")
 
 
 def _kind_of(f: FrameType) -> int:
