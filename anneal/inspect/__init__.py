@@ -5,7 +5,7 @@ Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches 
 
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
-from anneal.inspect.kernels import Buffer, KernelCall, kernel_calls, of_line, wgsl_for
+from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.names import Line
 from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
 
@@ -19,6 +19,7 @@ __all__ = [
     "Line",
     "Node",
     "OpRules",
+    "Refusal",
     "StepGraph",
     "Survey",
     "advice",
@@ -28,6 +29,7 @@ __all__ = [
     "of_line",
     "op_rules",
     "ops_of_method",
+    "refusals",
     "step_graph",
     "survey",
     "tensor_methods",

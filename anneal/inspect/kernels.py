@@ -9,10 +9,10 @@ from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
-from anneal.schedule import Origin, Plan
+from anneal.schedule import Origin, Plan, Policy, refused
 from anneal.uop import UOp
 
-__all__ = ["Buffer", "KernelCall", "kernel_calls", "of_line", "wgsl_for"]
+__all__ = ["Buffer", "KernelCall", "Refusal", "kernel_calls", "of_line", "refusals", "wgsl_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,23 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
 def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCall]:
     """The launches that compute something that line `line` of `file` (a path, or its end) asks for, or its gradient."""
     return [c for c in calls if any(x.line == line and x.file.endswith(file) for x in c.lines)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why launch `reader` did not take in launch `writer`, whose result it reads: they are two kernels for this reason."""
+
+    writer: int
+    reader: int
+    reason: str
+
+
+def refusals(sink: UOp, policy: Policy) -> list[Refusal]:
+    """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again for it.
+
+    Neighbours between which the scheduler cut before it looked for kernels to join have none.
+    """
+    return [Refusal(*found) for found in refused(sink, policy)]
 
 
 def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:

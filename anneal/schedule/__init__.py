@@ -3,7 +3,17 @@
 from anneal.schedule.donation import donate
 from anneal.schedule.fusion import Policy
 from anneal.schedule.places import Origin
-from anneal.schedule.plan import BUILDING, PASSES, clear_cache, graph, live_nodes, origins, plan_for, run_passes
+from anneal.schedule.plan import (
+    BUILDING,
+    PASSES,
+    clear_cache,
+    graph,
+    live_nodes,
+    origins,
+    plan_for,
+    refused,
+    run_passes,
+)
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, name_of
 
 __all__ = [
@@ -22,5 +32,6 @@ __all__ = [
     "name_of",
     "origins",
     "plan_for",
+    "refused",
     "run_passes",
 ]

@@ -20,7 +20,7 @@ from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
-from anneal.schedule.groups import Group, group_kernels
+from anneal.schedule.groups import Group, group_kernels, refusals
 from anneal.schedule.inplace import shared_temporaries
 from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
@@ -42,6 +42,7 @@ __all__ = [
     "origins",
     "parametrise",
     "plan_for",
+    "refused",
     "run_passes",
 ]
 
@@ -390,6 +391,30 @@ def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) ->
 def live_nodes(sink: UOp) -> list[UOp]:
     """The nodes below `SINK(outputs...)`, numbered as the places of its plan's calls are."""
     return live_order(sink, lambda u: parametrise(u)[0])
+
+
+def refused(sink: UOp, policy: Policy) -> list[tuple[int, int, str]]:
+    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (call that writes, call that reads, reason).
+
+    The passes run once more for it.
+    """
+    with BUILDING, arena().untracked(), refusals() as found:
+        s = run_passes(parametrise(sink)[0], policy)
+    assert s.plan is not None
+    stores: dict[int, int] = {}  # place -> the call that stores it
+    wrote: dict[int, int] = {}  # value -> the call that wrote it last
+    neighbours: set[tuple[int | None, int | None]] = set()
+    for n, c in enumerate(s.plan.calls):
+        neighbours.update((wrote[v], n) for v in c.args[c.outputs :] if v in wrote)
+        stores.update(dict.fromkeys(c.places[: c.outputs], n))
+        wrote.update(dict.fromkeys(c.args[: c.outputs], n))
+    reasons: dict[tuple[int, int], str] = {}
+    for r in found:
+        producers, readers = ({stores.get(s.places.get(u, -1)) for u in roots} for roots in r[:2])
+        for a, b in neighbours.intersection((p, g) for p in producers for g in readers):
+            if a is not None and b is not None and a != b:
+                reasons[a, b] = r.reason
+    return [(a, b, reason) for (a, b), reason in sorted(reasons.items())]
 
 
 def origins(sink: UOp) -> list[Origin]:

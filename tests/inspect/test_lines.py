@@ -14,7 +14,7 @@ import pytest
 
 from anneal import nn, settings
 from anneal.backend import planned_cost_model
-from anneal.inspect import KernelCall, kernel_calls, of_line
+from anneal.inspect import KernelCall, kernel_calls, of_line, refusals
 from anneal.runtime import tracing
 from anneal.schedule import clear_cache, graph, live_nodes, origins, plan_for
 from anneal.tensor import Tensor, Variable, jit
@@ -205,3 +205,23 @@ def test_a_captured_function_says_so_too(device: str) -> None:
         calls = kernel_calls(plan, found, lambda _: "")
         check(calls)
     clear_cache()
+
+
+def test_refusals_say_why_neighbours_are_two_kernels() -> None:
+    model, optimiser, x, y = training()
+    with tracing() as noted:
+        loss = update(model, optimiser, x, y)
+    sink = graph([loss.uop, *[t.uop for t in noted]])
+    policy = planned_cost_model("webgpu")
+    plan, _, _ = plan_for(sink, policy)
+    found = refusals(sink, policy)
+    assert found
+    for r in found:
+        assert r.reason
+        writes = plan.calls[r.writer].args[: plan.calls[r.writer].outputs]
+        assert set(writes) & set(plan.calls[r.reader].args), r
+    square = Tensor(np.ones((16, 16), np.float32), device="cpu")
+    product = x @ square @ square
+    [only] = refusals(graph([product.uop]), policy)
+    assert (only.writer, only.reader) == (0, 1)
+    assert only.reason == "they have neither a shape nor rows in common"
