@@ -107,7 +107,7 @@ def _functions(device: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _where(u: UOp, s: Storage) -> str:
-    code, line = s.line or u.provenance[1:]
+    code, line = s.line or u.provenance[1:3]
     return f"{code.co_filename}:{line}" if code is not None else ""
 
 

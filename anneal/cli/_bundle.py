@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 from anneal import __version__, settings
 from anneal.cli._reporters import JsonLines, Picture, Progress, Reporter, Start
-from anneal.errors import AnnealError, DataError
+from anneal.errors import DataError
 
 if TYPE_CHECKING:
     from anneal.backend import AnyDevice
-    from anneal.cli._trace import Trace
+    from anneal.inspect import StepGraph
 
 __all__ = ["Bundle", "Several"]
 
@@ -119,24 +119,17 @@ class Bundle(JsonLines):
 
     # -- the rest of it
 
-    def describe(self, traced: Trace, device: AnyDevice) -> None:
+    def describe(self, traced: StepGraph, device: AnyDevice) -> None:
         """Write the graph of a step, its schedule and its kernels."""
-        from anneal.cli._graph import lines
-        from anneal.cli._kernels import report
-        from anneal.codegen import Target, generate
-        from anneal.schedule import graph, plan_for
+        from anneal.cli._kernels import record
+        from anneal.inspect import kernel_calls, nodes, wgsl_for
+        from anneal.schedule import graph, origins, plan_for
 
-        target = getattr(device, "target", None) or Target(f16=True)
-
-        def source(sink: Any) -> str:
-            try:
-                return generate(sink, target).source
-            except AnnealError as error:  # a dtype that only the cpu has
-                return f"// no WGSL: {error}\n"
-
-        found = report(plan_for(graph(traced.outputs), device.cost_model)[0], source)
+        sink = graph(traced.outputs)
+        plan, _, _ = plan_for(sink, device.cost_model)
+        found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device))]
         with _told(self.path):
-            self._write("graph.txt", "\n".join(lines(traced)) + "\n")
+            self._write("graph.txt", "\n".join(map(str, nodes(traced.nodes))) + "\n")
             for kernel in found:
                 self._write(f"kernels/{kernel['name']}.wgsl", kernel.pop("wgsl"))
             self._write("schedule.json", _json({"kernels": found}))

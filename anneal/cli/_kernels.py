@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from anneal.cli._models import traced_model
 from anneal.cli._output import data, json_report, message, table
-from anneal.cli._trace import trace
-from anneal.codegen import fused_ops, generate, kernel_info
-from anneal.schedule import Plan, plan_for
+from anneal.inspect import Buffer, KernelCall, Line, kernel_calls
 from anneal.schedule import graph as sink_of
-from anneal.uop import UOp
+from anneal.schedule import origins, plan_for
 
-__all__ = ["kernels", "report", "time_kernels"]
+__all__ = ["kernels", "record", "time_kernels"]
 
 
 def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
     """Print the kernels of `model`'s forward pass, or of its whole training step."""
     from anneal.backend import planned_cost_model
 
-    traced = trace(model, batch)
-    plan, _, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), planned_cost_model(device))
-    found = report(plan)
+    traced = traced_model(model, batch)
+    sink = sink_of(traced.outputs if step else [traced.loss])
+    plan, _, _ = plan_for(sink, planned_cost_model(device))
+    found = kernel_calls(plan, origins(sink))
     if as_json:
-        json_report({"model": model, "step": step, "device": device, "kernels": found})
+        json_report({"model": model, "step": step, "device": device, "kernels": [record(k) for k in found]})
         return
     for number, kernel in enumerate(found):
         _print(number, len(found), kernel)
-    distinct = len({k["name"] for k in found})
+    distinct = len({k.name for k in found})
     data(
-        f"{len(found)} kernels, {distinct} distinct; {sum(k['flops'] for k in found):,} flops, "
-        f"{sum(k['bytes'] for k in found):,} bytes"
+        f"{len(found)} kernels, {distinct} distinct; {sum(k.flops for k in found):,} flops, "
+        f"{sum(k.bytes for k in found):,} bytes"
     )
 
 
@@ -41,9 +42,10 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     from anneal.uop.sizes import Values
 
     opened = get_device(device)
-    traced = trace(model, batch, opened.name)
+    traced = traced_model(model, batch, opened.name)
     values = Values()
-    plan, inputs, _ = plan_for(sink_of(traced.outputs if step else [traced.loss]), opened.cost_model, values)
+    sink = sink_of(traced.outputs if step else [traced.loss])
+    plan, inputs, _ = plan_for(sink, opened.cost_model, values)
     times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")
     if not as_json:
@@ -51,15 +53,19 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
         table(*times.table(), words=5)
         data(times.total())
         return
-    found = report(plan, lambda sink: opened.compile(sink).source)
-    for record, launch in zip(found, times.launches, strict=True):
-        record |= {
+    found = [
+        {
+            **record(kernel),
             "seconds": launch.seconds,
             "share": launch.seconds / (times.seconds or 1.0),
             "gflops": launch.gflops,
             "gbs": launch.gbs,
             "opts": launch.opts,
         }
+        for kernel, launch in zip(
+            kernel_calls(plan, origins(sink), lambda kernel: opened.compile(kernel).source), times.launches, strict=True
+        )
+    ]
     json_report(
         {
             "model": model,
@@ -73,59 +79,30 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     )
 
 
-def report(plan: Plan, source: Callable[[UOp], str] | None = None) -> list[dict[str, Any]]:
-    """One record per launch of the plan, in order; equal kernels share their text.
-
-    `source` gives a kernel's text; WGSL for a target with the usual limits if left out.
-    """
-    source = source or (lambda sink: generate(sink).source)
-    writer: dict[int, int] = {}
-    texts: dict[UOp, str] = {}
-    records = []
-    for number, call in enumerate(plan.calls):
-        sink = call.kernel.sink
-        if sink not in texts:
-            texts[sink] = source(sink)
-        info = kernel_info(sink)
-        reads = [_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])]
-        for v in call.args[: call.outputs]:
-            writer[v] = number
-        records.append(
-            {
-                "name": call.kernel.name,
-                "reads": reads,
-                "writes": [_buffer(plan, v, writer) for v in call.args[: call.outputs]],
-                "flops": info.flops,
-                "bytes": info.bytes_read + info.bytes_written,
-                "phase": call.phase,
-                "fused": fused_ops(sink),
-                "wgsl": texts[sink],
-            }
-        )
-    return records
+def record(kernel: KernelCall) -> dict[str, Any]:
+    """A launch as `--json` and run bundles have it."""
+    found = asdict(kernel)
+    found["wgsl"] = found.pop("text")
+    return found
 
 
-def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> dict[str, Any]:
-    value = plan.values[number]
-    return {
-        "buffer": f"v{number}",
-        "size": value.size,
-        "dtype": value.dtype.name,
-        "kind": value.kind,
-        "kernel": writer.get(number),
-    }
-
-
-def _print(number: int, total: int, kernel: dict[str, Any]) -> None:
-    data(f"// ==== kernel {number}/{total} {kernel['name']} ({kernel['phase']}) " + "=" * 40)
-    data(f"// fused: {' + '.join(kernel['fused'])}")
-    for word in ("reads", "writes"):
-        for b in kernel[word]:
-            if word == "writes":
-                origin = {"output": "a result", "temp": "boundary: for a later kernel"}.get(b["kind"], b["kind"])
-            else:
-                origin = f"boundary: from kernel {b['kernel']}" if b["kernel"] is not None else "given"
-            data(f"// {word:6s} {b['buffer']}: {b['dtype']}[{b['size']}]  {origin}")
-    data(f"// {kernel['flops']:,} flops, {kernel['bytes']:,} bytes")
-    data(kernel["wgsl"].rstrip())
+def _print(number: int, total: int, kernel: KernelCall) -> None:
+    data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
+    data(f"// {kernel.label}  [{_shown(kernel.lines)}]")
+    data(f"// fused: {' + '.join(kernel.fused)}")
+    for b in kernel.reads:
+        _print_buffer("reads", b, f"boundary: from kernel {b.kernel}" if b.kernel is not None else "given")
+    for b in kernel.writes:
+        origin = {"output": "a result", "temp": "boundary: for a later kernel"}.get(b.kind, b.kind)
+        _print_buffer("writes", b, origin)
+    data(f"// {kernel.flops:,} flops, {kernel.bytes:,} bytes")
+    data(kernel.text.rstrip())
     data()
+
+
+def _shown(lines: Sequence[Line], most: int = 3) -> str:
+    return ", ".join(map(str, lines[:most])) + (", ..." if len(lines) > most else "")
+
+
+def _print_buffer(word: str, b: Buffer, origin: str) -> None:
+    data(f"// {word:6s} {b.buffer}: {b.dtype}[{b.size}]  {origin}")

@@ -10,9 +10,13 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from anneal import settings
 from anneal.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from anneal.inspect import StepGraph
 
 __all__ = [
     "DRAWING",
@@ -24,6 +28,7 @@ __all__ = [
     "load_example",
     "load_module",
     "suggest",
+    "traced_model",
 ]
 
 # What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
@@ -137,3 +142,16 @@ def load_example(name: str) -> Example:
     file, _, member = name.partition("-")
     module = load_module(f"{file}.train" if (examples_folder() / file).is_dir() else file)
     return cast(Example, module.MODELS[member] if member else module)
+
+
+def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> StepGraph:
+    """Build example `model` and one training step of it; its weights are made, the step is not run.
+
+    On the cpu unless a device is named: a graph needs memory for the weights, and no GPU.
+    """
+    from anneal.inspect import step_graph
+
+    with settings.override(device=device):
+        example = load_example(model)
+        training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
+        return step_graph(model, training)

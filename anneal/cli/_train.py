@@ -19,7 +19,6 @@ from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import DRAWING, Training, check_model, load_example
 from anneal.cli._output import console, going_on, message
 from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
-from anneal.cli._trace import trace_step
 from anneal.errors import SettingError, UserError
 
 __all__ = ["Options", "train"]
@@ -158,7 +157,9 @@ def _run(
         reporter.ended(progress)
         sample = training.sample()
         shown = _draw(training, options)
-        traced = trace_step(options.model, training)
+        from anneal.inspect import step_graph
+
+        traced = step_graph(options.model, training)
         progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
         if bundle is not None:
             from anneal.backend import get_device

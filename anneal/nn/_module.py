@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -12,11 +13,20 @@ from anneal.errors import DataError, DTypeError
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.tensor._base import DTypeLike, as_dtype
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Module"]
 
 _PLAIN = (bool, int, float, str)
+
+
+class _Calls(threading.local):
+    """The names of the modules below the one that this thread called first, by id, while that call lasts."""
+
+    names: dict[int, str] | None = None
+
+
+_CALLS = _Calls()
 
 
 class Module:
@@ -52,7 +62,26 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        """`forward`, whose nodes note this module's path from the module that was called first."""
+        names = _CALLS.names
+        if names is None:
+            _CALLS.names = {id(m): name for name, m in self.named_modules()}
+            try:
+                return self.forward(*args, **kwargs)
+            finally:
+                _CALLS.names = None
+        here = arena()
+        before = here.path
+        name = names.get(id(self))
+        if name is None:  # no attribute of a module that is being called: it goes by its class
+            name = f"{before}.{type(self).__name__}" if before else type(self).__name__
+            for below, m in self.named_modules(name):
+                names.setdefault(id(m), below)
+        here.path = name
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            here.path = before
 
     # -- the tree -------------------------------------------------------------------------------------------------
 

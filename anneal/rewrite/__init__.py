@@ -11,7 +11,7 @@ from anneal.rewrite.legality import STAGES, check
 from anneal.rewrite.pipeline import Hook, Pass, Pipeline
 from anneal.rewrite.symbolic import simplify
 from anneal.rewrite.trace import Event, tracing
-from anneal.rewrite.walk import Visit, over, rebuild, substitute, unfolded
+from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, unfolded
 
 __all__ = [
     "STAGES",
@@ -25,6 +25,7 @@ __all__ = [
     "graph_rewrite",
     "over",
     "rebuild",
+    "rebuilt",
     "rewritten",
     "simplify",
     "substitute",

@@ -6,12 +6,14 @@ walk calls it once for each node, also where several nodes share a source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import overload
 
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["Visit", "over", "rebuild", "substitute", "unfolded"]
+__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "unfolded"]
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
@@ -42,7 +44,37 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
     finally:
         if phase is not before:
             a.phase = before
+    if _WATCH.walks is not None:
+        _WATCH.walks.append(new)
     return new[root]
+
+
+class _Watch(threading.local):
+    """The results of the walks of a thread, if somebody wants them."""
+
+    walks: list[dict[UOp, UOp]] | None = None
+
+
+_WATCH = _Watch()
+
+
+@contextmanager
+def rebuilt() -> Iterator[list[dict[UOp, UOp]]]:
+    """Every walk that ends within the block: the nodes that it visited, with what takes the place of each.
+
+    >>> from anneal.uop import Op, UOp, dtypes
+    >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
+    >>> with rebuilt() as walks:
+    ...     y = substitute(x.alu(Op.SIN), {x: x.alu(Op.COS)})
+    >>> walks[0][x.alu(Op.SIN)] is y
+    True
+    """
+    outer = _WATCH.walks
+    walks = _WATCH.walks = []
+    try:
+        yield walks
+    finally:
+        _WATCH.walks = outer
 
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -20,7 +20,7 @@ from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.steps import HostCall, Launch
-from anneal.schedule import Plan, donate
+from anneal.schedule import Origin, Plan, donate
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
 
@@ -113,6 +113,7 @@ class Capture:
         self._states = list(self.state.values())
         self._watch()
         self._bind(run.recording, carried)
+        self.origins = [step.origins for step in run.recording.steps if isinstance(step, Launch)]
         for waiting in self.in_flight.values():
             waiting.extend([waiting[0]] * max([launch.batch.pipeline_depth for launch in self.launches], default=0))
         register(self)
@@ -242,6 +243,10 @@ class Capture:
             return plan, set()
         plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
         return plan, {k for k, value in enumerate(plan.outputs) if value in done}
+
+    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+        """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
+        return [(launch.plan, found) for launch, found in zip(self.launches, self.origins, strict=False)]
 
     # -- how it is replayed ---------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.host import HostFunction
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import HostCall, Launch
-from anneal.schedule import BUILDING, Plan, graph, plan_for
+from anneal.schedule import BUILDING, Origin, Plan, graph, origins, plan_for
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
 from anneal.uop.sizes import Values, symbolic_arg, widest
 
@@ -190,9 +190,13 @@ def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
 
 
 def execute(
-    plan: Plan, device: AnyDevice, inputs: Sequence[Storage], values: Mapping[str, int] | None = None
+    plan: Plan,
+    device: AnyDevice,
+    inputs: Sequence[Storage],
+    values: Mapping[str, int] | None = None,
+    origins: Sequence[Origin] = (),
 ) -> list[Storage]:
-    """Run a plan once; returns the storages of its outputs.
+    """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
 
     Raises DeviceError for an output that the device can never hold.
     """
@@ -200,7 +204,7 @@ def execute(
         device.check_size(plan.values[v].size, plan.values[v].dtype)
     programs = compiled(plan, device)
     outputs = new_outputs(plan, device)
-    step = Launch(plan, inputs, outputs, values or {})
+    step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
         run = Execution(step, device, programs)
         try:
@@ -228,15 +232,17 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
         context = here.context
         begun = time.perf_counter()
         values = Values()
-        plan, inputs, hit = plan_for(graph(lazy), device.cost_model, values)
+        sink = graph(lazy)
+        plan, inputs, hit = plan_for(sink, device.cost_model, values)
         planned = time.perf_counter()
         if hit:
             context.plans_found += 1
         else:
             context.plans_made += 1
         context.compile_seconds += planned - begun
-        for u, storage in zip(lazy, execute(plan, device, inputs, values), strict=True):
-            storage.line = u.provenance[1:]
+        found = origins(sink) if here.observers else ()
+        for u, storage in zip(lazy, execute(plan, device, inputs, values, found), strict=True):
+            storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:
             _tell(level, plan, device, inputs, values, hit, planned - begun, time.perf_counter() - planned)
@@ -262,7 +268,7 @@ def _around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -
         for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
             outputs = _call_host(function, [leaves[s] for s in src], device_name)
             for u in nodes:
-                outputs[u.arg[1]].line = u.provenance[1:]
+                outputs[u.arg[1]].line = u.provenance[1:3]
                 computed[u] = buffer_leaf(outputs[u.arg[1]], u.shape)
     final = {u: rebuild(u, _in_its_place, computed) for u in lazy}
     shown: set[Storage] = set()

@@ -28,7 +28,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -44,7 +44,7 @@ from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
 from anneal.runtime.recording import Recording, recording
-from anneal.schedule import BUILDING
+from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop import toposort
 from anneal.uop.sizes import bound_sizes
 
@@ -101,6 +101,10 @@ class Jit(Generic[P, R]):
         if bound is None:
             bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
         return bound
+
+    def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
+        """The plans that replays run, capture by capture, each with where the nodes come from that it computes, by place."""
+        return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
 
     def reset(self) -> None:
         """Forget every capture, and give back its memory."""

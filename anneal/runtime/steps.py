@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 
 from anneal.backend import Storage
 from anneal.runtime.host import HostFunction
-from anneal.schedule import Plan
+from anneal.schedule import Origin, Plan
 
 __all__ = ["HostCall", "Launch", "Step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """The calls of a plan, in order. They read `inputs` and write `outputs`; `values` are of the plan's Variables."""
+    """The calls of a plan, in order. They read `inputs` and write `outputs`; `values` are of the plan's Variables.
+
+    `origins` tell where the nodes come from that it computes, by place (`anneal.schedule.origins`); a step that nobody observes
+    has none.
+    """
 
     plan: Plan
     inputs: Sequence[Storage]
     outputs: Sequence[Storage]
     values: Mapping[str, int] = field(default_factory=dict)
+    origins: Sequence[Origin] = ()
 
     @property
     def kernels(self) -> int:

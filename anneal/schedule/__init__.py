@@ -2,7 +2,18 @@
 
 from anneal.schedule.donation import donate
 from anneal.schedule.fusion import Policy
-from anneal.schedule.plan import BUILDING, PASSES, clear_cache, graph, plan_for, run_passes
+from anneal.schedule.places import Origin
+from anneal.schedule.plan import (
+    BUILDING,
+    PASSES,
+    clear_cache,
+    graph,
+    live_nodes,
+    origins,
+    plan_for,
+    refused,
+    run_passes,
+)
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, name_of
 
 __all__ = [
@@ -10,13 +21,17 @@ __all__ = [
     "PASSES",
     "Call",
     "Kernel",
+    "Origin",
     "Plan",
     "Policy",
     "Schedule",
     "clear_cache",
     "donate",
     "graph",
+    "live_nodes",
     "name_of",
+    "origins",
     "plan_for",
+    "refused",
     "run_passes",
 ]

@@ -15,9 +15,11 @@ What is joined and read by nobody else is not stored any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import COPY, COST, LEAVES, Policy
@@ -25,7 +27,7 @@ from anneal.schedule.rows import goes_back, is_vector_product, row_length
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count, most
 
-__all__ = ["Group", "cone", "group_kernels"]
+__all__ = ["Group", "Refusal", "cone", "group_kernels", "refusals"]
 
 _NEAR = 4  # levels that a sum over columns may wait for another; four times that if it reads few elements:
 _SMALL = 1 << 20
@@ -153,6 +155,34 @@ def _in_order(shapes: set[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
     return tuple(sorted(shapes, key=lambda shape: [(most(n), str(n)) for n in shape]))
 
 
+class Refusal(NamedTuple):
+    """Why the kernel that was to store `reader` did not take in the one that was to store `producer`, whose result it reads."""
+
+    producer: tuple[UOp, ...]
+    reader: tuple[UOp, ...]
+    reason: str
+
+
+class _Watch(threading.local):
+    """The refusals of a thread's passes, if somebody wants them."""
+
+    refusals: list[Refusal] | None = None
+
+
+_WATCH = _Watch()
+
+
+@contextmanager
+def refusals() -> Iterator[list[Refusal]]:
+    """Every refusal to join two kernels within the block, in order: of a pair that is asked for twice the last one counts."""
+    outer = _WATCH.refusals
+    found = _WATCH.refusals = []
+    try:
+        yield found
+    finally:
+        _WATCH.refusals = outer
+
+
 class _Joining:
     """Groups join the producers of what they read."""
 
@@ -194,31 +224,43 @@ class _Joining:
             again = False
             for i in list(g.inputs):
                 p = self.owner.get(i)
-                if p is not None and p is not g and not p.opaque and self.joined(p, g):
+                if p is None or p is g:
+                    continue
+                if p.opaque:
+                    self.refused(p, g, "a sort, or what moves rows of memory, is a kernel of its own")
+                elif self.joined(p, g):
                     again = True
                     break
 
     def joined(self, p: Group, g: Group) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
         row = _common_row(p, g, self.policy)
-        if row is None or p.nodes + g.nodes > self.policy.kernel_steps:
-            return False
+        if row is None:
+            return self.refused(p, g, "they have neither a shape nor rows in common")
+        if p.nodes + g.nodes > self.policy.kernel_steps:
+            return self.refused(p, g, f"one kernel computes at most {self.policy.kernel_steps} nodes")
         # Where the joined kernel stands: after all it reads, before all who read it.
         level = max(
             [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
         )
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         if any(r.level <= level and not (self.patient and not _depends(g, r, self.owner)) for r in others):
-            return False
+            return self.refused(p, g, "another kernel reads the result, and could not run behind both")
         size = max(p.size, g.size)
         if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
-            return False
+            return self.refused(p, g, "the result is read at other places than where it is made")
         if not self.takes(g, p):
-            return False
+            return self.refused(p, g, "together they bind more buffers than a kernel may")
         g.level, g.size, g.row = level, size, row
         for r in others:
             self.put_behind(r, level)
         return True
+
+    def refused(self, p: Group, g: Group, reason: str) -> bool:
+        """False: g does not take in p. Whoever asked is told why."""
+        if _WATCH.refusals is not None:
+            _WATCH.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
+        return False
 
     def put_behind(self, g: Group, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""

@@ -122,4 +122,4 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
         if len(_merged) > 4096:
             _merged.clear()
         kernel = _merged[key] = Kernel(sink, name_of(sink))
-    return Call(kernel, tuple([call.args[s] for s in keep]), call.outputs, call.phase)
+    return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))

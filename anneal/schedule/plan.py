@@ -20,12 +20,13 @@ from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
 from anneal.schedule.fusion import Policy, realize_map
-from anneal.schedule.groups import Group, group_kernels
+from anneal.schedule.groups import Group, group_kernels, refusals
 from anneal.schedule.inplace import shared_temporaries
 from anneal.schedule.masks import Mask, masks_of, nested
 from anneal.schedule.memory import arrange
+from anneal.schedule.places import Origin, carried, complete, live_order, places_of
 from anneal.schedule.rangeify import CONCATENATION, rangeify, renumber, simplify_indices, split_ranges
-from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of
+from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, Value, name_of
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
@@ -37,8 +38,11 @@ __all__ = [
     "BUILDING",
     "PASSES",
     "clear_cache",
+    "live_nodes",
+    "origins",
     "parametrise",
     "plan_for",
+    "refused",
     "run_passes",
 ]
 
@@ -49,15 +53,18 @@ BUILDING = threading.RLock()
 
 
 def _early(s: Schedule) -> Schedule:
-    return replace(s, sink=sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy))
+    def change() -> UOp:
+        return sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy)
+
+    return replace(s, sink=carried(s.places, s.sink, change))
 
 
 def _take_apart(s: Schedule) -> Schedule:
-    return replace(s, sink=take_apart(s.sink, s.policy))
+    return replace(s, sink=carried(s.places, s.sink, lambda: take_apart(s.sink, s.policy)))
 
 
 def _split_reduces(s: Schedule) -> Schedule:
-    return replace(s, sink=split_reduces(s.sink, s.policy))
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.policy)))
 
 
 def _realize(s: Schedule) -> Schedule:
@@ -83,11 +90,12 @@ def _again(s: Schedule) -> Schedule:
 def _split(s: Schedule) -> Schedule:
     masks = masks_of(s.order, s.real) if s.policy.masks else {}
     unread = {u: m for u, m in masks.items() if u not in s.sink.src}
-    return replace(s, cuts=[cut(g, s.real, masks, unread) for g in s.groups])
+    complete(s.places, s.real, s.order)
+    return replace(s, cuts=[cut(g, s.real, masks, unread, s.places) for g in s.groups])
 
 
 def _rangeify(s: Schedule) -> Schedule:
-    return replace(s, kernels=[_kernel_of(c) for c, _, _ in s.cuts])
+    return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
 
 
 def _memory(s: Schedule) -> Schedule:
@@ -168,9 +176,14 @@ def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
 
 
 def cut(
-    group: Group, real: dict[UOp, None], masks: Mapping[UOp, Mask], unread: Mapping[UOp, Mask]
-) -> tuple[UOp, tuple[UOp, ...], Group]:
-    """The group's own graph with numbered parameters for everything it reads, and what those parameters are.
+    group: Group,
+    real: dict[UOp, None],
+    masks: Mapping[UOp, Mask],
+    unread: Mapping[UOp, Mask],
+    places: Mapping[UOp, int],
+) -> Cut:
+    """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the places of
+    what it computes.
 
     Masked parameters are read through their masks; what is `unread` is stored for readers who do so.
     """
@@ -196,6 +209,7 @@ def cut(
         if r.op is Op.UPDATE:
             new[r.src[0]] = UOp(Op.PARAM, r.dtype, (), (n, r.shape))
     order = [u for u in toposort(roots, until=outside) if u not in new]
+    where = places_of(roots, order, places)
     rebuild(roots[-1], _cut, new, order)
     d = roots[0].dtype
     kept = {r: unread[r].on(new[r], unread=True) if r in unread else new[r] for r in roots}
@@ -203,7 +217,7 @@ def cut(
         UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
         for g in group.parts or (group,)
     ]
-    return parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group
+    return Cut(parts[0] if len(parts) == 1 else UOp(Op.SINK, d, tuple(parts)), tuple(inputs), group, where)
 
 
 def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -273,10 +287,11 @@ def _assemble(s: Schedule) -> Plan:
         for r in g.roots:
             numbered(r)
     calls = []
-    for (_, inputs, group), kernel in zip(s.cuts, s.kernels, strict=True):
+    for (_, inputs, group, places), kernel in zip(s.cuts, s.kernels, strict=True):
         results = [(second if group.again else number)[r] for r in group.roots]
         args = (*results, *[(second if u in group.second else number)[u] for u in inputs])
-        calls.append(Call(kernel, args, len(results), "backward" if group.again else phase_of(group.roots[-1])))
+        phase = "backward" if group.again else phase_of(group.roots[-1])
+        calls.append(Call(kernel, args, len(results), phase, places))
     if s.policy.concurrent:
         calls = shared_temporaries(values, calls)
     ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
@@ -371,6 +386,45 @@ def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) ->
             del _plans[next(iter(_plans))]
         _plans[program, policy] = plan
         return plan, storages[: plan.inputs], False
+
+
+def live_nodes(sink: UOp) -> list[UOp]:
+    """The nodes below `SINK(outputs...)`, numbered as the places of its plan's calls are."""
+    return live_order(sink, lambda u: parametrise(u)[0])
+
+
+def refused(sink: UOp, policy: Policy) -> list[tuple[int, int, str]]:
+    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (call that writes, call that reads, reason).
+
+    The passes run once more for it.
+    """
+    with BUILDING, arena().untracked(), refusals() as found:
+        s = run_passes(parametrise(sink)[0], policy)
+    assert s.plan is not None
+    stores: dict[int, int] = {}  # place -> the call that stores it
+    wrote: dict[int, int] = {}  # value -> the call that wrote it last
+    neighbours: set[tuple[int | None, int | None]] = set()
+    for n, c in enumerate(s.plan.calls):
+        neighbours.update((wrote[v], n) for v in c.args[c.outputs :] if v in wrote)
+        stores.update(dict.fromkeys(c.places[: c.outputs], n))
+        wrote.update(dict.fromkeys(c.args[: c.outputs], n))
+    reasons: dict[tuple[int, int], str] = {}
+    for r in found:
+        producers, readers = ({stores.get(s.places.get(u, -1)) for u in roots} for roots in r[:2])
+        for a, b in neighbours.intersection((p, g) for p in producers for g in readers):
+            if a is not None and b is not None and a != b:
+                reasons[a, b] = r.reason
+    return [(a, b, reason) for (a, b), reason in sorted(reasons.items())]
+
+
+def origins(sink: UOp) -> list[Origin]:
+    """Where each node below `SINK(outputs...)` comes from, by place: what is left of it when the graph is gone."""
+    return [Origin(u.op, u.weak and not _is_leaf(u), u.provenance) for u in live_nodes(sink)]
+
+
+def _is_leaf(u: UOp) -> bool:
+    """Whether `u` is memory as a tensor shows it: nothing is computed there."""
+    return u.op is Op.BUFFER or (u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER)
 
 
 def graph(outputs: Iterable[UOp]) -> UOp:

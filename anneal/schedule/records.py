@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from anneal.schedule.fusion import Policy
     from anneal.schedule.groups import Group
 
-__all__ = ["Call", "Kernel", "Plan", "Schedule", "Value", "name_of"]
+__all__ = ["Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
 
 
 class Kernel:
@@ -46,12 +46,16 @@ class Value:
 
 
 class Call(NamedTuple):
-    """One launch: values by PARAM slot; the first `outputs` of them are written."""
+    """One launch: values by PARAM slot; the first `outputs` of them are written.
+
+    `places` are the numbers of the nodes of the parametrised graph that it computes (`places.py`), those of its outputs first.
+    """
 
     kernel: Kernel
     args: tuple[int, ...]
     outputs: int
     phase: str
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -72,6 +76,15 @@ class Plan:
         return list(dict.fromkeys(c.kernel for c in self.calls))
 
 
+class Cut(NamedTuple):
+    """The graph of one kernel with numbered parameters for what it reads, what these are, and the places of its nodes."""
+
+    graph: UOp
+    inputs: tuple[UOp, ...]
+    group: Group
+    places: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What the passes hand on to each other: each makes a new one, with more fields filled."""
@@ -81,7 +94,10 @@ class Schedule:
     order: list[UOp] = field(default_factory=list)
     real: dict[UOp, None] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
-    cuts: list[tuple[UOp, tuple[UOp, ...], Group]] = field(default_factory=list)
+    places: dict[UOp, int] = field(
+        default_factory=dict
+    )  # of the program's nodes and of what stands for them (places.py)
+    cuts: list[Cut] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
 

@@ -45,7 +45,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
         "values": [[v.size, v.dtype.name, v.kind] for v in plan.values],
         "inputs": plan.inputs,
         "outputs": plan.outputs,
-        "calls": [[number[c.kernel], c.args, c.outputs, c.phase] for c in plan.calls],
+        "calls": [[number[c.kernel], c.args, c.outputs, c.phase, c.places] for c in plan.calls],
         "memory": plan.memory,
         "temporaries": [[size, dtype.name] for size, dtype in plan.temporaries],
         "variables": [v.arg for v in plan.variables],
@@ -68,9 +68,15 @@ def decode_plan(data: dict[str, Any]) -> Plan:
         if values[value].size * values[value].dtype.itemsize > size * dtype.itemsize:
             raise ValueError("a value that its place cannot hold")
     calls = [
-        Call(kernels[_number(k, len(kernels))], tuple([_number(v, count) for v in args]), _number(outputs, len(args) + 1), phase)
-        for k, args, outputs, phase in data["calls"]
-    ]  # fmt: skip
+        Call(
+            kernels[_number(k, len(kernels))],
+            tuple([_number(v, count) for v in args]),
+            _number(outputs, len(args) + 1),
+            phase,
+            tuple([_number(at) for at in places]),
+        )
+        for k, args, outputs, phase, places in data["calls"]
+    ]
     return Plan(
         values,
         _number(data["inputs"], count + 1),

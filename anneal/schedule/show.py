@@ -28,7 +28,7 @@ def groups(s: Schedule) -> Iterator[UOp | str]:
 
 
 def cuts(s: Schedule) -> Iterator[UOp | str]:
-    for _, inputs, group in s.cuts:
+    for _, inputs, group, _ in s.cuts:
         yield f"{len(group.roots)} stores, {len(inputs)} inputs"
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from anneal.errors import GradientError
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor.gradient_rules import GRADIENT
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, promote
+from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
 from anneal.uop.sizes import product
 
 __all__ = ["FLAT", "STOPS", "Path", "backward_phase", "gradient", "paths", "pull_back", "sources_of"]
@@ -45,12 +45,16 @@ def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | No
     nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
     with backward_phase():
         grads = pull_back([(root, cotangent)], *paths(_order(root, set(nodes)), nodes))
-        return [
-            None
-            if (g := grads.get(n)) is None
-            else spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
-            for n, t in zip(nodes, targets, strict=True)
-        ]
+        here = arena()
+        out: list[UOp | None] = []
+        with here.untracked():
+            for n, t in zip(nodes, targets, strict=True):
+                g = grads.get(n)
+                if g is not None:
+                    here.derive(g)
+                    g = spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
+                out.append(g)
+        return out
 
 
 @contextmanager
@@ -79,13 +83,24 @@ def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) 
 
 
 def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
-    """The cotangent of every node of `path`, given those of some (`seeds`: pairs of both); what `paths` found."""
+    """The cotangent of every node of `path`, given those of some (`seeds`: pairs of both); what `paths` found.
+
+    What a node's rule makes bears the node's own line and module: those of the forward code whose gradient it is.
+    """
+    here = arena()
+    with here.untracked():
+        return _pulled_back(here, seeds, reach, path)
+
+
+def _pulled_back(here: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
     grads: dict[UOp, UOp] = {}
     for root, g in seeds:
+        here.derive(root)
         grads[root] = _add(grads[root], g) if root in grads else g
     for y, sources in reversed(path):
         if y not in grads:
             continue
+        here.derive(y)
         g = grads[y]
         if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
             g = g.cast(y.dtype)

@@ -9,7 +9,7 @@ from anneal.uop.arith import reduce_identity
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.node import SYMBOLIC, Arena, UOp, arena, const, toposort
+from anneal.uop.node import SYMBOLIC, Arena, Provenance, UOp, arena, const, toposort
 from anneal.uop.ops import ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
 
@@ -25,6 +25,7 @@ __all__ = [
     "Arena",
     "DType",
     "Op",
+    "Provenance",
     "UOp",
     "alu",
     "arena",

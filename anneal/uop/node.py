@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
@@ -25,7 +25,9 @@ from anneal.uop.ops import ALU, COMPARE, Op
 __all__ = ["LATER", "SYMBOLIC", "Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
 Bound = int | float | None
-Provenance = tuple[str, CodeType | None, int]
+# Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the function of
+# anneal.tensor that the user or the module called (`linear`).
+Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
 
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_
@@ -104,7 +106,7 @@ class UOp(_Slots):
     facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
     and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i), `weak`
     (a BUFFER is below: the arena does not keep the node, so the memory goes with whoever uses it).
-    `provenance` (phase, code, line) tells who first built it and is no part of its identity.
+    `provenance` (phase, code, line, module path, function) tells who first built it and is no part of its identity.
 
     >>> x = const(dtypes.int32, 3)
     >>> (x + 4) is const(dtypes.int32, 7)
@@ -302,7 +304,26 @@ _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 _MARKS = itertools.count()
-_INSIDE: dict[CodeType, bool] = {}  # code -> whether it belongs to anneal
+# What a frame's code is to the search for the user's line. A named one is a public function of anneal.tensor.
+_USERS, _INSIDE, _NAMED = 0, 1, 2
+_KIND: dict[CodeType, int] = {}
+_RUNNERS = ("anneal.tensor.transforms", "anneal.tensor._checked")
+
+
+def _kind_of(f: FrameType) -> int:
+    module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
+    if not module.startswith("anneal."):
+        return _USERS
+    named = module.startswith(("anneal.tensor.", "anneal.nn._optim")) and not module.startswith(_RUNNERS)
+    if "<locals>" in f.f_code.co_qualname:  # of a decorator
+        named = False
+    return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
+
+
+_OPERATORS = frozenset([f"__{name}__" for name in (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow", "getitem",
+    "setitem", "neg", "abs", "mod", "floordiv", "and", "or", "xor", "invert", "lt", "le", "gt", "ge", "eq", "ne",
+)])  # fmt: skip
 
 
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
@@ -323,11 +344,13 @@ class _Ref(weakref.ref[UOp]):
 
 
 class _Here(threading.local):
-    """What belongs to the thread that builds: the phase of its nodes, and whether they note the user's line."""
+    """What belongs to the thread that builds: the phase of its nodes, the module that is being called, and whether they
+    note the user's line."""
 
     phase = "forward"
+    path = ""
     track = True
-    origin: Provenance = ("forward", None, 0)  # the provenance of what is made untracked
+    origin: Provenance = ("forward", None, 0, "", None)  # the provenance of what is made untracked
 
 
 class Arena:
@@ -361,7 +384,16 @@ class Arena:
     def phase(self, phase: str) -> None:
         here = self._here
         here.phase = phase
-        here.origin = (phase, None, 0)
+        here.origin = (phase, None, 0, "", None)
+
+    @property
+    def path(self) -> str:
+        """The path of the module that this thread is calling, from the one that was called first: "h.0.mlp"."""
+        return self._here.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._here.path = path
 
     @property
     def track(self) -> bool:
@@ -378,10 +410,21 @@ class Arena:
         them."""
         here = self._here
         track, here.track = here.track, False
+        origin = here.origin
         try:
             yield
         finally:
-            here.track = track
+            here.track, here.origin = track, origin
+
+    def derive(self, u: UOp) -> None:
+        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in force:
+        they are its gradient, say."""
+        here = self._here
+        here.origin = (here.phase, *u.provenance[1:])
+
+    def inherit(self, u: UOp) -> None:
+        """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
+        self._here.origin = u.provenance
 
     def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
         """A node like `u` with other sources and another argument, none of them a constant's; it has the provenance of `u`."""
@@ -449,15 +492,18 @@ class Arena:
             d.provenance = origin
         elif here.track:
             f = sys._getframe(1)
+            function = None
             while f.f_back is not None:
                 code = f.f_code
-                inside = _INSIDE.get(code)
-                if inside is None:
-                    inside = _INSIDE[code] = f.f_globals.get("__name__", "").startswith("anneal.")
-                if not inside:
-                    break
+                kind = _KIND.get(code)
+                if kind is None:
+                    kind = _KIND[code] = _kind_of(f)
+                if kind != 1:
+                    if not kind:
+                        break
+                    function = code
                 f = f.f_back
-            d.provenance = (here.phase, f.f_code, f.f_lineno)
+            d.provenance = (here.phase, f.f_code, f.f_lineno, here.path, function)
         else:
             d.provenance = here.origin
         d.__class__ = UOp  # type: ignore[assignment]

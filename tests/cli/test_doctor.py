@@ -7,7 +7,7 @@ import json
 import pytest
 
 from anneal.cli import _doctor
-from anneal.cli._doctor import Adapter, advice
+from anneal.inspect import Adapter, advice
 from tests.cli.helpers import run
 
 GPU = Adapter(

@@ -38,6 +38,11 @@ def test_graph_names_the_line_of_the_example(capsys: pytest.CaptureFixture[str])
     assert any(n["source"].startswith("mlp.py:") for n in report["nodes"])
 
 
+def test_graph_with_symbolic_sizes_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    report = json.loads(run(capsys, "graph", "dynmlp", "--json").out)
+    assert any(isinstance(size, str) for n in report["nodes"] for size in n["shape"])
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_kernels(capsys: pytest.CaptureFixture[str], model: str) -> None:
     forward = json.loads(run(capsys, "kernels", model, "--json").out)["kernels"]

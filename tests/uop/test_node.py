@@ -191,13 +191,13 @@ def test_the_first_builder_is_remembered_and_is_no_part_of_the_key() -> None:
         assert x * 5 is first
         assert first.provenance[0] == "forward"
         assert (x * 6).provenance[0] == "backward"
-    _, code, line = first.provenance
+    _, code, line, _, _ = first.provenance
     assert code is not None
     assert code.co_filename == __file__
     assert line == first.provenance[2] > 0
     with Arena() as a:
         a.track = False
-        assert (UOp(Op.VARIABLE, I32, (), ("x", -7, 9)) * 5).provenance[1:] == (None, 0)
+        assert (UOp(Op.VARIABLE, I32, (), ("x", -7, 9)) * 5).provenance[1:] == (None, 0, "", None)
 
 
 # -- printing

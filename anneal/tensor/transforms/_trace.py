@@ -133,8 +133,11 @@ class Trace:
         self.made()
         above = self._above
         new: dict[UOp, UOp] = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
-        for u in toposort(roots, until=lambda u: u in new or u not in above):
-            new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
+        a = arena()
+        with a.untracked():
+            for u in toposort(roots, until=lambda u: u in new or u not in above):
+                a.inherit(u)
+                new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
         return [new.get(u, u) for u in roots]
 
     def finish(self, tensors: Sequence[Tensor], nodes: Sequence[UOp] | None = None) -> list[Tensor]:

@@ -11,7 +11,7 @@ from anneal.tensor import _movement as move
 from anneal.tensor.transforms._batching import batch, drawn, repeated
 from anneal.tensor.transforms._trace import Trace, as_tensor, flagged, results_of
 from anneal.tensor.transforms._tree import broadcast_prefix, flatten, paths_of, rebuild
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, arena, toposort
 from anneal.uop.sizes import Size
 
 __all__ = ["vmap"]
@@ -118,12 +118,15 @@ def _batched(
     """The node of all examples for each of `roots`, and whether it has an axis of them."""
     young = set(trace.made())
     new = dict(fronts)
-    for y in toposort(roots, until=lambda u: u in fronts or u not in young):
-        flags = [s in new for s in y.src]
-        if any(flags):
-            new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
-        elif different and y.op is Op.THREEFRY:
-            new[y] = drawn(y, n)
+    a = arena()
+    with a.untracked():
+        for y in toposort(roots, until=lambda u: u in fronts or u not in young):
+            a.inherit(y)
+            flags = [s in new for s in y.src]
+            if any(flags):
+                new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
+            elif different and y.op is Op.THREEFRY:
+                new[y] = drawn(y, n)
     return [(new.get(u, u), u in new) for u in roots]
 
 

@@ -1,0 +1,106 @@
+"""The tensor graph of a training step, as values: every node in one line of facts, and how many there are of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from anneal.uop import UOp, toposort
+
+__all__ = ["Node", "StepGraph", "nodes", "step_graph"]
+
+
+class Steps(Protocol):
+    """A model in training, advanced one step at a time: what a step graph is made of."""
+
+    def next_batch(self) -> tuple[Any, ...]: ...
+
+    def update(self, *batch: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepGraph:
+    """The graph of a step: its loss, its outputs (the loss and what the optimiser assigns) and all nodes, sources first."""
+
+    model: str
+    loss: UOp
+    outputs: list[UOp]
+    nodes: list[UOp]
+
+    @property
+    def counts(self) -> dict[str, Counter[str]]:
+        """Nodes by op, then by phase."""
+        table: dict[str, Counter[str]] = {}
+        for u in self.nodes:
+            table.setdefault(u.op.name, Counter())[_phase(u)] += 1
+        return table
+
+    @property
+    def forward(self) -> int:
+        """Nodes of the forward pass."""
+        return sum(_phase(u) == "forward" for u in self.nodes)
+
+    @property
+    def backward(self) -> int:
+        """Nodes of the backward pass and the optimiser."""
+        return len(self.nodes) - self.forward
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: `id` is its place in the list, `src` are the ids of its sources, `source` the user's "file:line".
+
+    A symbolic size is in `shape` as the text of its expression.
+    """
+
+    id: int
+    op: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    arg: str | None
+    src: tuple[int, ...]
+    phase: str
+    source: str
+
+    def __str__(self) -> str:
+        arg = "" if self.arg is None else f" {self.arg}"
+        sources = ", ".join(f"%{s}" for s in self.src)
+        shape = f"[{', '.join(map(str, self.shape))}]"
+        source = f" {self.source}" if self.source else ""
+        return f"%{self.id} = {self.op}{arg} {self.dtype}{shape} ({sources})  # {self.phase}{source}"
+
+
+def step_graph(model: str, training: Steps) -> StepGraph:
+    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes."""
+    from anneal.runtime import tracing
+
+    given = training.next_batch()
+    with tracing() as noted:
+        loss = training.update(*given)
+    outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in noted]]))
+    return StepGraph(model, loss.uop, outputs, toposort(outputs))
+
+
+def nodes(order: list[UOp], limit: int = 0) -> list[Node]:
+    """The nodes of `order` (sources first), or the first `limit`, as records."""
+    numbers = {u: i for i, u in enumerate(order)}
+    return [_node(u, numbers) for u in (order if limit == 0 else order[:limit])]
+
+
+def _node(u: UOp, numbers: dict[UOp, int]) -> Node:
+    phase, code, line, path, function = u.provenance
+    return Node(
+        id=numbers[u],
+        op=u.op.name,
+        dtype=u.dtype.name,
+        shape=tuple([n if isinstance(n, int) else repr(n) for n in u.shape]),
+        arg=None if u.arg is None else repr(u.arg),
+        src=tuple([numbers[s] for s in u.src]),
+        phase=phase,
+        source="" if code is None else f"{code.co_filename.rsplit('/', 1)[-1]}:{line}",
+    )
+
+
+def _phase(u: UOp) -> str:
+    return "forward" if u.provenance[0] == "forward" else "backward"

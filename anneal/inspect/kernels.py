@@ -1,0 +1,128 @@
+"""The launches of a plan, as values: what crosses each one's boundary, what it does and costs, its text, its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from anneal.backend import AnyDevice
+from anneal.codegen import Target, fused_ops, generate, kernel_info
+from anneal.errors import AnnealError
+from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
+from anneal.schedule import Origin, Plan, Policy, refused
+from anneal.uop import UOp
+
+__all__ = ["Buffer", "KernelCall", "Refusal", "kernel_calls", "of_line", "refusals", "wgsl_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A value of a plan as one launch sees it. `kernel` is the launch that wrote it last, None for what is given."""
+
+    buffer: str
+    size: int
+    dtype: str
+    kind: str  # "input", "output" or "temp"
+    kernel: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs.
+
+    `name` is the kernel's, which equal launches share. `label` is the launch's own, of modules and functions: "h.0.mlp: linear + gelu".
+    `nodes` are the nodes of the tensor graph that it computes, by number, those of `writes` first (one for each, in their order).
+    `lines`, `modules` and `functions` are where these come from; of a backward kernel those of the forward code whose gradient it is.
+    """
+
+    name: str
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    flops: int
+    bytes: int
+    phase: str
+    fused: tuple[str, ...]
+    text: str
+    label: str
+    lines: tuple[Line, ...]
+    modules: tuple[str, ...]
+    functions: tuple[str, ...]
+    nodes: tuple[int, ...]
+
+
+def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], str] | None = None) -> list[KernelCall]:
+    """One record per launch of the plan, in order; equal kernels share their text.
+
+    `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL for a target with the usual limits if left out.
+    """
+    text = text or (lambda sink: generate(sink).source)
+    writer: dict[int, int] = {}
+    texts: dict[UOp, str] = {}
+    records = []
+    for number, call in enumerate(plan.calls):
+        sink = call.kernel.sink
+        if sink not in texts:
+            texts[sink] = text(sink)
+        info = kernel_info(sink)
+        found = placed(call.places, origins)
+        reads = tuple([_buffer(plan, v, writer) for v in dict.fromkeys(call.args[call.outputs :])])
+        for v in call.args[: call.outputs]:
+            writer[v] = number
+        records.append(
+            KernelCall(
+                name=call.kernel.name,
+                reads=reads,
+                writes=tuple([_buffer(plan, v, writer) for v in call.args[: call.outputs]]),
+                flops=info.flops,
+                bytes=info.bytes_read + info.bytes_written,
+                phase=call.phase,
+                fused=tuple(fused_ops(sink)),
+                text=texts[sink],
+                label=label_of(found),
+                lines=lines_of(found),
+                modules=modules_of(found),
+                functions=functions_of(found),
+                nodes=call.places,
+            )
+        )
+    return records
+
+
+def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCall]:
+    """The launches that compute something that line `line` of `file` (a path, or its end) asks for, or its gradient."""
+    return [c for c in calls if any(x.line == line and x.file.endswith(file) for x in c.lines)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why launch `reader` did not take in launch `writer`, whose result it reads: they are two kernels for this reason."""
+
+    writer: int
+    reader: int
+    reason: str
+
+
+def refusals(sink: UOp, policy: Policy) -> list[Refusal]:
+    """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again for it.
+
+    Neighbours between which the scheduler cut before it looked for kernels to join have none.
+    """
+    return [Refusal(*found) for found in refused(sink, policy)]
+
+
+def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:
+    """The text of a kernel as WGSL for `device`, or a comment where a dtype has none: those that only the cpu has."""
+    target = getattr(device, "target", None) or Target(f16=True)
+
+    def text(sink: UOp) -> str:
+        try:
+            return generate(sink, target).source
+        except AnnealError as error:
+            return f"// no WGSL: {error}\n"
+
+    return text
+
+
+def _buffer(plan: Plan, number: int, writer: dict[int, int]) -> Buffer:
+    value = plan.values[number]
+    return Buffer(f"v{number}", value.size, value.dtype.name, value.kind, writer.get(number))
