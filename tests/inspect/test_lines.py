@@ -1,4 +1,4 @@
-"""From a kernel to the user's lines and modules, and back: forward, backward, update; from disk; in a captured function."""
+"""From a kernel to the user's lines and modules, and back: forward, backward, update; from disk; inside jit."""
 
 from __future__ import annotations
 
