@@ -1,4 +1,4 @@
-"""The devices of this machine, as values: WebGPU adapters, the cpu, versions, and what to do when there is no adapter."""
+"""The devices of this machine, as values: WebGPU adapters, the cpu, versions, and advice where there is no adapter."""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ class Buffer:
 class KernelCall:
     """One launch of a plan: `fused` says what its kernel does, `flops` and `bytes` estimate what that costs.
 
-    `name` is the kernel's, which equal launches share. `label` is the launch's own, of modules and functions: "h.0.mlp: linear + gelu".
-    `nodes` are the nodes of the tensor graph that it computes, by number, those of `writes` first (one for each, in their order).
-    `lines`, `modules` and `functions` are where these come from; of a backward kernel those of the forward code whose gradient it is.
+    `name` is the kernel's, which equal launches share. `label` is the launch's own, of modules and functions:
+    "h.0.mlp: linear + gelu". `nodes` are the nodes of the tensor graph that it computes, by number, those of `writes`
+    first (one for each, in their order). `lines`, `modules` and `functions` are where these come from; of a backward
+    kernel those of the forward code whose gradient it is.
     """
 
     name: str
@@ -53,7 +54,8 @@ class KernelCall:
 def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], str] | None = None) -> list[KernelCall]:
     """One record per launch of the plan, in order; equal kernels share their text.
 
-    `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL for a target with the usual limits if left out.
+    `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL
+    for a target with the usual limits if left out.
     """
     text = text or (lambda sink: generate(sink).source)
     writer: dict[int, int] = {}
@@ -95,7 +97,7 @@ def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCal
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why launch `reader` did not take in launch `writer`, whose result it reads: they are two kernels for this reason."""
+    """Why launch `reader` did not take in launch `writer`, whose result it reads: they are two kernels."""
 
     writer: int
     reader: int
@@ -103,7 +105,7 @@ class Refusal:
 
 
 def refusals(sink: UOp, policy: Policy) -> list[Refusal]:
-    """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again for it.
+    """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again.
 
     Neighbours between which the scheduler cut before it looked for kernels to join have none.
     """

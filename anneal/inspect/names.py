@@ -51,14 +51,15 @@ def modules_of(found: Iterable[Origin]) -> tuple[str, ...]:
 
 
 def functions_of(found: Iterable[Origin]) -> tuple[str, ...]:
-    """The functions of anneal that the user or a module called, each once, as `linear`; an op's name where there is none."""
+    """The functions of anneal that the user or a module called, each once; an op's name where there is none."""
     return tuple(dict.fromkeys([_function(o) for o in _computing(found)]))
 
 
 def label_of(found: Sequence[Origin]) -> str:
     """Modules and functions in one line.
 
-    "h.0.mlp: linear + gelu" where all belongs to one module, else the modules one after the other: "h.0: add; h.1.ln_1: layer_norm".
+    "h.0.mlp: linear + gelu" where all belongs to one module, else the modules one after the other:
+    "h.0: add; h.1.ln_1: layer_norm".
     """
     steps = [(o.provenance[3], _function(o)) for o in _computing(found)]
     if common := _common([path for path, _ in steps]):

@@ -103,7 +103,7 @@ class Jit(Generic[P, R]):
         return bound
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
-        """The plans that replays run, capture by capture, each with where the nodes come from that it computes, by place."""
+        """The plans that replays run, capture by capture, each with the origins of what it computes, by place."""
         return [found for capture in self.captures.values() if capture is not None for found in capture.plans()]
 
     def reset(self) -> None:

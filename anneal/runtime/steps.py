@@ -16,8 +16,8 @@ __all__ = ["HostCall", "Launch", "Step"]
 class Launch:
     """The calls of a plan, in order. They read `inputs` and write `outputs`; `values` are of the plan's Variables.
 
-    `origins` tell where the nodes come from that it computes, by place (`anneal.schedule.origins`); a step that nobody observes
-    has none.
+    `origins` tell where the nodes come from that it computes, by place (`anneal.schedule.origins`); a step that
+    nobody observes has none.
     """
 
     plan: Plan

@@ -156,7 +156,7 @@ def _in_order(shapes: set[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
 
 
 class Refusal(NamedTuple):
-    """Why the kernel that was to store `reader` did not take in the one that was to store `producer`, whose result it reads."""
+    """Why the kernel of `reader` did not take in the one of `producer`, whose result it reads."""
 
     producer: tuple[UOp, ...]
     reader: tuple[UOp, ...]
@@ -174,7 +174,7 @@ _WATCH = _Watch()
 
 @contextmanager
 def refusals() -> Iterator[list[Refusal]]:
-    """Every refusal to join two kernels within the block, in order: of a pair that is asked for twice the last one counts."""
+    """Every refusal to join two kernels within the block, in order: of a pair that is tried twice the last one counts."""
     outer = _WATCH.refusals
     found = _WATCH.refusals = []
     try:

@@ -1,7 +1,8 @@
 """Which nodes of the user's graph a kernel computes.
 
-A place is the number of a node in the parametrised graph, sources first. A call of a plan holds the places of what it computes, also
-on disk; the graph that a program has at hand gives their lines and modules (`live_nodes`), so these are never out of date.
+A place is the number of a node in the parametrised graph, sources first. A call of a plan holds the places of what it
+computes, also on disk; the graph that a program has at hand gives their lines and modules (`live_nodes`), so these are
+never out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Places = dict[UOp, int]
 def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
     """What `change` makes of `sink`; `places` also gets the nodes that now stand in the place of others.
 
-    Where `places` is empty, `sink` is the program, which `change` walks first: that walk has its nodes in the order of places.
+    Where `places` is empty, `sink` is the program, which `change` walks first: in the order of places.
     """
     with rebuilt() as walks:
         new = change()

@@ -182,8 +182,8 @@ def cut(
     unread: Mapping[UOp, Mask],
     places: Mapping[UOp, int],
 ) -> Cut:
-    """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the places of
-    what it computes.
+    """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the
+    places of what it computes.
 
     Masked parameters are read through their masks; what is `unread` is stored for readers who do so.
     """
@@ -394,7 +394,7 @@ def live_nodes(sink: UOp) -> list[UOp]:
 
 
 def refused(sink: UOp, policy: Policy) -> list[tuple[int, int, str]]:
-    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (call that writes, call that reads, reason).
+    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (writing call, reading call, reason).
 
     The passes run once more for it.
     """

@@ -48,7 +48,7 @@ class Value:
 class Call(NamedTuple):
     """One launch: values by PARAM slot; the first `outputs` of them are written.
 
-    `places` are the numbers of the nodes of the parametrised graph that it computes (`places.py`), its outputs' first.
+    `places` are the numbers of the nodes that it computes in the parametrised graph (`places.py`), its outputs first.
     """
 
     kernel: Kernel
@@ -77,7 +77,7 @@ class Plan:
 
 
 class Cut(NamedTuple):
-    """The graph of one kernel with numbered parameters for its inputs, these inputs, and the places of its nodes."""
+    """The graph of one kernel with numbered parameters for what it reads, what these are, and its nodes' places."""
 
     graph: UOp
     inputs: tuple[UOp, ...]

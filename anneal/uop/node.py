@@ -25,8 +25,8 @@ from anneal.uop.ops import ALU, COMPARE, Op
 __all__ = ["LATER", "SYMBOLIC", "Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
 Bound = int | float | None
-# Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the function of
-# anneal.tensor that the user or the module called (`linear`).
+# Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
+# function of anneal.tensor that the user or the module called (`linear`).
 Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
 
 _INDEX = dtypes.int32
@@ -417,8 +417,8 @@ class Arena:
             here.track, here.origin = track, origin
 
     def derive(self, u: UOp) -> None:
-        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in force:
-        they are its gradient, say."""
+        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in
+        force: they are its gradient, say."""
         here = self._here
         here.origin = (here.phase, *u.provenance[1:])
 
