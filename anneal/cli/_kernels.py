@@ -1,4 +1,6 @@
-"""`anneal kernels`: the kernels a model becomes, each with what crosses its boundary, its cost and its WGSL; or timed."""
+"""`anneal kernels`: the kernels a model becomes, each with what crosses its boundary, its cost and its WGSL;
+or timed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The models a command can name: files and packages of examples/, found beside the package or inside the installed wheel."""
+"""The models a command can name: files and packages of examples/, found beside the package or inside the installed
+wheel.
+"""
 
 from __future__ import annotations
 

@@ -223,7 +223,8 @@ class Module:
             t.grad = None
 
     def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
-        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same objects.
+        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
+        objects.
 
         >>> from anneal import nn
         >>> nn.Linear(2, 1).to("bfloat16").weight.dtype

@@ -1,9 +1,9 @@
 """Rules as text and the machinery that runs them: `.upat` files, their generator, the driver, the index algebra.
 
-README.md, beside this file, describes the language. `rebuild` is the walk that makes a graph anew, `substitute` replaces
-nodes, `graph_rewrite` applies tables to a graph, `tracing` lists the rules that fire, `simplify` is the index algebra on one expression, `check` asks whether a
-graph is legal at a stage, and a `Pipeline` is a list of passes. The listing of rules (`anneal.rewrite.listing.explain`)
-stands apart: it needs the generator, which a program does not.
+README.md, beside this file, describes the language. `rebuild` is the walk that makes a graph anew, `substitute`
+replaces nodes, `graph_rewrite` applies tables to a graph, `tracing` lists the rules that fire, `simplify` is the index
+algebra on one expression, `check` asks whether a graph is legal at a stage, and a `Pipeline` is a list of passes. The
+listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the generator, which a program does not.
 """
 
 from anneal.rewrite.driver import Table, graph_rewrite, rewritten

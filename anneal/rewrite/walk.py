@@ -1,7 +1,7 @@
 """The one walk that makes a graph anew: sources first, without recursion.
 
-A pass that changes nodes is a `visit`: a function from a node and its rebuilt sources to the node that takes its place. The
-walk calls it once for each node, also where several nodes share a source.
+A pass that changes nodes is a `visit`: a function from a node and its rebuilt sources to the node that takes its place.
+The walk calls it once for each node, also where several nodes share a source.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> 
 def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order: Sequence[UOp] | None = None) -> UOp:
     """What `visit` makes of `root`, after it has made what takes the place of every node below.
 
-    `known` holds results: the walk neither visits its keys nor looks below them, and adds every result to it, so that a second
-    root shares the work of the first. `order` is the nodes below `root`, sources first, where the caller has them already
-    (then `known` does not shorten it). Nodes made by `visit` bear the phase of the node whose place they take.
+    `known` holds results: the walk neither visits its keys nor looks below them, and adds every result to it, so that a
+    second root shares the work of the first. `order` is the nodes below `root`, sources first, where the caller has
+    them already (then `known` does not shorten it). Nodes made by `visit` bear the phase of the node whose place they
+    take.
 
     >>> from anneal.uop import Op, UOp, dtypes
     >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))

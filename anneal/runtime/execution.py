@@ -250,7 +250,9 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
 
 
 def _around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
-    """`realize_uops`, the calls of the host first. Those that need no other's results have their inputs computed together."""
+    """`realize_uops`, the calls of the host first. Those that need no other's results have their inputs computed
+    together.
+    """
     depth: dict[UOp, int] = {}
     waves: list[dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]] = []
     for u in toposort(lazy):
@@ -307,7 +309,9 @@ def call_host(
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
 ) -> None:
-    """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is raised."""
+    """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is
+    raised.
+    """
     with device.lock:
         pieces = [(b, math.prod(shape), dtype) for b, (shape, dtype) in zip(inputs, kinds, strict=True)]
         given = device.download_all(pieces)

@@ -17,8 +17,9 @@ _LEAST = 16 << 20
 
 
 def shared_temporaries(values: Sequence[Value], calls: Sequence[Call]) -> list[Call]:
-    """The calls, with large temporaries that one call alone reads overwritten by a result of that call, where it reads an
-    element, or a row, only to store it: a softmax, or the gradient of logits, takes the place of what it is made of."""
+    """The calls, with large temporaries that one call alone reads overwritten by a result of that call, where it reads
+    an element, or a row, only to store it: a softmax, or the gradient of logits, takes the place of what it is made of.
+    """
     large = {v for c in calls for v in c.args if values[v].kind == "temp" and nbytes(values[v]) >= _LEAST}
     if not large:
         return list(calls)
@@ -96,7 +97,9 @@ def _with(index: UOp, old: UOp, new: UOp) -> UOp:
 
 
 def overwrites_rows(sink: UOp) -> bool:
-    """Whether a kernel stores into memory that it reads at other places too: rows, over which one workgroup has to run."""
+    """Whether a kernel stores into memory that it reads at other places too: rows, over which one workgroup
+    has to run.
+    """
     where = {s.src[0]: s.src[1] for s in sink.src if s.op is Op.STORE}
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 

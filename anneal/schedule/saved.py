@@ -1,7 +1,8 @@
 """Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
 
 A plan depends on the program's structure, the policy and the compiler's code, and these are its key. The graph of a
-kernel is kept as text of its own and read only if somebody asks for it: a device that finds its code on disk too never does.
+kernel is kept as text of its own and read only if somebody asks for it: a device that finds its code on disk too never
+does.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
 
 
 def decode_plan(data: dict[str, Any]) -> Plan:
-    """The plan that `encode_plan` wrote down; an exception if this is none: numbers of nothing, memory that is too small."""
+    """The plan that `encode_plan` wrote down; an exception if this is none: numbers of nothing, memory that is too
+    small.
+    """
     kernels = [
         Kernel(partial(_graph, rows, key), name, key)
         for name, key, rows in [(str(name), bytes.fromhex(key), str(rows)) for name, key, rows in data["kernels"]]

@@ -1,9 +1,9 @@
 """Tensors: lazy arrays with gradients.
 
 `Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad`, `vjp`, `jvp` and `vmap` transform
-functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions; `manual_seed` starts the
-random numbers. `memory` says what holds a device's memory, `empty_cache` gives unused memory back.
-`functional`, `random` and `io` are modules.
+functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions; `manual_seed` starts
+the random numbers. `memory` says what holds a device's memory, `empty_cache` gives unused memory back. `functional`,
+`random` and `io` are modules.
 """
 
 from anneal.backend import MemoryReport, empty_cache

@@ -1,8 +1,8 @@
 """Reverse mode over the graph itself: one walk from the result to the targets, adding up what each node's rule gives.
 
-There is no tape. The rules are algebra (`gradient.upat`); the cotangents they give are ordinary nodes beside the forward
-ones, so the scheduler may fuse across the seam. A cotangent of shape `()` stands for the same number everywhere: the
-seed of a scalar loss stays one constant until something needs its shape.
+There is no tape. The rules are algebra (`gradient.upat`); the cotangents they give are ordinary nodes beside the
+forward ones, so the scheduler may fuse across the seam. A cotangent of shape `()` stands for the same number
+everywhere: the seed of a scalar loss stays one constant until something needs its shape.
 """
 
 from __future__ import annotations

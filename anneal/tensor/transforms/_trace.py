@@ -97,7 +97,9 @@ class Trace:
         return stand_in
 
     def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
-        """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for nothing."""
+        """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
+        nothing.
+        """
         before = here.grad
         here.grad = before or grad
         here.depth += 1
@@ -159,7 +161,9 @@ class Trace:
         )
 
     def check_escapes(self, results: Sequence[Tensor]) -> None:
-        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives the call."""
+        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives
+        the call.
+        """
         self.made()
         mine = {id(t) for t in results}
         escaped = [r for r in self._assigned if (t := r()) is not None and id(t) not in mine and t.uop in self._above]

@@ -35,8 +35,8 @@ def vmap(
         axis_size: the number of examples; needed only if no argument says it.
         randomness: whether random numbers drawn inside are "different" for every example or the "same".
 
-    Raises TransformError for axes that do not fit the arguments, ShapeError for sizes that differ or an axis that is not
-    there.
+    Raises TransformError for axes that do not fit the arguments, ShapeError for sizes that differ or an axis that is
+    not there.
 
     >>> from anneal.tensor import Tensor
     >>> dot = vmap(lambda a, b: (a * b).sum(), in_axes=(0, None))
@@ -64,7 +64,9 @@ def vmap(
 def _examples(
     trace: Trace, given: tuple[tuple[Any, ...], dict[str, Any]], in_axes: Any, axis_size: int | None
 ) -> tuple[Any, dict[UOp, UOp], Size]:
-    """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, and their number."""
+    """The arguments with stand-ins for one example, for each stand-in all examples along a first axis, and their
+    number.
+    """
     args, kwargs = given
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if isinstance(axes, tuple) and len(axes) != len(args):
