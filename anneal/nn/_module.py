@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
-from anneal.runtime import forbid_in_capture, outdate_captures, realize
+from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.tensor._base import DTypeLike, as_dtype
 from anneal.uop import Op, UOp, arena, dtypes
@@ -18,15 +17,6 @@ from anneal.uop import Op, UOp, arena, dtypes
 __all__ = ["Module"]
 
 _PLAIN = (bool, int, float, str)
-
-
-class _Calls(threading.local):
-    """The names of the modules below the one that this thread called first, by id, while that call lasts."""
-
-    names: dict[int, str] | None = None
-
-
-_CALLS = _Calls()
 
 
 class Module:
@@ -63,25 +53,25 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`, whose nodes note this module's path from the module that was called first."""
-        names = _CALLS.names
+        names = here.modules
         if names is None:
-            _CALLS.names = {id(m): name for name, m in self.named_modules()}
+            here.modules = {id(m): name for name, m in self.named_modules()}
             try:
                 return self.forward(*args, **kwargs)
             finally:
-                _CALLS.names = None
-        here = arena()
-        before = here.path
+                here.modules = None
+        nodes = arena()
+        before = nodes.path
         name = names.get(id(self))
         if name is None:  # no attribute of a module that is being called: it goes by its class
             name = f"{before}.{type(self).__name__}" if before else type(self).__name__
             for below, m in self.named_modules(name):
                 names.setdefault(id(m), below)
-        here.path = name
+        nodes.path = name
         try:
             return self.forward(*args, **kwargs)
         finally:
-            here.path = before
+            nodes.path = before
 
     # -- the tree -------------------------------------------------------------------------------------------------
 

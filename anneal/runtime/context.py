@@ -115,6 +115,7 @@ class _Here(threading.local):
         self.made: list[Storage] | None = None  # gets every storage that is made from host data
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
+        self.modules: dict[int, str] | None = None  # paths of modules by id, from the one called first, while it runs
         # what an optimiser's step computes along with the rest
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
