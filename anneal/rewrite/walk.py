@@ -41,7 +41,15 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
         for u in order:
             if (at := u.provenance[0]) is not phase:
                 a.phase = phase = at
-            new[u] = visit(u, tuple([new[s] for s in u.src]))
+            src = u.src  # by their number: a comprehension would cost more than most visits
+            if not src:
+                new[u] = visit(u, src)
+            elif len(src) == 1:
+                new[u] = visit(u, (new[src[0]],))
+            elif len(src) == 2:
+                new[u] = visit(u, (new[src[0]], new[src[1]]))
+            else:
+                new[u] = visit(u, tuple([new[s] for s in src]))
     finally:
         if phase is not before:
             a.phase = before
