@@ -97,7 +97,7 @@ class Further(Statistics):
         return ((self // self.gcd(o).maximum(1)) * o).abs()
 
     def nextafter(self, other: Any) -> Self:
-        """The float next to each element, towards `other`. It has no gradient: use detach() before it.
+        """The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`.
 
         >>> from anneal.tensor import Tensor
         >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
@@ -115,8 +115,9 @@ class Further(Statistics):
         tiny = ((y < 0)._choose(-1.0, 1.0) * 0.0 + self._least()).copysign(y)
         moved = x.eq(0.0)._choose(tiny, grown.bitcast(self.dtype))
         out = (x.isnan() | y.isnan())._choose(math.nan, x.eq(y)._choose(y, moved))
-        # a step function of a step function: torch has no gradient for it either
-        return x._new(UOp(Op.COMPOSITE, x.dtype, (out.uop, x.uop, y.uop), ("none", "nextafter")), y)
+        slope = x.ne(y).cast(self.dtype).detach()  # torch's
+        moved_on = UOp(Op.COMPOSITE, x.dtype, (out.uop, x.uop, slope.uop), ("slope", ()))
+        return x._new(UOp(Op.COMPOSITE, x.dtype, (moved_on, y.uop), ("beside", ())), y)
 
     def _least(self) -> Self:
         """The smallest denormal number, from its bits."""

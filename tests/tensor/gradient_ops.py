@@ -103,6 +103,7 @@ CASES: list[Case] = [
     Case("atan2", lambda M, F, x, y: x.atan2(y), "ab,ab"),
     Case("hypot", lambda M, F, x, y: x.hypot(y), "ab,ab"),
     Case("copysign", lambda M, F, x, y: x.copysign(y), "ab,ab"),
+    Case("nextafter", lambda M, F, x, y: x.nextafter(y), "ab,ab"),
     Case("xlogy", lambda M, F, x, y: x.xlogy(y), "ab,ab", positive=True),
     Case("logaddexp", lambda M, F, x, y: x.logaddexp(y), "ab,ab"),
     Case("logaddexp2", lambda M, F, x, y: x.logaddexp2(y), "ab,ab"),
@@ -303,7 +304,6 @@ WITHOUT = {
     PYTHON: "assign backward detach dim element_size item manual_seed nbytes ndimension nelement no_grad numel numpy realize "
     "requires_grad_ rows size to cpu tolist type_as zero_grad take_running_updates masked_select float",
     INTEGERS: "bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor gcd lcm",
-    "has no gradient, and says so": "nextafter",
 }
 
 

@@ -7,6 +7,7 @@ with the reason.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor, grad
 from anneal.tensor import functional as F
 from tests.tensor.gradient_ops import CASES, WITHOUT, Case, arrays, missing, names
@@ -148,12 +149,15 @@ def test_the_bias_of_a_layer_on_an_empty_batch() -> None:
     assert (w.grad.tolist(), b.grad.tolist()) == ([[0.0] * 3] * 2, [0.0] * 2)  # type: ignore[union-attr]
 
 
-def test_what_has_no_gradient_says_so() -> None:
-    x = Tensor([1.0], requires_grad=True)
-    with pytest.raises(GradientError, match="nextafter has no gradient"):
-        x.nextafter(Tensor([2.0])).sum().backward()
-    with pytest.raises(GradientError, match="nextafter has no gradient"):
-        grad(lambda t: t.nextafter(Tensor([2.0])).sum())(x.detach())
+def test_nextafter_has_torchs_slope() -> None:
+    values = [1.0, 2.0, 1.0, 0.0, math.inf, 1.0, math.nan], [2.0, 1.0, 1.0, 0.0, 1.0, math.inf, 1.0]
+    x, y = (Tensor(v, requires_grad=True) for v in values)
+    x.nextafter(y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    assert y.grad is not None
+    assert y.grad.tolist() == [0.0] * 7
+    assert grad(lambda t: t.nextafter(Tensor([2.0])).sum())(Tensor([1.0])).tolist() == [1.0]
 
 
 def test_a_leaf_beside_the_graph_has_no_gradient() -> None:
