@@ -41,7 +41,7 @@ def test_the_symbolic_trace_has_the_rule_as_the_file_writes_it(monkeypatch: pyte
 
 
 def test_a_fold_is_told_with_the_node_that_never_was_and_the_users_line() -> None:
-    x = UOp(Op.SPECIAL, I32, (), ("x", 8))
+    x = UOp(Op.SPECIAL, I32, (), ("x of this test alone", 8))
     with tracing() as events:
         assert alu(Op.MUL, (x, const(I32, 1))) is x
     (event,) = events
