@@ -12,6 +12,7 @@ from anneal.rewrite.pipeline import Hook, Pass, Pipeline
 from anneal.rewrite.symbolic import simplify
 from anneal.rewrite.trace import Event, tracing
 from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, unfolded
+from anneal.rewrite.watch import Watch
 
 __all__ = [
     "STAGES",
@@ -21,6 +22,7 @@ __all__ = [
     "Pipeline",
     "Table",
     "Visit",
+    "Watch",
     "check",
     "graph_rewrite",
     "over",

@@ -6,11 +6,11 @@ The walk calls it once for each node, also where several nodes share a source.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import overload
 
+from anneal.rewrite.watch import Watch
 from anneal.uop import UOp, arena, toposort
 
 __all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "unfolded"]
@@ -53,22 +53,15 @@ def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order:
     finally:
         if phase is not before:
             a.phase = before
-    if _WATCH.walks is not None:
-        _WATCH.walks.append(new)
+    if _WALKS.found is not None:
+        _WALKS.found.append(new)
     return new[root]
 
 
-class _Watch(threading.local):
-    """The results of the walks of a thread, if somebody wants them."""
-
-    walks: list[dict[UOp, UOp]] | None = None
+_WALKS = Watch[dict[UOp, UOp]]()
 
 
-_WATCH = _Watch()
-
-
-@contextmanager
-def rebuilt() -> Iterator[list[dict[UOp, UOp]]]:
+def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     """Every walk that ends within the block: the nodes that it visited, with what takes the place of each.
 
     >>> from anneal.uop import Op, UOp, dtypes
@@ -78,12 +71,7 @@ def rebuilt() -> Iterator[list[dict[UOp, UOp]]]:
     >>> walks[0][x.alu(Op.SIN)] is y
     True
     """
-    outer = _WATCH.walks
-    walks = _WATCH.walks = []
-    try:
-        yield walks
-    finally:
-        _WATCH.walks = outer
+    return _WALKS.listening()
 
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -15,12 +15,12 @@ What is joined and read by nobody else is not stored any more.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from anneal.rewrite import Watch
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion import COPY, COST, LEAVES, Policy
 from anneal.schedule.rows import goes_back, is_vector_product, row_length
@@ -163,24 +163,12 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class _Watch(threading.local):
-    """The refusals of a thread's passes, if somebody wants them."""
-
-    refusals: list[Refusal] | None = None
+_REFUSALS = Watch[Refusal]()
 
 
-_WATCH = _Watch()
-
-
-@contextmanager
-def refusals() -> Iterator[list[Refusal]]:
+def refusals() -> AbstractContextManager[list[Refusal]]:
     """Every refusal to join two kernels within the block, in order: of a pair that is tried twice the last one counts."""
-    outer = _WATCH.refusals
-    found = _WATCH.refusals = []
-    try:
-        yield found
-    finally:
-        _WATCH.refusals = outer
+    return _REFUSALS.listening()
 
 
 class _Joining:
@@ -258,8 +246,8 @@ class _Joining:
 
     def refused(self, p: Group, g: Group, reason: str) -> bool:
         """False: g does not take in p. Whoever asked is told why."""
-        if _WATCH.refusals is not None:
-            _WATCH.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
+        if _REFUSALS.found is not None:
+            _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
         return False
 
     def put_behind(self, g: Group, level: int) -> None:

@@ -1,0 +1,36 @@
+"""A list that gets what happens in a thread, while somebody there wants it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+__all__ = ["Watch"]
+
+T = TypeVar("T")
+
+
+class Watch(threading.local, Generic[T]):
+    """Where a kind of event is told: `found` is the list to append to, or None where nobody listens in this thread.
+
+    >>> walks = Watch[str]()
+    >>> with walks.listening() as heard:
+    ...     if walks.found is not None:
+    ...         walks.found.append("a walk")
+    >>> heard, walks.found
+    (['a walk'], None)
+    """
+
+    found: list[T] | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[list[T]]:
+        """A list that gets every event of this thread within the block; an outer block hears nothing meanwhile."""
+        outer = self.found
+        mine = self.found = []
+        try:
+            yield mine
+        finally:
+            self.found = outer
