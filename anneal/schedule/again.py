@@ -40,6 +40,8 @@ def with_values_again(
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
     function of what those keep anyway.
     """
+    if not is_scarce(real):
+        return groups
     readers: dict[UOp, list[Group]] = {}
     for g in groups:
         for i in g.inputs:

@@ -82,7 +82,7 @@ def _group(s: Schedule) -> Schedule:
 
 
 def _again(s: Schedule) -> Schedule:
-    if s.policy.concurrent and is_scarce(s.real):
+    if s.policy.concurrent:
         return replace(s, groups=with_values_again(s.groups, s.real, s.sink.src, s.policy))
     return s
 

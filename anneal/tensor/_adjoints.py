@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.errors import GradientError
 from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
 from anneal.tensor._sizes import reciprocal
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
@@ -31,7 +30,6 @@ __all__ = [
     "power_base",
     "power_exponent",
     "reduced",
-    "refused",
     "reshaped",
     "scattered",
     "share",
@@ -279,11 +277,6 @@ def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
 def nothing(x: UOp) -> UOp:
     """Zero everywhere."""
     return const(x.dtype, 0)
-
-
-def refused(name: str) -> UOp:
-    """What a function without a derivative gives."""
-    raise GradientError(f"{name} has no gradient: use detach() on its input if none should flow through it")
 
 
 def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:

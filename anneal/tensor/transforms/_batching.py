@@ -169,7 +169,6 @@ COMPOSITES: dict[str, Callable[[Any], Any]] = {
     "exp": lambda _: (),
     "inverse": lambda c: c,
     "share": lambda c: c,
-    "none": lambda name: name,
     "standardize": lambda axes: tuple([a + 1 for a in axes]),
 }
 

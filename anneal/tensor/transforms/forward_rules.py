@@ -9,7 +9,7 @@ from typing import Any
 from anneal.uop.dtype import DType, dtypes
 from anneal.uop.node import UOp, alu, const
 from anneal.uop.ops import Op
-from anneal.tensor._adjoints import around, nothing, placed, refused, share, standardized
+from anneal.tensor._adjoints import around, nothing, placed, share, standardized
 from anneal.tensor.transforms._tangents import reduced
 
 _RESHAPE = Op.RESHAPE
@@ -47,7 +47,6 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
     ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
     ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
-    ('forward', 'composite["none", name](v, a, b) -> _, refused(name), refused(name)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -183,10 +182,6 @@ def _forward_composite(y: Any, g: Any, place: int) -> Any:
         s0, s1, s2 = y.src
         # composite["share", c](v, x, i) -> _, g * (i * y * {c}), _
         return (None if place == 0 else alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))) if place == 1 else None,)
-    if y.arg[0] == 'none' and len(y.src) == 3:
-        s0, s1, s2 = y.src
-        # composite["none", name](v, a, b) -> _, refused(name), refused(name)
-        return (None if place == 0 else refused(y.arg[1]) if place == 1 else refused(y.arg[1]),)
     return None
 
 
