@@ -39,10 +39,11 @@ from anneal.errors import JitError
 from anneal.runtime.arguments import difference, flatten, rebuild
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
-from anneal.runtime.execution import buffer_leaf, realize, storage_of
+from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
+from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop import toposort
