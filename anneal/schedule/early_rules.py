@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType
-from anneal.uop.node import UOp, alu
-from anneal.uop.ops import Op
+from anneal.uop import Op, UOp, alu
 from anneal.schedule.helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
 
 _CONST = Op.CONST

@@ -30,8 +30,7 @@ from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, Value, na
 from anneal.schedule.saved import keep, recall
 from anneal.schedule.sorting import sort_by_digits
 from anneal.schedule.split import split_reduces
-from anneal.uop import MOVEMENT, SYMBOLIC, Op, UOp, arena, const, dtypes, toposort
-from anneal.uop.collector import uncollected
+from anneal.uop import MOVEMENT, SYMBOLIC, Op, UOp, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound, variables_of
 
 __all__ = [

@@ -7,9 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType, dtypes
-from anneal.uop.node import alu, const
-from anneal.uop.ops import Op
+from anneal.uop import Op, alu, const, dtypes
 from anneal.tensor._adjoints import around, expanded, flipped, gathered, max_left, max_right, nothing, padded, part, permuted, power_base
 from anneal.tensor._adjoints import power_exponent, reduced, reshaped, scattered, share, shrunk, standardized, widest
 

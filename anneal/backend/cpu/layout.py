@@ -16,7 +16,7 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.segment import segments
-from anneal.rewrite.widen import FLOATS, widened
+from anneal.rewrite import FLOATS, widened
 from anneal.schedule.parts import parts_of
 from anneal.uop import UOp
 

@@ -24,8 +24,19 @@ from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.program import WebGpuProgram
-from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opts, generate, opts_text, prepare
-from anneal.codegen.candidates import neighbours, work
+from anneal.codegen import (
+    Kernel,
+    Opt,
+    axes_of,
+    choose,
+    decode_opts,
+    encode_opts,
+    generate,
+    neighbours,
+    opts_text,
+    prepare,
+    work,
+)
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.schedule.inplace import overwrites_rows
