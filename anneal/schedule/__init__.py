@@ -1,7 +1,7 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
 
 from anneal.schedule.donation import donate
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
 from anneal.schedule.places import Origin
 from anneal.schedule.plan import (
     BUILDING,
@@ -20,10 +20,10 @@ __all__ = [
     "BUILDING",
     "PASSES",
     "Call",
+    "CostModel",
     "Kernel",
     "Origin",
     "Plan",
-    "Policy",
     "Schedule",
     "clear_cache",
     "donate",

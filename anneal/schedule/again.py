@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anneal.schedule.fusion import COST, LEAVES, Policy, memory_bytes
+from anneal.schedule.fusion import COST, LEAVES, CostModel, memory_bytes
 from anneal.schedule.groups import Group, cone
 from anneal.uop import MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
@@ -33,7 +33,7 @@ def is_scarce(real: Collection[UOp]) -> bool:
 
 
 def with_values_again(
-    groups: list[Group], real: Collection[UOp], outputs: Collection[UOp], policy: Policy
+    groups: list[Group], real: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
 ) -> list[Group]:
     """`groups`, producers first, with those that compute values again before the first of their late readers.
 
@@ -54,7 +54,7 @@ def with_values_again(
                 kept[u] = late
     if sum(map(memory_bytes, kept)) < SCARCE:
         return groups
-    chosen = _chosen(groups, kept, real, policy)
+    chosen = _chosen(groups, kept, real, cost_model)
     before: dict[Group, list[Group]] = {}
     for u, g in chosen.items():
         for r in kept[u]:
@@ -65,7 +65,7 @@ def with_values_again(
 
 
 def _chosen(
-    groups: list[Group], kept: dict[UOp, list[Group]], real: Collection[UOp], policy: Policy
+    groups: list[Group], kept: dict[UOp, list[Group]], real: Collection[UOp], cost_model: CostModel
 ) -> dict[UOp, Group]:
     """What to compute again, with the kernel that does; the cheapest for its size first."""
     changed = {x for u in real if u.op is Op.UPDATE for x in (u, u.src[0])}
@@ -74,7 +74,11 @@ def _chosen(
         if memory_bytes(u) < _LARGE or u in changed:
             continue
         g = _recomputed(u, real)
-        if g is not None and policy.bindings([u, *g.inputs]) <= policy.part_buffers and changed.isdisjoint(g.inputs):
+        if (
+            g is not None
+            and cost_model.bindings([u, *g.inputs]) <= cost_model.part_buffers
+            and changed.isdisjoint(g.inputs)
+        ):
             found.append((_moved(g) / memory_bytes(u), n, u, g))
     left = sum(max(_moved(g), _operations(g) // _OPERATIONS_OF_BYTE) for g in groups) // _SHARE
     needed: set[UOp] = set()

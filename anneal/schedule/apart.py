@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.rewrite import rebuild, unfolded
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
 from anneal.schedule.rows import is_vector_product
 from anneal.shape import matched_axes
 from anneal.uop import ALU, Op, UOp, toposort
@@ -24,9 +24,9 @@ Bounds = tuple[tuple[int, int], ...]
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
-def take_apart(sink: UOp, policy: Policy) -> UOp:
-    """The graph with such products in pieces, where `policy` has kernels in parts and computes rows again."""
-    if not policy.parts or not policy.repeated_rows:
+def take_apart(sink: UOp, cost_model: CostModel) -> UOp:
+    """The graph with such products in pieces, where `cost_model` has kernels in parts and computes rows again."""
+    if not cost_model.parts or not cost_model.repeated_rows:
         return sink
     order = toposort((sink,))
     consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
@@ -35,7 +35,7 @@ def take_apart(sink: UOp, policy: Policy) -> UOp:
             consumers[s].append(u)
     found: set[UOp] = set()
     for u in order:
-        if u.op is Op.REDUCE_AXIS and u.src[0].size <= policy.repeated_rows and is_vector_product(u):
+        if u.op is Op.REDUCE_AXIS and u.src[0].size <= cost_model.repeated_rows and is_vector_product(u):
             found.update(_pieces(u, consumers))
     if not found:
         return sink

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from anneal.schedule.rows import goes_back, repeats_beside_vectors, repeats_for_vectors, row_length
 from anneal.uop import ALU, MOVEMENT, Op, UOp
 
-__all__ = ["COPY", "COST", "LEAVES", "Policy", "base", "realize_map"]
+__all__ = ["COPY", "COST", "LEAVES", "CostModel", "base", "realize_map"]
 
 # What recomputing an op costs, in units of one multiply.
 COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
@@ -42,8 +42,10 @@ COPY = "copy for an update"  # in the tag of a CONTIGUOUS: the memory that an UP
 
 
 @dataclass(frozen=True)
-class Policy:
-    """Limits and prices of the fusion decisions. `max_buffers` is the device's storage buffers per kernel.
+class CostModel:
+    """The target's cost model: limits and prices of the fusion decisions.
+
+    `max_buffers` is the device's storage buffers per kernel.
 
     Only a kernel in parts may take more than `part_buffers`: one body with many more runs out of registers.
     """
@@ -79,8 +81,8 @@ class Policy:
             return len(values)
         return sum(max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values)
 
-    def fit_to(self, values: Iterable[UOp]) -> Policy:
-        """The same policy, without a limit that none of `values` reaches."""
+    def fit_to(self, values: Iterable[UOp]) -> CostModel:
+        """The same cost model, without a limit that none of `values` reaches."""
         if not self.binding_bytes or any(memory_bytes(u) > self.binding_bytes for u in values):
             return self
         return replace(self, binding_bytes=0)
@@ -98,7 +100,7 @@ def base(u: UOp) -> UOp:
     return u
 
 
-def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> dict[UOp, None]:
+def realize_map(order: list[UOp], outputs: tuple[UOp, ...], cost_model: CostModel) -> dict[UOp, None]:
     """The nodes of `order` (sources first) to materialise; an ordered set."""
     consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
     for u in order:
@@ -106,13 +108,13 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             consumers[s].append(u)
     # What only sums read is added up where it is computed: it takes no memory of its own, however large it is.
     summed: set[UOp] = set()
-    if policy.binding_bytes:
+    if cost_model.binding_bytes:
         for u in reversed(order):
             if consumers[u] and all(c.op is Op.REDUCE_AXIS or c in summed for c in consumers[u]):
                 summed.add(u)
 
     def stored(u: UOp) -> int:
-        return 1 if u in summed else policy.bindings((u,))
+        return 1 if u in summed else cost_model.bindings((u,))
 
     real: dict[UOp, None] = {}
     out_set = set(outputs)
@@ -131,7 +133,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     row_of: dict[UOp, UOp] = {}  # of elements of rows that numbers of the row went into: one of those reduces
 
     def is_row(r: UOp) -> bool:
-        if not 0 < row_length(r) <= policy.row_fusion:
+        if not 0 < row_length(r) <= cost_model.row_fusion:
             return False
         # a body larger than all it reads is a product, and no row
         return any(x.size * 2 > r.src[0].size for x in leaves[r])
@@ -168,15 +170,15 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     def repeats_cheaply(u: UOp, number: UOp | None, element: UOp | None) -> bool:
         # whether what u repeats, numbers of rows or elements made with them, is computed again rather than kept
         if element is not None:
-            return u.size <= policy.repeated_rows and repeats_for_vectors(u, element, consumers)
-        if number is None or number not in rows or u.size * row_length(number) > policy.repeated_rows:
+            return u.size <= cost_model.repeated_rows and repeats_for_vectors(u, element, consumers)
+        if number is None or number not in rows or u.size * row_length(number) > cost_model.repeated_rows:
             return False
         return repeats_beside_vectors(u, number, consumers)
 
     def converges(u: UOp) -> bool:
         # whether everything made from u, a few elementwise steps on, meets again in one value: then u stays a register
         frontier = {position[c] for c in consumers[u]}
-        for _ in range(policy.epilogue_steps):
+        for _ in range(cost_model.epilogue_steps):
             n = min(frontier)
             if len(frontier) == 1:
                 return True
@@ -192,8 +194,8 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
     def within_limit(u: UOp) -> frozenset[UOp]:
         src, own = u.src, stored(u)
         gathered = none.union(*[leaves[s] for s in src])
-        while policy.bindings(gathered) + own > policy.part_buffers:
-            widest = max(dict.fromkeys(src), key=lambda s: policy.bindings(leaves[s]))
+        while cost_model.bindings(gathered) + own > cost_model.part_buffers:
+            widest = max(dict.fromkeys(src), key=lambda s: cost_model.bindings(leaves[s]))
             if len(leaves[widest]) <= 1:
                 break
             materialise(widest)
@@ -214,7 +216,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             r = reduce_of[s]
             if r is not None and r in rows and u.size == r.src[0].size and goes_back(u, row_length(r)):
                 row_of[u] = r
-            elif r is not None or cost[s] > (policy.expand_cost if leaves[s] or not policy.masks else _MASK_COST):
+            elif r is not None or cost[s] > (
+                cost_model.expand_cost if leaves[s] or not cost_model.masks else _MASK_COST
+            ):
                 if repeats_cheaply(u, r, row_of.get(s)):
                     again.add(u)
                 else:
@@ -235,13 +239,13 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             if reduce_of[s] is not None:
                 materialise(s)
             reduce_of[u], cost[u], leaves[u] = u, cost[s] + 1000, leaves[s]
-            if policy.row_fusion and is_row(u):
+            if cost_model.row_fusion and is_row(u):
                 rows.add(u)
         elif op in ALU:
             held = dict.fromkeys(r for s in src if (r := reduce_of[s]) is not None)
             if len(held) > 1 and not (rows.issuperset(held) and len({r.src[0].shape for r in held}) == 1):
                 # the last to be known goes on; where kernels run side by side the others are done by then
-                keep = max(held, key=lambda r: (depth[r] if policy.concurrent else 0, r.src[0].size, -r.size))
+                keep = max(held, key=lambda r: (depth[r] if cost_model.concurrent else 0, r.src[0].size, -r.size))
                 for s in dict.fromkeys(src):
                     r = reduce_of[s]
                     if r is not None and r is not keep:
@@ -252,7 +256,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                         materialise(s)  # a kernel of rows has no other reduces: it would not know its rows any more
             if u.shape:
                 for s in src:
-                    if not s.shape and (reduce_of[s] is not None or cost[s] > policy.expand_cost):
+                    if not s.shape and (reduce_of[s] is not None or cost[s] > cost_model.expand_cost):
                         materialise(s)  # a scalar that every element would compute again
             gathered = within_limit(u)
             r = None
@@ -266,7 +270,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
                 row_of[u] = of_row[0]
         elif op is Op.GATHER:
             for s in src:
-                if reduce_of[s] is not None or cost[s] > policy.recompute_cost:
+                if reduce_of[s] is not None or cost[s] > cost_model.recompute_cost:
                     materialise(s)
             gathered = within_limit(u)
             reduce_of[u], cost[u], leaves[u] = None, _GATHER_COST + sum(cost[s] for s in src), gathered
@@ -291,7 +295,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         elif reduce_of[u] is not None and reduce_of[u] not in rows and len(consumers[u]) > 1 and not converges(u):
             materialise(u)
         n = (op in ALU) + max([0 if s in real else steps.get(s, 0) for s in src])
-        if n > policy.kernel_steps:
+        if n > cost_model.kernel_steps:
             materialise(u)
             n = 0
         steps[u] = n
@@ -311,9 +315,9 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
         own = _GATHER_COST if op is Op.GATHER else 1000 if op in _NEVER_TWICE else COST.get(op, op is Op.PAD)
         read = none.union(*[frozenset((s,)) if s in real else leaves[s] for s in src])
         mine = stored(u)
-        while policy.bindings(read) + mine > policy.part_buffers:
+        while cost_model.bindings(read) + mine > cost_model.part_buffers:
             # what was materialised since the first pass counts beside what it was made of
-            widest = max(src, key=lambda s: 0 if s in real else policy.bindings(leaves[s]))
+            widest = max(src, key=lambda s: 0 if s in real else cost_model.bindings(leaves[s]))
             if widest in real or len(leaves[widest]) <= 1:
                 break
             materialise(widest)
@@ -330,7 +334,7 @@ def realize_map(order: list[UOp], outputs: tuple[UOp, ...], policy: Policy) -> d
             if same and home[then] is None:
                 continue  # only one thing is made of it: keep that, if anything
             wide = sum(1 for x in leaves[u] if x.size >= u.size)
-            if op in _NEVER_TWICE or cost[u] > policy.recompute_cost or wide > policy.recompute_loads:
+            if op in _NEVER_TWICE or cost[u] > cost_model.recompute_cost or wide > cost_model.recompute_loads:
                 real[u] = None
     return real
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from anneal.rewrite import Watch
 from anneal.schedule.concat import pieces_of
-from anneal.schedule.fusion import COPY, COST, LEAVES, Policy
+from anneal.schedule.fusion import COPY, COST, LEAVES, CostModel
 from anneal.schedule.rows import goes_back, is_vector_product, row_length
 from anneal.uop import ALU, Op, UOp, toposort
 from anneal.uop.sizes import count, most
@@ -71,7 +71,9 @@ class Group:
         return not self.reduces or self.row > 0
 
 
-def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, ...], policy: Policy) -> list[Group]:
+def group_kernels(
+    order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, ...], cost_model: CostModel
+) -> list[Group]:
     """The kernels that compute the nodes of `real`, producers first; nodes that none need store any more leave `real`.
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
@@ -80,17 +82,17 @@ def group_kernels(order: list[UOp], real: dict[UOp, None], outputs: tuple[UOp, .
     owner: dict[UOp, Group] = {}
     for u in order:
         if u in real and u.size:
-            g = owner[u] = _group_of(u, real, policy)
+            g = owner[u] = _group_of(u, real, cost_model)
             groups.append(g)
     groups = _by_level(groups, owner)
-    groups = _by_level(_Joining(groups, owner, real, outputs, policy).run(), owner)
+    groups = _by_level(_Joining(groups, owner, real, outputs, cost_model).run(), owner)
     # Once more with every group as late as its readers let it be: what only has to be done by the end is in nobody's way.
     _as_late_as_possible(groups, owner)
-    joining = _Joining(groups, owner, real, outputs, policy)
+    joining = _Joining(groups, owner, real, outputs, cost_model)
     groups = _by_level(joining.run(), owner)
     alone = _overwriting(groups, outputs)
     groups = _by_level(joining.siblings(groups, alone), owner)
-    return _by_level(_shared_launches(groups, owner, alone, policy), owner) if policy.parts else groups
+    return _by_level(_shared_launches(groups, owner, alone, cost_model), owner) if cost_model.parts else groups
 
 
 def _overwriting(groups: list[Group], outputs: tuple[UOp, ...]) -> set[Group]:
@@ -129,8 +131,8 @@ def cone(root: UOp, real: Collection[UOp]) -> tuple[list[UOp], dict[UOp, None], 
     return inside, inputs, len(seen)
 
 
-def _group_of(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
-    concatenates = policy.parts and bool(pieces_of(root, real))
+def _group_of(root: UOp, real: dict[UOp, None], cost_model: CostModel) -> Group:
+    concatenates = cost_model.parts and bool(pieces_of(root, real))
     opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
     if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
         opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
@@ -146,7 +148,7 @@ def _group_of(root: UOp, real: dict[UOp, None], policy: Policy) -> Group:
         g.vector = any(r.src[0].size == body and is_vector_product(r) for r in reduces)
         size, row = rows.pop()
         whole = root.size == size or root.size * row == size
-        if not rows and 0 < row <= policy.row_fusion and whole and not g.product:
+        if not rows and 0 < row <= cost_model.row_fusion and whole and not g.product:
             g.size, g.row = size, row
     return g
 
@@ -180,9 +182,9 @@ class _Joining:
         owner: dict[UOp, Group],
         real: dict[UOp, None],
         outputs: tuple[UOp, ...],
-        policy: Policy,
+        cost_model: CostModel,
     ) -> None:
-        self.groups, self.owner, self.real, self.policy = groups, owner, real, policy
+        self.groups, self.owner, self.real, self.cost_model = groups, owner, real, cost_model
         self.outputs = set(outputs)
         self.patient = False  # whether others who read a producer may be told to wait for the join
         self.gone: set[Group] = set()
@@ -202,7 +204,7 @@ class _Joining:
             self.join_producers(g)
         left = [g for g in self.groups if g not in self.gone]
         for g in left:
-            if g.product and self.policy.keeps_functions:
+            if g.product and self.cost_model.keeps_functions:
                 self.keep_functions(g)
         return left
 
@@ -222,11 +224,11 @@ class _Joining:
 
     def joined(self, p: Group, g: Group) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
-        row = _common_row(p, g, self.policy)
+        row = _common_row(p, g, self.cost_model)
         if row is None:
             return self.refused(p, g, "they have neither a shape nor rows in common")
-        if p.nodes + g.nodes > self.policy.kernel_steps:
-            return self.refused(p, g, f"one kernel computes at most {self.policy.kernel_steps} nodes")
+        if p.nodes + g.nodes > self.cost_model.kernel_steps:
+            return self.refused(p, g, f"one kernel computes at most {self.cost_model.kernel_steps} nodes")
         # Where the joined kernel stands: after all it reads, before all who read it.
         level = max(
             [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
@@ -235,7 +237,7 @@ class _Joining:
         if any(r.level <= level and not (self.patient and not _depends(g, r, self.owner)) for r in others):
             return self.refused(p, g, "another kernel reads the result, and could not run behind both")
         size = max(p.size, g.size)
-        if not _in_place(g, p, self.real, size, row, self.policy.keeps_rows):
+        if not _in_place(g, p, self.real, size, row, self.cost_model.keeps_rows):
             return self.refused(p, g, "the result is read at other places than where it is made")
         if not self.takes(g, p):
             return self.refused(p, g, "together they bind more buffers than a kernel may")
@@ -264,8 +266,8 @@ class _Joining:
         kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
-        limit = self.policy.max_buffers if g.concatenates else self.policy.part_buffers
-        if self.policy.bindings([*inputs, *kept, *g.roots]) > limit:
+        limit = self.cost_model.max_buffers if g.concatenates else self.cost_model.part_buffers
+        if self.cost_model.bindings([*inputs, *kept, *g.roots]) > limit:
             return False
         for root in p.roots:
             self.readers.get(root, {}).pop(g, None)
@@ -330,7 +332,7 @@ class _Joining:
             waiting = open_[key] = [h for h in open_.get(key, ()) if abs(g.level - h.level) <= near]
             for h in waiting:
                 together = [*{**h.inputs, **g.inputs}, *h.roots, *g.roots]
-                if self.policy.bindings(together) > self.policy.part_buffers:
+                if self.cost_model.bindings(together) > self.cost_model.part_buffers:
                     continue
                 if self.beside(g, h):
                     gone.add(g)
@@ -344,7 +346,7 @@ class _Joining:
         level = max(g.level, h.level)
         readers = [r for root in (*g.roots, *h.roots) for r in self.readers.get(root, ()) if r.level <= level]
         if g.level != h.level or h.parts or not _shares(g, h):
-            if not (self.policy.parts and g.sums_columns and h.sums_columns):
+            if not (self.cost_model.parts and g.sums_columns and h.sums_columns):
                 return False
             if any(r is g or r is h or _depends(g, r, self.owner) or _depends(h, r, self.owner) for r in readers):
                 return False
@@ -418,10 +420,10 @@ def _origin(u: UOp, real: dict[UOp, None]) -> UOp:
     return u
 
 
-def _common_row(p: Group, g: Group, policy: Policy) -> int | None:
+def _common_row(p: Group, g: Group, cost_model: CostModel) -> int | None:
     """The length of the rows that p and g have in common, 0 if they are of one shape, None if they do not go together."""
     if not p.computes_rows:
-        return 0 if policy.join_epilogues and not g.reduces and g.size == p.size else None
+        return 0 if cost_model.join_epilogues and not g.reduces and g.size == p.size else None
     if not g.computes_rows:
         return None
     if p.row and g.row and p.row != g.row:
@@ -478,7 +480,9 @@ def _extent(g: Group) -> int:
     return max((g.roots[0].size, *[count(s) for s in g.reduces]))
 
 
-def _shared_launches(groups: list[Group], owner: dict[UOp, Group], alone: set[Group], policy: Policy) -> list[Group]:
+def _shared_launches(
+    groups: list[Group], owner: dict[UOp, Group], alone: set[Group], cost_model: CostModel
+) -> list[Group]:
     """Elementwise groups of one level become the parts of one group, as far as the buffer limit allows; not those of
     `alone`."""
     out: list[Group] = []
@@ -489,7 +493,7 @@ def _shared_launches(groups: list[Group], owner: dict[UOp, Group], alone: set[Gr
             continue
         h = open_.get(g.level)
         inputs = {**h.inputs, **g.inputs} if h is not None else g.inputs
-        if h is None or policy.bindings([*inputs, *h.roots, *g.roots]) > policy.max_buffers:
+        if h is None or cost_model.bindings([*inputs, *h.roots, *g.roots]) > cost_model.max_buffers:
             h = open_[g.level] = Group([], level=g.level)
             inputs = g.inputs
             out.append(h)

@@ -19,7 +19,7 @@ from anneal.schedule import show
 from anneal.schedule.again import is_scarce, with_values_again
 from anneal.schedule.apart import take_apart
 from anneal.schedule.early import early_rewrites
-from anneal.schedule.fusion import Policy, realize_map
+from anneal.schedule.fusion import CostModel, realize_map
 from anneal.schedule.groups import Group, group_kernels, refusals
 from anneal.schedule.inplace import shared_temporaries
 from anneal.schedule.masks import Mask, masks_of, nested
@@ -53,41 +53,41 @@ BUILDING = threading.RLock()
 
 def _early(s: Schedule) -> Schedule:
     def change() -> UOp:
-        return sort_by_digits(early_rewrites(s.sink, s.policy.masks), s.policy)
+        return sort_by_digits(early_rewrites(s.sink, s.cost_model.masks), s.cost_model)
 
     return replace(s, sink=carried(s.places, s.sink, change))
 
 
 def _take_apart(s: Schedule) -> Schedule:
-    return replace(s, sink=carried(s.places, s.sink, lambda: take_apart(s.sink, s.policy)))
+    return replace(s, sink=carried(s.places, s.sink, lambda: take_apart(s.sink, s.cost_model)))
 
 
 def _split_reduces(s: Schedule) -> Schedule:
-    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.policy)))
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.cost_model)))
 
 
 def _realize(s: Schedule) -> Schedule:
     order = toposort((s.sink,))[:-1]
-    policy = s.policy.fit_to(u for u in order if u.op not in MOVEMENT)
-    return replace(s, order=order, policy=policy, real=realize_map(order, s.sink.src, policy))
+    cost_model = s.cost_model.fit_to(u for u in order if u.op not in MOVEMENT)
+    return replace(s, order=order, cost_model=cost_model, real=realize_map(order, s.sink.src, cost_model))
 
 
 def _group(s: Schedule) -> Schedule:
-    policy = s.policy
-    if policy.concurrent and is_scarce(s.real):
+    cost_model = s.cost_model
+    if cost_model.concurrent and is_scarce(s.real):
         # of a product itself more can be computed again than of what others make of it
-        policy = replace(policy, keeps_functions=False)
-    return replace(s, policy=policy, groups=group_kernels(s.order, s.real, s.sink.src, policy))
+        cost_model = replace(cost_model, keeps_functions=False)
+    return replace(s, cost_model=cost_model, groups=group_kernels(s.order, s.real, s.sink.src, cost_model))
 
 
 def _again(s: Schedule) -> Schedule:
-    if s.policy.concurrent:
-        return replace(s, groups=with_values_again(s.groups, s.real, s.sink.src, s.policy))
+    if s.cost_model.concurrent:
+        return replace(s, groups=with_values_again(s.groups, s.real, s.sink.src, s.cost_model))
     return s
 
 
 def _split(s: Schedule) -> Schedule:
-    masks = masks_of(s.order, s.real) if s.policy.masks else {}
+    masks = masks_of(s.order, s.real) if s.cost_model.masks else {}
     unread = {u: m for u, m in masks.items() if u not in s.sink.src}
     complete(s.places, s.real, s.order)
     return replace(s, cuts=[cut(g, s.real, masks, unread, s.places) for g in s.groups])
@@ -166,12 +166,12 @@ PASSES: Pipeline[Schedule] = Pipeline(
 )
 
 
-def run_passes(sink: UOp, policy: Policy, until: str | None = None) -> Schedule:
+def run_passes(sink: UOp, cost_model: CostModel, until: str | None = None) -> Schedule:
     """Run PASSES over a parametrised tensor graph, up to and including the pass called `until`.
 
     Raises UserError for an `until` that is no pass, with the names of all.
     """
-    return PASSES.run(Schedule(sink, policy), until)
+    return PASSES.run(Schedule(sink, cost_model), until)
 
 
 def cut(
@@ -226,7 +226,7 @@ def _cut(u: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 _kernels: dict[UOp, Kernel] = {}
-_plans: dict[tuple[UOp, Policy], Plan] = {}
+_plans: dict[tuple[UOp, CostModel], Plan] = {}
 _MAX_KERNELS = 4096
 _MAX_PLANS = 256
 
@@ -291,9 +291,9 @@ def _assemble(s: Schedule) -> Plan:
         args = (*results, *[(second if u in group.second else number)[u] for u in inputs])
         phase = "backward" if group.again else phase_of(group.roots[-1])
         calls.append(Call(kernel, args, len(results), phase, places))
-    if s.policy.concurrent:
+    if s.cost_model.concurrent:
         calls = shared_temporaries(values, calls)
-    ordered, (memory, temporaries) = arrange(values, calls, s.policy.concurrent)
+    ordered, (memory, temporaries) = arrange(values, calls, s.cost_model.concurrent)
     outputs = tuple([number[u] for u in s.sink.src])
     return Plan(tuple(values), count, outputs, tuple(ordered), memory, temporaries, _variables(s.kernels))
 
@@ -357,7 +357,7 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     return rebuild(sink, visit, order=order)
 
 
-def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
+def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
     """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread plans
     at a time.
 
@@ -369,21 +369,21 @@ def plan_for(sink: UOp, policy: Policy, values: dict[str, int] | None = None) ->
         try:
             with a.untracked():
                 program, storages = parametrise(sink, values)
-                found = _plans.get((program, policy))
+                found = _plans.get((program, cost_model))
                 if found is not None:
                     return found, storages[: found.inputs], True
-                plan = recall(program, policy)
+                plan = recall(program, cost_model)
                 if plan is None:
                     begun = time.perf_counter()
                     with uncollected():
-                        plan = run_passes(program, policy).plan
+                        plan = run_passes(program, cost_model).plan
                     assert plan is not None
-                    keep(program, policy, plan, time.perf_counter() - begun)
+                    keep(program, cost_model, plan, time.perf_counter() - begun)
         finally:
             a.phase = phase
         if len(_plans) >= _MAX_PLANS:
             del _plans[next(iter(_plans))]
-        _plans[program, policy] = plan
+        _plans[program, cost_model] = plan
         return plan, storages[: plan.inputs], False
 
 
@@ -392,13 +392,13 @@ def live_nodes(sink: UOp) -> list[UOp]:
     return live_order(sink, lambda u: parametrise(u)[0])
 
 
-def refused(sink: UOp, policy: Policy) -> list[tuple[int, int, str]]:
+def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
     """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (writing call, reading call, reason).
 
     The passes run once more for it.
     """
     with BUILDING, arena().untracked(), refusals() as found:
-        s = run_passes(parametrise(sink)[0], policy)
+        s = run_passes(parametrise(sink)[0], cost_model)
     assert s.plan is not None
     stores: dict[int, int] = {}  # place -> the call that stores it
     wrote: dict[int, int] = {}  # value -> the call that wrote it last

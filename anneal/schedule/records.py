@@ -11,7 +11,7 @@ from anneal.uop import DType, Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
-    from anneal.schedule.fusion import Policy
+    from anneal.schedule.fusion import CostModel
     from anneal.schedule.groups import Group
 
 __all__ = ["Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
@@ -90,7 +90,7 @@ class Schedule:
     """What the passes hand on to each other: each makes a new one, with more fields filled."""
 
     sink: UOp
-    policy: Policy
+    cost_model: CostModel
     order: list[UOp] = field(default_factory=list)
     real: dict[UOp, None] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)

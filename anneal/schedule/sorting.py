@@ -1,7 +1,7 @@
 """A long sort as a few passes over its keys: a radix sort, least significant digit first.
 
-The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `Policy.sort_by_counting` keys
-it becomes, for each digit of six bits, one step that is stable:
+The kernel of an ARGSORT counts for every key those before it, which is quadratic. Above `CostModel.sort_by_counting`
+keys it becomes, for each digit of six bits, one step that is stable:
 
     counts[block, digit]    how many keys of a block of 64 have a digit
     starts[block, digit]    where those of them come to lie: behind smaller digits, and the same one in earlier blocks
@@ -12,7 +12,7 @@ it becomes, for each digit of six bits, one step that is stable:
 from __future__ import annotations
 
 from anneal.rewrite import over, rebuild
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["PERMUTATION", "sort_by_digits"]
@@ -24,9 +24,9 @@ _BITS = 6
 _BLOCK = 64
 
 
-def sort_by_digits(sink: UOp, policy: Policy) -> UOp:
+def sort_by_digits(sink: UOp, cost_model: CostModel) -> UOp:
     """`sink` with its long sorts in passes."""
-    longest = policy.sort_by_counting
+    longest = cost_model.sort_by_counting
     if not longest:
         return sink
     order = toposort((sink,))

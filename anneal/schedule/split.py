@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from anneal.rewrite import rebuild, unfolded
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
 from anneal.schedule.helpers import is_product
 from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, toposort
 from anneal.uop.sizes import symbolic_arg
@@ -37,11 +37,11 @@ _THREADS = 64  # of a workgroup
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
 
 
-def split_reduces(sink: UOp, policy: Policy) -> UOp:
-    """The graph with the reductions split that would not fill `policy.parallel` workgroups; all as it is if
+def split_reduces(sink: UOp, cost_model: CostModel) -> UOp:
+    """The graph with the reductions split that would not fill `cost_model.parallel` workgroups; all as it is if
     that is 0.
     """
-    if not policy.parallel:
+    if not cost_model.parallel:
         return sink
     new: dict[UOp, UOp] = {}
     order = toposort((sink,))
@@ -50,17 +50,17 @@ def split_reduces(sink: UOp, policy: Policy) -> UOp:
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         v = unfolded(u, src)
         if (terms := joint.get(u)) is not None:
-            v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], policy)
-        if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, policy)) > 1:
+            v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], cost_model)
+        if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, cost_model)) > 1:
             v = _in_two_stages(v, pieces)
-        elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, policy)) > 1:
+        elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, cost_model)) > 1:
             v = _in_short_segments(v, pieces)
         return v
 
     return rebuild(sink, visit, new, order)
 
 
-def _pieces(u: UOp, policy: Policy) -> int:
+def _pieces(u: UOp, cost_model: CostModel) -> int:
     """How many partial results each result of a reduction is worth."""
     body, axes = u.src[0], u.arg[1]
     if SYMBOLIC.seen and symbolic_arg(tuple([body.shape[a] for a in axes])):
@@ -74,24 +74,24 @@ def _pieces(u: UOp, policy: Policy) -> int:
         kind, least, groups = "run", _LEAST_RUN, u.size
     else:
         kind, least, groups = "columns", _LEAST_ROWS, -(-u.size // _COLUMNS)
-    if depth < _WORTH[kind] or groups * 2 > policy.parallel:
+    if depth < _WORTH[kind] or groups * 2 > cost_model.parallel:
         return 1
     if kind == "product":
-        return _product_pieces(groups, depth, policy)
-    return min(-(-policy.parallel // groups), depth // least)
+        return _product_pieces(groups, depth, cost_model)
+    return min(-(-cost_model.parallel // groups), depth // least)
 
 
-def _product_pieces(tiles: int, depth: int, policy: Policy) -> int:
+def _product_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
     """Pieces of a product: as many workgroups as `parallel` at once, or a few times that of a long sum each.
 
     A device runs several workgroups of a product at once; a last round that does not fill it costs as much as a full
     one, so more rounds are better as long as a piece still sums enough to be worth its partial result. One workgroup
     alone reaches four fifths of a multiprocessor's speed, which is hard to beat unless the sum is long.
     """
-    if 4 * tiles >= policy.parallel and depth < _ALONE_DEPTH:
+    if 4 * tiles >= cost_model.parallel and depth < _ALONE_DEPTH:
         return 1
-    few = min(-(-policy.parallel // tiles), depth // _LEAST_DEPTH)
-    many = min(-(-_ROUNDS * policy.parallel // tiles), depth // _LONG_DEPTH)
+    few = min(-(-cost_model.parallel // tiles), depth // _LEAST_DEPTH)
+    many = min(-(-_ROUNDS * cost_model.parallel // tiles), depth // _LONG_DEPTH)
     return max(few, many)
 
 
@@ -122,12 +122,12 @@ def _in_two_stages(u: UOp, pieces: int) -> UOp:
     return UOp(Op.RESHAPE, d, (second,), u.shape)
 
 
-def _segment_pieces(u: UOp, policy: Policy) -> int:
+def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
     """How many parts each segment is worth: fewer the more sums there are, one to a thread."""
     elements = u.src[1].size
     if elements < _LONG_SEGMENTS or not u.size or symbolic_arg((*u.shape, elements)):
         return 1
-    return min(_MOST_PARTS, elements // _SEGMENT_PART, policy.parallel * _THREADS * 8 // u.size)
+    return min(_MOST_PARTS, elements // _SEGMENT_PART, cost_model.parallel * _THREADS * 8 // u.size)
 
 
 def _in_short_segments(u: UOp, pieces: int) -> UOp:
@@ -194,12 +194,12 @@ def _summed_whole(u: UOp) -> UOp | None:
     return u.src[0] if u.src[0].size else None
 
 
-def _sum_of_all(bodies: list[UOp], rest: list[UOp], policy: Policy) -> UOp:
+def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
     """One sum over partial sums of all of `bodies`, plus `rest`."""
     d = bodies[0].dtype
     parts = [_partial_sums(body, d) for body in bodies]
     rows: list[UOp] = []
-    step = max(1, policy.part_buffers - 2)
+    step = max(1, cost_model.part_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):
         chunk, at, row = parts[i : i + step], 0, None

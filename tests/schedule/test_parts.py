@@ -11,14 +11,14 @@ import pytest
 from anneal.backend import get_device
 from anneal.codegen import generate
 from anneal.runtime import execution
-from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.schedule import CostModel, Plan, graph, plan_for
 from anneal.schedule.parts import alone, parts_of
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 
 from .build import F32, buffer, expand, matmul, permute, reshape
 
-POLICY = Policy(max_buffers=16, row_fusion=8192)
+COST_MODEL = CostModel(max_buffers=16, row_fusion=8192)
 
 
 def pad(x: UOp, *pairs: tuple[int, int]) -> UOp:
@@ -37,8 +37,8 @@ def cat(*parts: UOp) -> UOp:
     return out
 
 
-def plan(*outputs: UOp, policy: Policy = POLICY) -> Plan:
-    return plan_for(graph(outputs), policy)[0]
+def plan(*outputs: UOp, cost_model: CostModel = COST_MODEL) -> Plan:
+    return plan_for(graph(outputs), cost_model)[0]
 
 
 def test_a_concatenation_is_stored_piece_by_piece() -> None:
@@ -74,8 +74,8 @@ def test_a_piece_that_is_wanted_elsewhere_is_stored_there_too() -> None:
     assert [c.outputs for c in p.calls] == [1, 1]
 
 
-def test_a_policy_without_parts_computes_concatenations_whole() -> None:
-    p = plan(cat(buffer(3, 4), buffer(5, 4)), policy=replace(POLICY, parts=False))
+def test_a_cost_model_without_parts_computes_concatenations_whole() -> None:
+    p = plan(cat(buffer(3, 4), buffer(5, 4)), cost_model=replace(COST_MODEL, parts=False))
     assert len(parts_of(p.calls[0].kernel.sink)) == 1
 
 
@@ -84,7 +84,7 @@ def test_small_kernels_of_one_level_share_a_launch() -> None:
     p = plan(*outputs)
     assert len(p.calls) == 1
     assert p.calls[0].outputs == 4
-    assert len(plan(*outputs, policy=replace(POLICY, max_buffers=4)).calls) == 2
+    assert len(plan(*outputs, cost_model=replace(COST_MODEL, max_buffers=4)).calls) == 2
 
 
 def test_updates_behind_one_number_share_a_launch() -> None:
@@ -144,7 +144,7 @@ def test_the_values_are_the_same(device: str, width: int) -> None:
     r = np.random.default_rng(width)
     x = r.standard_normal((33, width)).astype(np.float32)
     w = [r.standard_normal((width, width)).astype(np.float32) for _ in range(3)]
-    with mock.patch.object(get_device(device), "cost_model", POLICY):
+    with mock.patch.object(get_device(device), "cost_model", COST_MODEL):
         t = Tensor(x)
         got = Tensor.cat([t @ Tensor(m) for m in w], dim=1)
         np.testing.assert_allclose(got.numpy(), np.concatenate([x @ m for m in w], 1), rtol=1e-5, atol=1e-5)
