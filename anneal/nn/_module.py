@@ -9,9 +9,9 @@ import numpy as np
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
+from anneal.ops import DTypeLike, as_dtype
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor
-from anneal.tensor._base import DTypeLike, as_dtype
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Module"]

@@ -10,9 +10,9 @@ from anneal.nn import init
 from anneal.nn._layers import Dropout, Embedding, Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm
+from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._checked import checked
 
 __all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import DTypeLike, Number, axis_of, broadcast_shapes, int_args
-from anneal.tensor._checked import need_tensor
+from anneal.ops import DTypeLike, axis_of, broadcast_shapes, int_args, need_tensor
+from anneal.ops.nodes import Number
 from anneal.tensor._statistics import Statistics
 from anneal.tensor._views import need_axes, parts_of
 from anneal.uop import Op, UOp, dtypes

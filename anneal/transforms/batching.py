@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anneal.errors import TransformError
-from anneal.tensor import _movement as move
-from anneal.tensor._sorting import sorted_places
+from anneal.ops import nodes
+from anneal.ops.nodes import sorted_places
 from anneal.uop import ALU, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Size, most, product
 
@@ -26,7 +26,7 @@ Rule = Callable[[UOp, Sources, Flags, Size], UOp]
 def repeated(u: UOp, n: Size) -> UOp:
     """`u` for each of `n` examples: a new first axis."""
     core = u.src[0] if u.op is Op.EXPAND else u
-    return move.expand(move.reshape(core, (1, *core.shape)), (n, *u.shape))
+    return nodes.expand(nodes.reshape(core, (1, *core.shape)), (n, *u.shape))
 
 
 def _full(s: UOp, batched: bool, n: Size) -> UOp:
@@ -44,11 +44,11 @@ def _elementwise(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     for s, is_batched in zip(sources, batched, strict=True):
         if is_batched:
             if s.shape != shape:
-                s = move.expand(move.reshape(s, (n, *[1] * len(y.shape))), shape)
+                s = nodes.expand(nodes.reshape(s, (n, *[1] * len(y.shape))), shape)
         elif s.shape:
             s = repeated(s, n)
         wide.append(s)
-    return move.spread(y.replace(src=tuple(wide)), shape)
+    return nodes.spread(y.replace(src=tuple(wide)), shape)
 
 
 def drawn(y: UOp, n: Size) -> UOp:
@@ -66,23 +66,23 @@ def drawn(y: UOp, n: Size) -> UOp:
 
 
 def _reshape(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.reshape(sources[0], (n, *y.shape))
+    return nodes.reshape(sources[0], (n, *y.shape))
 
 
 def _permute(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.permute(sources[0], (0, *[a + 1 for a in y.arg]))
+    return nodes.permute(sources[0], (0, *[a + 1 for a in y.arg]))
 
 
 def _expand(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.expand(sources[0], (n, *y.shape))
+    return nodes.expand(sources[0], (n, *y.shape))
 
 
 def _pad(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.pad(sources[0], ((0, 0), *y.arg))
+    return nodes.pad(sources[0], ((0, 0), *y.arg))
 
 
 def _shrink(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.shrink(sources[0], ((0, n), *y.arg))
+    return nodes.shrink(sources[0], ((0, n), *y.arg))
 
 
 def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
@@ -90,7 +90,7 @@ def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 
 def _flip(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    return move.flip(sources[0], tuple([a + 1 for a in y.arg]))
+    return nodes.flip(sources[0], tuple([a + 1 for a in y.arg]))
 
 
 def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
@@ -99,7 +99,7 @@ def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     op, axes = y.arg
-    return move.reduce_axis(sources[0], op, tuple([a + 1 for a in axes]))
+    return nodes.reduce_axis(sources[0], op, tuple([a + 1 for a in axes]))
 
 
 # -- indexed reads and writes -----------------------------------------------------------------------------------------
@@ -113,19 +113,19 @@ def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     rest = [a for a in range(len(x.shape)) if a != axis]
     # An index that repeats along an axis (rows of a table) is laid out before it repeats, so that its gradient sees it.
     core = index.src[0] if index.op is Op.EXPAND and index.src[0].shape[0] == n else index
-    core = move.permute(core, (0, axis + 1, *[a + 1 for a in rest]))
+    core = nodes.permute(core, (0, axis + 1, *[a + 1 for a in rest]))
     sizes = tuple([index.shape[a + 1] for a in rest])
-    rows = move.reshape(core, (n * core.shape[1], *core.shape[2:]))
+    rows = nodes.reshape(core, (n * core.shape[1], *core.shape[2:]))
     if core.shape[1] != index.shape[axis + 1]:  # it repeats along the axis itself
-        rows = move.expand(core, (n, index.shape[axis + 1], *core.shape[2:]))
-        rows = move.reshape(rows, (n * index.shape[axis + 1], *core.shape[2:]))
-    rows = move.expand(rows, (rows.shape[0], *sizes))
-    read = UOp(Op.GATHER, y.dtype, (move.permute(x, (axis, *rest)), rows), 0)
-    read = move.reshape(read, (n, index.shape[axis + 1], *sizes))
+        rows = nodes.expand(core, (n, index.shape[axis + 1], *core.shape[2:]))
+        rows = nodes.reshape(rows, (n * index.shape[axis + 1], *core.shape[2:]))
+    rows = nodes.expand(rows, (rows.shape[0], *sizes))
+    read = UOp(Op.GATHER, y.dtype, (nodes.permute(x, (axis, *rest)), rows), 0)
+    read = nodes.reshape(read, (n, index.shape[axis + 1], *sizes))
     back = [0, *[0] * len(x.shape)]
     for place, a in enumerate((axis, *rest)):
         back[a + 1] = place + 1
-    return move.permute(read, back)
+    return nodes.permute(read, back)
 
 
 def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
@@ -135,10 +135,10 @@ def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     if not batched[0]:
         m = index.shape[0]
         width = value.shape[2:]
-        flat = move.reshape(move.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * product(width)))
+        flat = nodes.reshape(nodes.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * product(width)))
         total = UOp(Op.SCATTER_ADD, y.dtype, (index, flat), (rows,))
-        total = move.reshape(total, (rows, n, *width))
-        return move.permute(total, (1, 0, *range(2, len(total.shape))))
+        total = nodes.reshape(total, (rows, n, *width))
+        return nodes.permute(total, (1, 0, *range(2, len(total.shape))))
     value = _full(value, batched[1], n)
     if most(n * rows) >= 1 << 31:
         raise TransformError(
@@ -146,12 +146,12 @@ def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
         )
     first = UOp(Op.IOTA, dtypes.int32, (), (n,)) * rows
     inside = alu(Op.AND, (alu(Op.NOT, (index < 0,)), index < rows))
-    below = index + move.expand(move.reshape(first, (n, 1)), index.shape)
+    below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
     below = alu(Op.WHERE, (inside, below, const(dtypes.int32, -1)))
     m = n * index.shape[1]
-    flat = move.reshape(value, (m, *value.shape[2:]))
-    total = UOp(Op.SCATTER_ADD, y.dtype, (move.reshape(below, (m,)), flat), (n * rows,))
-    return move.reshape(total, (n, rows, *value.shape[2:]))
+    flat = nodes.reshape(value, (m, *value.shape[2:]))
+    total = UOp(Op.SCATTER_ADD, y.dtype, (nodes.reshape(below, (m,)), flat), (n * rows,))
+    return nodes.reshape(total, (n, rows, *value.shape[2:]))
 
 
 def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anneal.errors import GradientError
-from anneal.tensor._movement import reshape, spread
-from anneal.tensor.gradient_rules import GRADIENT
+from anneal.ops.nodes import reshape, spread
+from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
 from anneal.uop.sizes import product
 

@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
-from anneal.tensor import _movement as move
-from anneal.tensor.transforms._batching import batch, drawn, repeated
-from anneal.tensor.transforms._trace import Trace, as_tensor, flagged, results_of
-from anneal.tensor.transforms._tree import broadcast_prefix, flatten, paths_of, rebuild
+from anneal.ops import nodes
+from anneal.transforms.batching import batch, drawn, repeated
+from anneal.transforms.trace import Trace, as_tensor, flagged, results_of
+from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
 from anneal.uop.sizes import Size
 
@@ -89,7 +89,7 @@ def _examples(
         axis = _axis("in_axes", name, at, t.shape)
         sizes.setdefault(t.shape[axis], f"{name} has {t.shape[axis]} (axis {axis} of shape {t.shape})")
         stand_in = trace.example(t, t.shape[:axis] + t.shape[axis + 1 :])
-        fronts[stand_in.uop] = move.permute(t.uop, [axis, *[a for a in range(t.ndim) if a != axis]])
+        fronts[stand_in.uop] = nodes.permute(t.uop, [axis, *[a for a in range(t.ndim) if a != axis]])
         inner.append(stand_in)
     if len(sizes) > 1:
         raise ShapeError(
@@ -142,4 +142,4 @@ def _placed(u: UOp, is_batched: bool, at: Any, name: str, n: Size) -> UOp:
         u = repeated(u, n)
     rank = len(u.shape)
     axis = _axis("out_axes", name, at, u.shape)
-    return move.permute(u, [*range(1, axis + 1), 0, *range(axis + 1, rank)])
+    return nodes.permute(u, [*range(1, axis + 1), 0, *range(axis + 1, rank)])

@@ -6,27 +6,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError
-from anneal.tensor.transforms._trace import as_tensor, results_of
-from anneal.tensor.transforms._tree import flatten, paths_of, rebuild
-from anneal.tensor.transforms.batch import vmap
-from anneal.tensor.transforms.forward import jvp
-from anneal.tensor.transforms.reverse import Numbers, numbers_of, vjp
+from anneal.transforms.batch import vmap
+from anneal.transforms.forward import jvp
+from anneal.transforms.reverse import Numbers, numbers_of, vjp
+from anneal.transforms.trace import as_tensor, results_of
+from anneal.transforms.tree import flatten, paths_of, rebuild
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
 
 def _units(like: list[Tensor]) -> list[Tensor]:
     """For each of several tensors, side by side, every unit vector over all of them: shape (elements of all, *its)."""
-    from anneal.tensor._tensor import Tensor
-
     total = sum(t.numel() for t in like)
     out, before = [], 0
     for t in like:
         count = t.numel()
-        eye = Tensor.eye(total, dtype=t.dtype, device=t.device)
+        eye = t.eye(total, dtype=t.dtype, device=t.device)
         out.append(eye[:, before : before + count].reshape(total, *t.shape))
         before += count
     return out

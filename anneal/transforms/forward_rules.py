@@ -1,4 +1,4 @@
-"""Generated from anneal/tensor/transforms/forward.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+"""Generated from anneal/transforms/forward.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp, alu, const, dtypes
-from anneal.tensor._adjoints import around, nothing, placed, share, standardized
-from anneal.tensor.transforms._tangents import reduced
+from anneal.ops.nodes import share
+from anneal.transforms.adjoints import around, nothing, placed, standardized
+from anneal.transforms.tangents import reduced
 
 _RESHAPE = Op.RESHAPE
 _PERMUTE = Op.PERMUTE
@@ -24,27 +25,27 @@ _ADD = Op.ADD
 _MUL = Op.MUL
 _WHERE = Op.WHERE
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
-    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 11),
-    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 14),
-    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 15),
-    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 16),
-    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 17),
-    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 18),
-    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 19),
-    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 20),
-    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 23),
-    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
-    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 27),
-    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 28),
-    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 31),
-    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 34),
-    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
-    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
-    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
-    ('forward', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
-    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
-    ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
-    ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
+    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 12),
+    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 15),
+    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 16),
+    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 17),
+    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 18),
+    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 19),
+    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 20),
+    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 21),
+    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
+    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 25),
+    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 28),
+    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 29),
+    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 32),
+    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
+    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
+    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
+    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
+    ('forward', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
+    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
+    ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
+    ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.errors import DTypeError, GradientError, TransformError
-from anneal.tensor._movement import reshape, spread
-from anneal.tensor._reverse import FLAT, STOPS, Path
-from anneal.tensor.gradient_rules import GRADIENT
-from anneal.tensor.transforms._trace import Trace, as_tensor, results_of
-from anneal.tensor.transforms._tree import flatten, like, paths_of, rebuild
-from anneal.tensor.transforms.forward_rules import FORWARD
-from anneal.tensor.transforms.reverse import matching, split
+from anneal.ops.nodes import reshape, spread
+from anneal.transforms.forward_rules import FORWARD
+from anneal.transforms.gradient_rules import GRADIENT
+from anneal.transforms.pullback import FLAT, STOPS, Path
+from anneal.transforms.reverse import matching, split
+from anneal.transforms.trace import Trace, as_tensor, results_of
+from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import ALU, Op, UOp, alu, const
 
 __all__ = ["jvp", "push_forward"]

@@ -9,10 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anneal.uop import SYMBOLIC, Op, UOp
-from anneal.uop.sizes import sizes
+from anneal.uop import SYMBOLIC, Op, UOp, dtypes
+from anneal.uop.sizes import Size, sizes
 
-__all__ = ["expand", "flip", "pad", "permute", "reduce_axis", "reshape", "shrink", "spread"]
+__all__ = [
+    "Pairs",
+    "every",
+    "expand",
+    "flip",
+    "iota",
+    "pad",
+    "permute",
+    "reduce_axis",
+    "reduce_node",
+    "reshape",
+    "shrink",
+    "spread",
+]
 
 Pairs = tuple[tuple[Any, Any], ...]
 Shape = tuple[Any, ...]
@@ -84,3 +97,32 @@ def flip(x: UOp, axes: tuple[int, ...]) -> UOp:
 def reduce_axis(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
     """`x` reduced by `op` along `axes`, which stay with size 1."""
     return UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, axes)) if axes else x
+
+
+def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    """`u` reduced along `axes`; axes of size 1 only disappear."""
+    s = u.shape
+    long = tuple([a for a in axes if s[a] != 1])
+    u = reduce_axis(u, op, long)
+    if keepdim:
+        return u
+    return reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
+
+
+def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
+    """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
+    u = UOp(Op.IOTA, dtypes.int32, (), (n,))
+    return u if ndim == 1 else reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
+
+
+def every(u: UOp, axis: int, step: int) -> UOp:
+    """Every `step`-th element of one axis, from the first."""
+    if step == 1:
+        return u
+    s = u.shape
+    out = -(-s[axis] // step)
+    extra = out * step - s[axis]
+    u = pad(u, tuple([(0, extra) if i == axis else (0, 0) for i in range(len(s))]))
+    u = reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
+    u = shrink(u, tuple([(0, 1) if i == axis + 1 else (0, n) for i, n in enumerate(u.shape)]))
+    return reshape(u, (*s[:axis], out, *s[axis + 1 :]))

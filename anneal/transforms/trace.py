@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.errors import DTypeError, GradientError, TransformError
+from anneal.ops import grad_enabled, is_tensor, made
+from anneal.ops.nodes import reshape
 from anneal.runtime import here
-from anneal.tensor._base import grad_enabled, leaf_nodes, leaves
-from anneal.tensor._movement import reshape
-from anneal.tensor._reverse import Path, sources_of
-from anneal.tensor.transforms._tree import flatten, paths_of, rebuild
+from anneal.transforms.leaves import leaf_nodes, leaves
+from anneal.transforms.pullback import Path, sources_of
+from anneal.transforms.tree import flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = ["Trace", "as_tensor", "flagged", "results_of"]
 
@@ -33,12 +34,10 @@ _NUMBERS = itertools.count()
 
 def as_tensor(name: str, where: str, value: Any) -> Tensor:
     """A leaf as a tensor; arrays and numbers are made one. Raises DTypeError naming the place of anything else."""
-    from anneal.tensor._tensor import Tensor
-
-    if isinstance(value, Tensor):
+    if is_tensor(value):
         return value
     if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
-        return Tensor(value)
+        return made.tensor(value)
     raise DTypeError(
         f"{name}: {where} is a {type(value).__name__}; trees have tensors, arrays or numbers at their leaves "
         f"(dicts, lists, tuples, named tuples and None make the tree)"

@@ -16,13 +16,16 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 
 from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
 
 __all__ = ["Integer", "bound_int", "check_methods", "checked", "is_bool", "need_tensor", "said", "several", "whole"]
 
@@ -31,7 +34,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LIMIT = 1 << 31  # index arithmetic has 32 bits
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: Any) -> TypeGuard[Tensor]:
+    """Whether something is a tensor."""
     return isinstance(getattr(x, "uop", None), UOp)
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
-from anneal.tensor._base import TensorBase
-from anneal.tensor._movement import spread
-from anneal.tensor._reverse import Path, backward_phase, paths, pull_back
-from anneal.tensor.transforms._trace import Trace, as_tensor, results_of
-from anneal.tensor.transforms._tree import like, paths_of, rebuild
+from anneal.ops import is_tensor
+from anneal.ops.nodes import spread
+from anneal.transforms.pullback import Path, backward_phase, paths, pull_back
+from anneal.transforms.trace import Trace, as_tensor, results_of
+from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
@@ -87,7 +87,7 @@ def _value_and_grad(name: str, f: Callable[..., Any], argnums: Numbers, has_aux:
         for n in numbers:
             given[n] = trace.variables(args[n], f"argument {n}")
         value, aux = split(name, has_aux, trace.run(f, given, kwargs))
-        if not isinstance(value, TensorBase):
+        if not is_tensor(value):
             raise GradientError(
                 f"{name}: the function must return a tensor, not {type(value).__name__}"
                 + ("" if has_aux else "; with has_aux=True it may return (tensor, anything)")
@@ -100,7 +100,7 @@ def _value_and_grad(name: str, f: Callable[..., Any], argnums: Numbers, has_aux:
         reach, path = paths(trace.order(), trace.nodes)
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])
         extra = results_of(name, aux, "aux")
-        results = trace.finish([value, *extra, *trace.originals], [value.uop, *[t.uop for t in extra], *grads])  # type: ignore[list-item]
+        results = trace.finish([value, *extra, *trace.originals], [value.uop, *[t.uop for t in extra], *grads])
         found = iter(results[1 + len(extra) :])
         answers = tuple([rebuild(args[n], found) for n in numbers])
         whole = (results[0], rebuild(aux, iter(results[1:]))) if has_aux else results[0]

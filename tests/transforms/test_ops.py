@@ -31,7 +31,7 @@ def test_an_op_under_transforms(case: Any) -> None:
         check(case.name, case.ours, arguments(case, shapes), nested=n == 0)
 
 
-# one of each kind of rule; the others by `python -m tests.tensor.transforms.checks`
+# one of each kind of rule; the others by `python -m tests.transforms.checks`
 BESIDE_JAX = (
     "mul",
     "div",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anneal.tensor._adjoints import others_product
-from anneal.tensor._movement import expand, reduce_axis
+from anneal.ops.nodes import expand, reduce_axis
+from anneal.transforms.adjoints import others_product
 from anneal.uop import Op, UOp, alu
 
 __all__ = ["reduced"]

@@ -1,6 +1,6 @@
 """`Tensor.backward()`, as in PyTorch (`transforms` has JAX's functions over functions).
 
-A door to the pass in `_reverse.py`, which writes the adjoint nodes into the graph of the result by the rules of
+A door to the pass in `pullback.py`, which writes the adjoint nodes into the graph of the result by the rules of
 `gradient.upat`. Nothing is computed until a gradient is realised.
 """
 
@@ -11,14 +11,15 @@ import weakref
 from typing import TYPE_CHECKING
 
 from anneal.errors import GradientError, ShapeError
+from anneal.ops import grad_enabled
 from anneal.runtime import here, storage_of
 from anneal.schedule import BUILDING
-from anneal.tensor._base import TensorBase, grad_enabled, leaf_nodes, leaves
-from anneal.tensor._reverse import gradient
+from anneal.transforms.leaves import leaf_nodes, leaves
+from anneal.transforms.pullback import gradient
 from anneal.uop import UOp, const
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = ["backward", "take_results"]
 
@@ -107,7 +108,7 @@ def take_results() -> list[Tensor]:
     return out
 
 
-def _text(t: TensorBase) -> str:
+def _text(t: Tensor) -> str:
     return f"the result (shape {t.shape}, {t.dtype.name})"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from anneal.rewrite import STAGES
-from anneal.tensor import gradient_rules
-from anneal.tensor.gradient_rules import GRADIENT
-from anneal.tensor.transforms import forward_rules
-from anneal.tensor.transforms._batching import BATCHING, COMPOSITES
-from anneal.tensor.transforms.forward_rules import FORWARD
+from anneal.transforms import forward_rules, gradient_rules
+from anneal.transforms.batching import BATCHING, COMPOSITES
+from anneal.transforms.forward_rules import FORWARD
+from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, Op
 
 

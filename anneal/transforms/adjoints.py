@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.tensor._movement import Pairs, expand, flip, pad, permute, reduce_axis, reshape, shrink, spread
-from anneal.tensor._sizes import reciprocal
+from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
@@ -32,7 +31,6 @@ __all__ = [
     "reduced",
     "reshaped",
     "scattered",
-    "share",
     "shrunk",
     "standardized",
     "widest",
@@ -277,16 +275,6 @@ def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
 def nothing(x: UOp) -> UOp:
     """Zero everywhere."""
     return const(x.dtype, 0)
-
-
-def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
-    """`e / (e + c)` for e = exp(x) and y = 1 / (e + c), also where e is infinite and y zero: from the smaller of both
-    parts.
-    """
-    if not c:
-        return const(y.dtype, 1)
-    v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
-    return UOp(Op.COMPOSITE, v.dtype, (v, x, y), ("share", c))
 
 
 def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:

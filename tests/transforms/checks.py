@@ -1,6 +1,6 @@
 """What must hold of every differentiable function, in float64, and functions to hold it of.
 
-`python -m tests.tensor.transforms.checks` holds all of it of every function and shape, JAX included; the tests take a
+`python -m tests.transforms.checks` holds all of it of every function and shape, JAX included; the tests take a
 part.
 """
 
