@@ -9,6 +9,7 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.tensor import _movement as move
 from anneal.tensor.transforms._batching import batch, drawn, repeated
+from anneal.tensor.transforms._signatures import Function, P, R
 from anneal.tensor.transforms._trace import Trace, as_tensor, flagged, results_of
 from anneal.tensor.transforms._tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
@@ -18,13 +19,13 @@ __all__ = ["vmap"]
 
 
 def vmap(
-    f: Callable[..., Any],
+    f: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
     axis_size: int | None = None,
     randomness: Literal["different", "same"] = "different",
-) -> Callable[..., Any]:
+) -> Function[P, R]:
     """The function that applies `f` to every example of its arguments at once, as a loop would one by one.
 
     Args:

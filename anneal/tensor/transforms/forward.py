@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.tensor._movement import reshape, spread
 from anneal.tensor._reverse import FLAT, STOPS, Path
 from anneal.tensor.gradient_rules import GRADIENT
+from anneal.tensor.transforms._signatures import Aux, R, Ts
 from anneal.tensor.transforms._trace import Trace, as_tensor, results_of
 from anneal.tensor.transforms._tree import flatten, like, paths_of, rebuild
 from anneal.tensor.transforms.forward_rules import FORWARD
@@ -60,6 +61,20 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     return out[place]
 
 
+@overload
+def jvp(
+    f: Callable[[*Ts], R], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[[*Ts], tuple[R, Aux]], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    f: Callable[..., R], primals: list[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """`f(*primals)` and its derivative in the direction `tangents`: a pair of trees like the result.
 
