@@ -156,7 +156,7 @@ class GPT(Module):
         x = self.drop(self.wte(index) + positions)
         for block in self.h:
             x = block(x)
-        return self.lm_head(self.ln_f(x))  # type: ignore[no-any-return]
+        return self.lm_head(self.ln_f(x))
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
         """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
 from anneal.transforms.batching import batch, drawn, repeated
+from anneal.transforms.signatures import Function, P, R
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of
 from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
 from anneal.uop import Op, UOp, arena, toposort
@@ -18,13 +19,13 @@ __all__ = ["vmap"]
 
 
 def vmap(
-    f: Callable[..., Any],
+    f: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
     axis_size: int | None = None,
     randomness: Literal["different", "same"] = "different",
-) -> Callable[..., Any]:
+) -> Function[P, R]:
     """The function that applies `f` to every example of its arguments at once, as a loop would one by one.
 
     Args:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops.nodes import reshape, spread
@@ -11,6 +11,7 @@ from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.pullback import FLAT, STOPS, Path
 from anneal.transforms.reverse import matching, split
+from anneal.transforms.signatures import Aux, R, Ts
 from anneal.transforms.trace import Trace, as_tensor, results_of
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
 from anneal.uop import ALU, Op, UOp, alu, const
@@ -60,6 +61,20 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     return out[place]
 
 
+@overload
+def jvp(
+    f: Callable[[*Ts], R], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[[*Ts], tuple[R, Aux]], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    f: Callable[..., R], primals: list[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
 def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
     """`f(*primals)` and its derivative in the direction `tangents`: a pair of trees like the result.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 
 from anneal.errors import GradientError
 from anneal.transforms.batch import vmap
 from anneal.transforms.forward import jvp
 from anneal.transforms.reverse import Numbers, numbers_of, vjp
+from anneal.transforms.signatures import A, Aux, Function, P
 from anneal.transforms.trace import as_tensor, results_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
 
@@ -44,7 +45,17 @@ def _parts(rows: Tensor, like: list[Tensor], first: bool) -> list[Tensor]:
     return parts
 
 
-def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def jacrev(
+    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Function[Concatenate[A, P], A]: ...
+@overload
+def jacrev(
+    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+@overload
+def jacrev(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
+def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
     """The function that gives every derivative of every element of `f`'s result, in reverse mode: for few results.
 
     The tree of the result, each leaf replaced by the tree of the arguments `argnums`, with tensors of shape
@@ -76,7 +87,17 @@ def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -
     return jacobian
 
 
-def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def jacfwd(
+    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Function[Concatenate[A, P], A]: ...
+@overload
+def jacfwd(
+    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+@overload
+def jacfwd(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
+def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
     """Like `jacrev`, in forward mode: for few arguments.
 
     >>> from anneal.tensor import Tensor
@@ -123,7 +144,17 @@ def _of(f: Callable[..., Any], numbers: list[int], args: tuple[Any, ...], kwargs
     return function
 
 
-def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def hessian(
+    f: Callable[Concatenate[Tensor, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Function[Concatenate[Tensor, P], Tensor]: ...
+@overload
+def hessian(
+    f: Callable[Concatenate[Tensor, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Function[Concatenate[Tensor, P], tuple[Tensor, Aux]]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
+def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
     """The function that gives the second derivatives of `f`, forward over reverse: `jacfwd(jacrev(f))`.
 
     >>> from anneal.tensor import Tensor

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.ops import is_tensor
 from anneal.ops.nodes import spread
 from anneal.transforms.pullback import Path, backward_phase, paths, pull_back
+from anneal.transforms.signatures import A, Aux, B, C, Function, P, R, Ts
 from anneal.transforms.trace import Trace, as_tensor, results_of
 from anneal.transforms.tree import like, paths_of, rebuild
 from anneal.uop import UOp, const
@@ -47,7 +48,33 @@ def split(name: str, has_aux: bool, out: Any) -> tuple[Any, Any]:
     return out
 
 
-def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def grad(
+    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Function[Concatenate[A, P], A]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Function[Concatenate[A, P], tuple[A, Aux]]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
+) -> Function[Concatenate[A, B, P], B]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[A, B, P], Tensor],
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[False] = False,
+) -> Function[Concatenate[A, B, P], tuple[A, B]]: ...
+@overload
+def grad(
+    f: Callable[Concatenate[A, B, C, P], Tensor],
+    argnums: tuple[Literal[0], Literal[1], Literal[2]],
+    has_aux: Literal[False] = False,
+) -> Function[Concatenate[A, B, C, P], tuple[A, B, C]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> Function[P, Any]: ...
+def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
     """The function that gives the gradient of `f` with respect to its arguments `argnums`.
 
     `f` returns one float tensor of one element (with `has_aux`, a pair of it and any tree). An argument is a tensor or
@@ -69,7 +96,33 @@ def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> 
     return gradient_of
 
 
-def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def value_and_grad(
+    f: Callable[Concatenate[A, P], Tensor], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Function[Concatenate[A, P], tuple[Tensor, A]]: ...
+@overload
+def value_and_grad(
+    f: Callable[Concatenate[A, P], tuple[Tensor, Aux]], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> Function[Concatenate[A, P], tuple[tuple[Tensor, Aux], A]]: ...
+@overload
+def value_and_grad(
+    f: Callable[Concatenate[A, B, P], Tensor], argnums: Literal[1], has_aux: Literal[False] = False
+) -> Function[Concatenate[A, B, P], tuple[Tensor, B]]: ...
+@overload
+def value_and_grad(
+    f: Callable[Concatenate[A, B, P], Tensor],
+    argnums: tuple[Literal[0], Literal[1]],
+    has_aux: Literal[False] = False,
+) -> Function[Concatenate[A, B, P], tuple[Tensor, tuple[A, B]]]: ...
+@overload
+def value_and_grad(
+    f: Callable[Concatenate[A, B, C, P], Tensor],
+    argnums: tuple[Literal[0], Literal[1], Literal[2]],
+    has_aux: Literal[False] = False,
+) -> Function[Concatenate[A, B, C, P], tuple[Tensor, tuple[A, B, C]]]: ...
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> Function[P, tuple[Any, Any]]: ...
+def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
     """Like `grad`, but gives `(value, gradient)`; with `has_aux`, `((value, aux), gradient)`.
 
     >>> from anneal.tensor import Tensor
@@ -116,7 +169,19 @@ def _pulled(trace: Trace, reach: set[UOp], path: Path, seeds: list[tuple[UOp, UO
         return [spread(grads.get(n, const(n.dtype, 0)), n.shape).cast(n.dtype) for n in trace.nodes]
 
 
-def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+@overload
+def vjp(
+    f: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
+) -> tuple[R, Callable[[R], tuple[*Ts]], Aux]: ...
+@overload
+def vjp(
+    f: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
+) -> tuple[R, Callable[[R], tuple[*Ts]]]: ...
+@overload
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool) -> Any: ...
+def vjp(  # type: ignore[misc]  # mypy takes Any for no star of types
+    f: Callable[..., Any], *primals: Any, has_aux: bool = False
+) -> Any:
     """`f(*primals)`, and the function that maps cotangents of the result to a tuple of cotangents of `primals`.
 
     Arguments and results are trees of tensors; a cotangent has the structure of the result, and None stands for zero.
