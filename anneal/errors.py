@@ -11,6 +11,7 @@
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
     │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
+    │   │   └── OnnxError        a model file that is broken, or has what cannot be run; lists every fault found
     │   └── SettingError     (also ValueError) an environment variable or flag with a wrong value
     └── CompilerError        our fault: carries the pass, the rule and the node
 
@@ -28,6 +29,7 @@ __all__ = [
     "DeviceError",
     "GradientError",
     "JitError",
+    "OnnxError",
     "OutOfMemoryError",
     "PositionError",
     "SettingError",
@@ -87,6 +89,14 @@ class DataError(UserError, ValueError):
     """A file that is missing, unwritable or corrupt."""
 
     exit_code = 4
+
+
+class OnnxError(DataError):
+    """An ONNX model that is broken, or has what cannot be run: `gaps` lists all of it, and so does the message."""
+
+    def __init__(self, message: str, gaps: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.gaps = gaps
 
 
 class SettingError(UserError, ValueError):

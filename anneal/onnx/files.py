@@ -1,0 +1,148 @@
+"""A model file: parsed, with the values of its tensors. Nothing is read outside the model's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import OnnxError
+from anneal.onnx.types import array_dtype, element_name
+
+__all__ = ["parsed", "reader_of"]
+
+_FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a type
+    **dict.fromkeys((1, 14), "float_data"),
+    **dict.fromkeys((11, 15), "double_data"),
+    7: "int64_data",
+    **dict.fromkeys((12, 13), "uint64_data"),
+    8: "string_data",
+}
+_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
+
+
+def parsed(source: str | os.PathLike[str] | bytes) -> tuple[Any, Path | None]:
+    """The ModelProto of a file or of its bytes, and the folder that external data may come from.
+
+    Raises OnnxError for a file that is missing or is no ONNX model.
+    """
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    folder = None
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data, what = bytes(source), "these bytes"
+    else:
+        path = Path(source)
+        what = str(path)
+        try:
+            data = path.read_bytes()
+        except OSError as e:
+            raise OnnxError(f"{what}: cannot be read: {e.strerror or e}") from None
+        folder = path.resolve().parent
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as e:
+        raise OnnxError(
+            f"{what}: is no ONNX model ({e}); a text file or another format must be converted first"
+        ) from None
+    if not proto.HasField("graph"):
+        raise OnnxError(f"{what}: has no graph, so it is no ONNX model")
+    return proto, folder
+
+
+def reader_of(folder: Path | None, *, structure_only: bool = False) -> Callable[[Any, str], Any]:
+    """A function `(TensorProto, where) -> array`; with `structure_only` large tensors and missing ones are None."""
+
+    def read(tensor: Any, where: str) -> Any:
+        external = tensor.data_location == 1
+        if structure_only and (external or _elements(tensor, where) > 1024):
+            return None
+        return _array(tensor, where, _external(tensor, where, folder) if external else None)
+
+    return read
+
+
+def _elements(tensor: Any, where: str) -> int:
+    size = 1
+    for d in tensor.dims:
+        if d < 0:
+            raise OnnxError(f"{where}: has a negative size in its shape {tuple(tensor.dims)}")
+        size *= d
+    return size
+
+
+def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
+    """The elements of a TensorProto; `raw` are the bytes of external data."""
+    code = tensor.data_type
+    dtype = array_dtype(code)
+    if dtype is None:
+        raise OnnxError(f"{where}: has elements of {element_name(code)}, which ONNX does not have")
+    size, shape = _elements(tensor, where), tuple(tensor.dims)
+    if len(shape) > 64:
+        raise OnnxError(f"{where}: has {len(shape)} axes; at most 64 are possible")
+    if dtype.kind == "O":
+        _check(where, len(tensor.string_data), size, shape)
+        out = np.empty(size, object)
+        out[:] = [s.decode("utf-8", "surrogateescape") for s in tensor.string_data]
+        return out.reshape(shape)
+    bits = _BITS.get(code, dtype.itemsize * 8)
+    if raw is None and tensor.HasField("raw_data"):
+        raw = np.frombuffer(tensor.raw_data, np.uint8)
+    if raw is not None:
+        _check(where, len(raw), -(-size * bits // 8), shape, "bytes")
+        if code not in _BITS:
+            return raw.view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+    else:
+        count = len(getattr(tensor, _FIELDS.get(code, "int32_data")))
+        each = 2 if code in (14, 15) else 1
+        _check(where, count, size * each if code not in _BITS else -(-size * bits // 8), shape)
+    return _packed(tensor, where, raw)
+
+
+def _packed(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
+    """Elements that the onnx package knows how to unpack; their number has been checked."""
+    from onnx import TensorProto, numpy_helper
+
+    try:
+        if raw is not None:
+            tensor = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw.tobytes())
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OverflowError, AttributeError) as e:
+        raise OnnxError(f"{where}: its elements do not make an array: {e}") from None
+
+
+def _check(where: str, have: int, want: int, shape: tuple[int, ...], unit: str = "elements") -> None:
+    if have != want:
+        raise OnnxError(f"{where}: has {have} {unit}, but its shape {shape} needs {want}")
+
+
+def _external(tensor: Any, where: str, folder: Path | None) -> Any:
+    """The bytes that a tensor has in another file, which lies in the model's folder or below."""
+    said = {e.key: e.value for e in tensor.external_data}
+    location = said.get("location", "")
+    if folder is None:
+        raise OnnxError(f"{where}: its values are in the file {location!r}; load the model by its path, not from bytes")
+    path = Path(os.path.realpath(folder / location))
+    if not location or os.path.isabs(location) or not path.is_relative_to(folder):
+        raise OnnxError(
+            f"{where}: its values are in {location!r}, which is outside the model's folder; move the file there"
+        )
+    try:
+        offset, length = int(said.get("offset") or 0), int(said.get("length") or -1)
+    except ValueError:
+        raise OnnxError(f"{where}: its offset or length in {location!r} is no number") from None
+    if not path.is_file():
+        raise OnnxError(f"{where}: its values are in {location!r}, which is missing from the model's folder")
+    have = path.stat().st_size
+    if length < 0:
+        length = have - offset
+    if offset < 0 or length < 0 or offset + length > have:
+        raise OnnxError(f"{where}: wants bytes {offset} to {offset + length} of {location!r}, which has {have}")
+    if not length:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", offset, (length,))

@@ -1,0 +1,147 @@
+"""The table of operators: one function for each operator and family of versions.
+
+    @op("Gemm", since=7, host=True)
+    def gemm(node, a, b, c=None, *, alpha, beta, transA, transB):
+        ...
+
+The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
+default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX names.
+Defaults of the schema are filled in; an attribute that has none is None,
+or the parameter's own default. It returns one value, or a tuple for several outputs.
+
+Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
+NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
+
+- by default every input is a Tensor;
+- `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
+- `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
+  `@function.host` registers another function, of the same inputs, for that case;
+- `raw=True`: every input comes as it is (sequences, control flow, what looks at shapes alone).
+
+An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+__all__ = ["Implementation", "find", "op", "table"]
+
+
+@dataclass(eq=False)
+class Implementation:
+    """How an operator is computed from version `since` of its domain on, until another one begins."""
+
+    name: str
+    domain: str
+    since: int
+    function: Callable[..., Any]
+    on_host: Callable[..., Any] | None  # gets NumPy arrays alone
+    values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
+    raw: bool
+    pure: bool  # equal inputs give equal results
+    inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
+    variadic: bool
+    attributes: dict[str, Any]  # those that are read, with the parameter's own default, or `inspect.Parameter.empty`
+
+    def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register `function` for inputs that are all NumPy arrays: a decorator."""
+        self.on_host = function
+        return function
+
+    def wants_value(self, n: int) -> bool:
+        """Whether input `n` is one whose values decide shapes."""
+        return bool(self.values) and self.inputs[min(n, len(self.inputs) - 1)] in self.values
+
+
+_TABLE: dict[tuple[str, str], list[Implementation]] = {}
+_DOMAINS = {"ai.onnx": ""}
+
+
+def op(
+    *names: str,
+    since: int = 1,
+    domain: str = "",
+    host: bool = False,
+    values: Sequence[str] = (),
+    raw: bool = False,
+    pure: bool = True,
+) -> Callable[[Callable[..., Any]], Implementation]:
+    """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
+
+    Args:
+        host: the function computes with NumPy arrays as well, where all its inputs are arrays.
+        values: names of its parameters that are wanted as NumPy arrays.
+        raw: every input comes as it is.
+        pure: equal inputs give equal results; not so what draws random numbers.
+
+    Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
+    """
+
+    def register(function: Callable[..., Any]) -> Implementation:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        inputs = tuple([p.name for p in parameters if p.kind is not p.KEYWORD_ONLY])
+        attributes = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        if unknown := set(values) - set(inputs):
+            raise ValueError(
+                f"{names[0]}: values names {', '.join(sorted(unknown))}; its inputs are {', '.join(inputs)}"
+            )
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        of_host = function if host else None
+        made = [
+            Implementation(
+                n, domain, since, function, of_host, frozenset(values), raw, pure, inputs, variadic, attributes
+            )
+            for n in names
+        ]
+        for one in made:
+            known = _TABLE.setdefault((domain, one.name), [])
+            if any(k.since == since for k in known):
+                raise ValueError(f"{one.name} of {domain or 'ai.onnx'} is registered twice for version {since}")
+            known.append(one)
+            known.sort(key=lambda k: k.since)
+        return made[0] if len(made) == 1 else _Several(made)
+
+    return register
+
+
+class _Several(Implementation):
+    """What `op` gives for several names: `host` registers for all of them."""
+
+    def __init__(self, made: list[Implementation]) -> None:
+        super().__init__(**vars(made[0]))
+        self._made = made
+
+    def host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in self._made:
+            one.on_host = function
+        return function
+
+
+@cache
+def _load() -> None:
+    """Import every file of `ops/`, which registers what stands there."""
+    folder = importlib.import_module("anneal.onnx.ops")
+    for found in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"anneal.onnx.ops.{found.name}")
+
+
+def find(name: str, domain: str, version: int) -> Implementation | None:
+    """The newest implementation not above `version`, or None."""
+    _load()
+    known = _TABLE.get((_DOMAINS.get(domain, domain), name), [])
+    at = bisect_right(known, version, key=lambda k: k.since)
+    return known[at - 1] if at else None
+
+
+def table() -> dict[tuple[str, str], list[Implementation]]:
+    """All there are, by domain and name, oldest first."""
+    _load()
+    return _TABLE
