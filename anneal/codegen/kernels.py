@@ -12,7 +12,7 @@ from anneal.codegen.opts import Opt
 from anneal.codegen.pipeline import run_passes
 from anneal.codegen.target import Target
 from anneal.codegen.wgsl import write
-from anneal.schedule.parts import alone, parts_of
+from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Kernel", "generate"]
@@ -37,7 +37,7 @@ def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None
     """
     target = target or Target()
     with arena().untracked():  # whose line a node comes from is told by the tensor graph
-        parts = parts_of(sink)
+        parts = members_of(sink)
         if len(parts) > 1:
             return _merged(parts, target)
         s = run_passes(sink, target, opts)
@@ -86,7 +86,7 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body
 
 def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
     """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
-    kernels, places = zip(*[alone(p) for p in parts], strict=True)
+    kernels, places = zip(*[standalone(p) for p in parts], strict=True)
     bodies = [_known_body(k, target) for k in kernels]
     # Threads that wait for each other are as many as the workgroup has.
     threads = max(b.launch.threads for b in bodies)

@@ -504,7 +504,7 @@ class Views(Gamma):
         >>> Tensor.cat([Tensor([1]), Tensor([2, 3])])
         Tensor([1, 2, 3], dtype=int32)
         """
-        parts, where = parts_of("cat", self, others, one_of("cat", axis, dim))
+        parts, where = members_of("cat", self, others, one_of("cat", axis, dim))
         first = parts[0]
         a = axis_of("cat", where, first.ndim)
         if not first.ndim:
@@ -528,7 +528,7 @@ class Views(Gamma):
         Tensor([[1, 3],
                 [2, 4]], dtype=int32)
         """
-        parts, where = parts_of("stack", self, others, one_of("stack", axis, dim))
+        parts, where = members_of("stack", self, others, one_of("stack", axis, dim))
         first = parts[0]
         for i, p in enumerate(parts[1:], 1):
             if p.shape != first.shape:
@@ -751,7 +751,7 @@ def _above(n: Size) -> Size:
     return n if low >= 0 else 0
 
 
-def parts_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Any], int]:
+def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Any], int]:
     """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
     if isinstance(first, (list, tuple)):
         parts = list(first)

@@ -15,7 +15,8 @@ from anneal import settings
 from anneal.backend import get_device
 from anneal.codegen.heuristics import elementwise, reduces, rows
 from anneal.codegen.opts import KINDS
-from anneal.schedule import CostModel, graph, plan_for, split
+from anneal.schedule import CostModel, graph, plan_for
+from anneal.schedule.passes import split_reduces
 from tests.conftest import opened
 from tests.fuzz import programs
 from tests.fuzz.force import forced
@@ -100,7 +101,7 @@ def test_programs_agree_where_every_reduce_is_split() -> None:
     with (
         mock.patch.object(get_device("cpu"), "cost_model", cost_model),
         mock.patch.multiple(
-            split,
+            split_reduces,
             _LEAST_DEPTH=2,
             _LEAST_ROWS=2,
             _LEAST_RUN=2,

@@ -121,5 +121,5 @@ def test_debug_6_tells_of_all_tables(capsys: pytest.CaptureFixture[str]) -> None
     with settings.override(debug=6):
         everything()
     said = capsys.readouterr().err
-    for file in ("uop/fold", "schedule/early", "transforms/gradient", "transforms/forward"):
+    for file in ("uop/fold", "schedule/passes/early", "transforms/gradient", "transforms/forward"):
         assert f"   at anneal/{file}.upat:" in said, file

@@ -40,6 +40,6 @@ def test_until_stops_after_each_pass_and_refuses_other_names() -> None:
     for name in PASSES.names:
         s = run_passes(sink, CostModel(), until=name)
         assert (s.plan is not None) == (name == "memory-plan")
-        assert bool(s.real) == (name not in ("early-rewrites", "take-apart", "split-reduces"))
-    with pytest.raises(UserError, match="early-rewrites, take-apart, split-reduces, realize-map"):
-        run_passes(sink, CostModel(), until="realise-map")
+        assert bool(s.materialised) == (name not in ("early-rewrites", "split-contractions", "split-reduces"))
+    with pytest.raises(UserError, match="early-rewrites, split-contractions, split-reduces, materialisation"):
+        run_passes(sink, CostModel(), until="materialization")

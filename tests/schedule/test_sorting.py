@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device
-from anneal.schedule import CostModel, clear_cache, graph, helpers, plan_for
+from anneal.schedule import CostModel, clear_cache, graph, plan_for
+from anneal.schedule.passes import early_helpers
 from anneal.tensor import Tensor, Variable, set_default_device
 from anneal.uop import Op, toposort
 
@@ -78,7 +79,7 @@ def test_a_short_sort_stays_one_kernel() -> None:
 @pytest.mark.parametrize(("rows", "n"), [(11, 333), (70, 5), (5, 1), (3, 64)])
 @pytest.mark.usefixtures("device")
 def test_runs_found_by_halving(rows: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers, "_MANY", 0)
+    monkeypatch.setattr(early_helpers, "_MANY", 0)
     index, values = rng.integers(0, rows, n).astype(np.int32), rng.normal(size=(n, 4)).astype(np.float32)
     expected = np.zeros((rows, 4))
     np.add.at(expected, index, values)

@@ -11,14 +11,17 @@ fixed by its shape alone, so it stays deterministic.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import CostModel
-from anneal.schedule.helpers import is_product
+from anneal.schedule.passes.early_helpers import is_product
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
 from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, toposort
 from anneal.uop.sizes import symbolic_arg
 
-__all__ = ["split_reduces"]
+__all__ = ["run", "split_reduces"]
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
 _COLUMNS = 128  # neighbouring columns that a workgroup sums
@@ -35,6 +38,10 @@ _SEGMENT_PART = 64  # elements in all for each part of a segment: some segments 
 _MOST_PARTS = 32
 _THREADS = 64  # of a workgroup
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
+
+
+def run(s: Schedule) -> Schedule:
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.cost_model)))
 
 
 def split_reduces(sink: UOp, cost_model: CostModel) -> UOp:
@@ -199,7 +206,7 @@ def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UO
     d = bodies[0].dtype
     parts = [_partial_sums(body, d) for body in bodies]
     rows: list[UOp] = []
-    step = max(1, cost_model.part_buffers - 2)
+    step = max(1, cost_model.member_buffers - 2)
     length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
     for i in range(0, len(parts), step):
         chunk, at, row = parts[i : i + step], 0, None

@@ -15,7 +15,7 @@ from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import CostModel
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
-__all__ = ["PERMUTATION", "sort_by_digits"]
+__all__ = ["PERMUTATION", "sort_by_radix"]
 
 PERMUTATION = "permutation"  # the arg of an ARGSORT whose keys are the numbers from 0, in some order
 
@@ -24,7 +24,7 @@ _BITS = 6
 _BLOCK = 64
 
 
-def sort_by_digits(sink: UOp, cost_model: CostModel) -> UOp:
+def sort_by_radix(sink: UOp, cost_model: CostModel) -> UOp:
     """`sink` with its long sorts in passes."""
     longest = cost_model.sort_by_counting
     if not longest:

@@ -1,4 +1,4 @@
-"""Generated from anneal/schedule/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+"""Generated from anneal/schedule/passes/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
 # fmt: off
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anneal.uop import Op, UOp, alu
-from anneal.schedule.helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
 
 _CONST = Op.CONST
 _RESHAPE = Op.RESHAPE

@@ -8,24 +8,51 @@ node, and a value read at two places is computed twice.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
 from anneal.rewrite import over, rebuild, simplify
 from anneal.schedule.concat import pieces_of, placed
-from anneal.schedule.masks import where
-from anneal.schedule.parts import parts_of
+from anneal.schedule.masks import nested, where
+from anneal.schedule.members import members_of
+from anneal.schedule.records import CONCATENATION, Kernel, Schedule, name_of
 from anneal.shape import linear_index, reshaped_index, source_index, unflatten
-from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-__all__ = ["CONCATENATION", "rangeify", "simplify_indices", "split_ranges"]
+__all__ = ["forget_kernels", "rangeify", "run", "simplify_indices", "split_ranges"]
 
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
 
 _I32 = dtypes.int32
-CONCATENATION = "concatenation"
+
+
+def run(s: Schedule) -> Schedule:
+    return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
+
+
+_kernels: dict[UOp, Kernel] = {}
+_MAX_KERNELS = 4096
+
+
+def forget_kernels() -> None:
+    """Empty the cache of kernels by piece."""
+    _kernels.clear()
+
+
+def _kernel_of(piece: UOp) -> Kernel:
+    found = _kernels.get(piece)
+    if found is None:
+        with arena().untracked():
+            sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+        while len(_kernels) >= _MAX_KERNELS:
+            del _kernels[next(iter(_kernels))]
+        # pieces that differ only in the shapes of their leaves become one kernel
+        found = _kernels.get(sink) or Kernel(sink, name_of(sink))
+        _kernels[piece] = _kernels[sink] = found
+    return found
 
 
 def _int(value: Size) -> UOp:
@@ -395,7 +422,7 @@ def renumber(sink: UOp) -> UOp:
         if u.op is Op.RANGE:
             (loops if u.arg[1] == "loop" else reduces).append(u)
     rank: dict[UOp, tuple[int, int]] = {}
-    for n, part in enumerate(parts_of(sink)):
+    for n, part in enumerate(members_of(sink)):
         strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
         for r in loops:
             if any(s.ranges >> r.arg[0] & 1 for s in part.src):

@@ -1,4 +1,4 @@
-"""What each pass has made, as graphs and lines of text: the views that PASSES name."""
+"""Views: what a pass has made, as graphs and lines of text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from anneal.uop import UOp
 if TYPE_CHECKING:
     from anneal.schedule.records import Schedule
 
-__all__ = ["calls", "cuts", "groups", "kernels", "realized", "sink"]
+__all__ = ["calls", "cuts", "groups", "kernels", "materialised", "sink"]
 
 
 def sink(s: Schedule) -> Iterator[UOp | str]:
     yield s.sink
 
 
-def realized(s: Schedule) -> Iterator[UOp | str]:
-    for u in s.real:
-        yield repr(u)
+def materialised(s: Schedule) -> Iterator[UOp | str]:
+    for u, reason in s.materialised.items():
+        yield f"{u!r}: {reason.value}"
 
 
 def groups(s: Schedule) -> Iterator[UOp | str]:

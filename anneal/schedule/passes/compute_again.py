@@ -11,13 +11,14 @@ Only programs that keep more than `SCARCE` bytes do so, and for no more than a h
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from anneal.schedule.fusion import COST, LEAVES, CostModel, memory_bytes
-from anneal.schedule.groups import Group, cone
+from anneal.schedule.fusion import COST, LEAVES, CostModel, Group, cone, memory_bytes
+from anneal.schedule.records import Schedule
 from anneal.uop import MOVEMENT, Op, UOp
 from anneal.uop.sizes import count
 
-__all__ = ["is_scarce", "with_values_again"]
+__all__ = ["is_scarce", "run", "with_values_again"]
 
 SCARCE = 64 << 30
 _LARGE = 16 << 20
@@ -27,20 +28,26 @@ _OPERATIONS_OF_BYTE = 12  # that a GPU does while it moves a byte
 _SHARE = 100  # of the program's time
 
 
-def is_scarce(real: Collection[UOp]) -> bool:
+def run(s: Schedule) -> Schedule:
+    if s.cost_model.concurrent:
+        return replace(s, groups=with_values_again(s.groups, s.materialised, s.sink.src, s.cost_model))
+    return s
+
+
+def is_scarce(materialised: Collection[UOp]) -> bool:
     """Whether a program with these nodes in memory may keep so much that it should rather compute some of it again."""
-    return sum(n for u in real if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
+    return sum(n for u in materialised if _is_forward(u) and (n := memory_bytes(u)) >= _LARGE) >= SCARCE
 
 
 def with_values_again(
-    groups: list[Group], real: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
+    groups: list[Group], materialised: Collection[UOp], outputs: Collection[UOp], cost_model: CostModel
 ) -> list[Group]:
     """`groups`, producers first, with those that compute values again before the first of their late readers.
 
     Late readers are kernels of the backward pass and of the update. A value is computed again if it is an elementwise
     function of what those keep anyway.
     """
-    if not is_scarce(real):
+    if not is_scarce(materialised):
         return groups
     readers: dict[UOp, list[Group]] = {}
     for g in groups:
@@ -54,7 +61,7 @@ def with_values_again(
                 kept[u] = late
     if sum(map(memory_bytes, kept)) < SCARCE:
         return groups
-    chosen = _chosen(groups, kept, real, cost_model)
+    chosen = _chosen(groups, kept, materialised, cost_model)
     before: dict[Group, list[Group]] = {}
     for u, g in chosen.items():
         for r in kept[u]:
@@ -65,18 +72,18 @@ def with_values_again(
 
 
 def _chosen(
-    groups: list[Group], kept: dict[UOp, list[Group]], real: Collection[UOp], cost_model: CostModel
+    groups: list[Group], kept: dict[UOp, list[Group]], materialised: Collection[UOp], cost_model: CostModel
 ) -> dict[UOp, Group]:
     """What to compute again, with the kernel that does; the cheapest for its size first."""
-    changed = {x for u in real if u.op is Op.UPDATE for x in (u, u.src[0])}
+    changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
     found: list[tuple[float, int, UOp, Group]] = []
     for n, u in enumerate(kept):
         if memory_bytes(u) < _LARGE or u in changed:
             continue
-        g = _recomputed(u, real)
+        g = _recomputed(u, materialised)
         if (
             g is not None
-            and cost_model.bindings([u, *g.inputs]) <= cost_model.part_buffers
+            and cost_model.bindings([u, *g.inputs]) <= cost_model.member_buffers
             and changed.isdisjoint(g.inputs)
         ):
             found.append((_moved(g) / memory_bytes(u), n, u, g))
@@ -93,9 +100,9 @@ def _chosen(
     return chosen
 
 
-def _recomputed(u: UOp, real: Collection[UOp]) -> Group | None:
+def _recomputed(u: UOp, materialised: Collection[UOp]) -> Group | None:
     """The kernel that makes `u` of other values in memory, if it is elementwise and cheap."""
-    inside, inputs, _ = cone(u, real)
+    inside, inputs, _ = cone(u, materialised)
     if not inputs or any(x.op not in COST and x.op not in MOVEMENT and x.op is not Op.CONTIGUOUS for x in inside):
         return None
     price = sum([COST.get(x.op, 0) for x in inside])

@@ -11,8 +11,7 @@ import pytest
 from anneal.backend import get_device
 from anneal.codegen import generate
 from anneal.runtime import execution
-from anneal.schedule import CostModel, Plan, graph, plan_for
-from anneal.schedule.parts import alone, parts_of
+from anneal.schedule import CostModel, Plan, graph, members_of, plan_for, standalone
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 
@@ -45,7 +44,7 @@ def test_a_concatenation_is_stored_piece_by_piece() -> None:
     p = plan(cat(buffer(3, 4), buffer(5, 4) * 2.0, buffer(1, 4)))
     assert len(p.calls) == 1
     sink = p.calls[0].kernel.sink
-    assert len(parts_of(sink)) == 3
+    assert len(members_of(sink)) == 3
     assert {s.src[0].arg for s in sink.src} == {(0, (36,))}
     assert "select" not in generate(sink).source
 
@@ -53,7 +52,7 @@ def test_a_concatenation_is_stored_piece_by_piece() -> None:
 @pytest.mark.parametrize("pads", [((0, 4), (4, 0)), ((0, 2), (2, 0))], ids=["gap", "overlap"])
 def test_what_leaves_a_gap_or_overlaps_is_no_concatenation(pads: tuple[tuple[int, int], tuple[int, int]]) -> None:
     total = pad(buffer(3, 4), pads[0], (0, 0)) + pad(buffer(3, 4), pads[1], (0, 0))
-    assert len(parts_of(plan(total).calls[0].kernel.sink)) == 1
+    assert len(members_of(plan(total).calls[0].kernel.sink)) == 1
 
 
 def test_products_store_into_the_concatenation_that_is_made_of_them() -> None:
@@ -63,7 +62,7 @@ def test_products_store_into_the_concatenation_that_is_made_of_them() -> None:
     p = plan(matmul(packed, buffer(48, 8)))
     assert len(p.calls) == 2
     first = p.calls[0].kernel.sink
-    assert len(parts_of(first)) == 3
+    assert len(members_of(first)) == 3
     source = generate(first).source
     assert source.count("@workgroup_size") == 1
 
@@ -75,8 +74,8 @@ def test_a_piece_that_is_wanted_elsewhere_is_stored_there_too() -> None:
 
 
 def test_a_cost_model_without_parts_computes_concatenations_whole() -> None:
-    p = plan(cat(buffer(3, 4), buffer(5, 4)), cost_model=replace(COST_MODEL, parts=False))
-    assert len(parts_of(p.calls[0].kernel.sink)) == 1
+    p = plan(cat(buffer(3, 4), buffer(5, 4)), cost_model=replace(COST_MODEL, horizontal_fusion=False))
+    assert len(members_of(p.calls[0].kernel.sink)) == 1
 
 
 def test_small_kernels_of_one_level_share_a_launch() -> None:
@@ -97,7 +96,7 @@ def test_updates_behind_one_number_share_a_launch() -> None:
 
 def test_a_part_alone_numbers_its_memory_from_the_outputs() -> None:
     sink = plan(*[buffer(n) * 2.0 for n in (3, 70)]).calls[0].kernel.sink
-    part, slots = alone(parts_of(sink)[1])
+    part, slots = standalone(members_of(sink)[1])
     assert slots == [1, 3]
     assert part.src[0].src[0].arg == (0, (70,))
 
@@ -106,10 +105,10 @@ def test_equal_parts_alone_are_one_kernel() -> None:
     a, b, c = buffer(8, 4), buffer(8, 4), buffer(4)
     shared = buffer(1)
     new = [x * expand(reshape(shared, *[1] * len(x.shape)), *x.shape) for x in (a, c, b)]
-    first, other, second = parts_of(plan(*new).calls[0].kernel.sink)
-    assert alone(first)[0] is alone(second)[0]
-    assert alone(first)[0] is not alone(other)[0]
-    assert alone(first)[1] != alone(second)[1]
+    first, other, second = members_of(plan(*new).calls[0].kernel.sink)
+    assert standalone(first)[0] is standalone(second)[0]
+    assert standalone(first)[0] is not standalone(other)[0]
+    assert standalone(first)[1] != standalone(second)[1]
 
 
 def test_parts_that_differ_in_threads_and_tiles_make_one_module() -> None:
@@ -122,7 +121,7 @@ def test_parts_that_differ_in_threads_and_tiles_make_one_module() -> None:
     made = generate(joint)
     assert made.source.count("if ((at >= ") == 3
     assert [p.slot for p in made.params] == [0, 1, 2, 10, 11, 12, 20, 21]
-    assert made.launch.threads == max(generate(p).launch.threads for p in parts_of(joint))
+    assert made.launch.threads == max(generate(p).launch.threads for p in members_of(joint))
 
 
 def _moved(store: UOp, slots: int, ranges: int) -> UOp:
@@ -165,6 +164,6 @@ def test_what_joins_one_of_the_first_parts_keeps_its_place() -> None:
     sums = [x.sum(0), y.sum(0), (x * x).sum(0)]
     calls = execution.plan_of(sums).calls
     assert [c.outputs for c in calls] == [3]
-    assert len(parts_of(calls[0].kernel.sink)) == 2
+    assert len(members_of(calls[0].kernel.sink)) == 2
     for got, want in zip(execution.values(sums), (a.sum(0), b.sum(0), (a * a).sum(0)), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)

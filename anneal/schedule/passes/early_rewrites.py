@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anneal.rewrite import rebuild, rewritten, unfolded
-from anneal.schedule.early_rules import EARLY
 from anneal.schedule.fusion import COPY
+from anneal.schedule.passes.early_rules import EARLY
+from anneal.schedule.passes.sorting import sort_by_radix
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
 from anneal.uop import ALU, Op, UOp, alu, const, reduce_identity, toposort
 
-__all__ = ["early_rewrites"]
+__all__ = ["early_rewrites", "run"]
+
+
+def run(s: Schedule) -> Schedule:
+    def change() -> UOp:
+        return sort_by_radix(early_rewrites(s.sink, s.cost_model.masks), s.cost_model)
+
+    return replace(s, sink=carried(s.places, s.sink, change))
 
 
 def early_rewrites(sink: UOp, masks: bool = False) -> UOp:

@@ -1,15 +1,15 @@
-"""Kernels in parts: stores that share no loop range, each part computed by workgroups of its own in one launch."""
+"""Horizontally fused kernels: members share a launch but no loop range, and each has workgroups of its own."""
 
 from __future__ import annotations
 
 from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, toposort
 
-__all__ = ["alone", "parts_of"]
+__all__ = ["members_of", "standalone"]
 
 
-def parts_of(sink: UOp) -> list[UOp]:
-    """The parts of a kernel in the order of their first stores; `[sink]` if it is one."""
+def members_of(sink: UOp) -> list[UOp]:
+    """The members of a kernel in the order of their first stores; `[sink]` if it is not horizontally fused."""
     groups: list[tuple[int, list[UOp]]] = []  # loop ranges, stores
     for store in sink.src:
         ranges, stores = store.ranges, [store]
@@ -27,13 +27,13 @@ def parts_of(sink: UOp) -> list[UOp]:
     return [UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg) for _, stores in groups]
 
 
-def alone(part: UOp) -> tuple[UOp, list[int]]:
-    """A part as a kernel of its own, and the slots that its memory had: equal parts become the same kernel.
+def standalone(member: UOp) -> tuple[UOp, list[int]]:
+    """A member as a kernel of its own, and the slots that its memory had: equal members become the same kernel.
 
     Memory is numbered from 0, outputs first; ranges too, loops first.
     """
-    order = toposort((part,))
-    written = list(dict.fromkeys(s.src[0].arg[0] for s in part.src))
+    order = toposort((member,))
+    written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
     read = [u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written]
     slots = [*written, *dict.fromkeys(read)]
     number = {slot: n for n, slot in enumerate(slots)}
@@ -47,4 +47,4 @@ def alone(part: UOp) -> tuple[UOp, list[int]]:
             return UOp(Op.RANGE, u.dtype, src, (ids[u], u.arg[1]))
         return over(u, src)
 
-    return rebuild(part, visit, order=order), slots
+    return rebuild(member, visit, order=order), slots

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anneal.rewrite import rebuild, unfolded
-from anneal.schedule.fusion import CostModel
-from anneal.schedule.rows import is_vector_product
+from anneal.schedule.fusion import CostModel, is_vector_product
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
 from anneal.shape import matched_axes
 from anneal.uop import ALU, Op, UOp, toposort
 
-__all__ = ["take_apart"]
+__all__ = ["run", "split_contractions"]
 
 Bounds = tuple[tuple[int, int], ...]
 
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
-def take_apart(sink: UOp, cost_model: CostModel) -> UOp:
+def run(s: Schedule) -> Schedule:
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_contractions(s.sink, s.cost_model)))
+
+
+def split_contractions(sink: UOp, cost_model: CostModel) -> UOp:
     """The graph with such products in pieces, where `cost_model` has kernels in parts and computes rows again."""
-    if not cost_model.parts or not cost_model.repeated_rows:
+    if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
         return sink
     order = toposort((sink,))
     consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
