@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from anneal.nn._module import Module
 from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.uop import UOp
 
 __all__ = ["GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"]
 
@@ -77,7 +77,7 @@ class RotaryEmbedding(Module):
         self._sin = Tensor(np.stack([-sin, sin], -1).astype(np.float32))
 
     @checked
-    def forward(self, x: Tensor, start: Any = 0) -> Tensor:
+    def forward(self, x: Tensor, start: int | UOp | Tensor = 0) -> Tensor:
         """x (..., time, dim), whose first row stands at position `start`; or the positions of all rows, int (time,)."""
         *_, time, dim = x.shape
         if dim != self.dim:
@@ -130,7 +130,7 @@ class GroupedQueryAttention(Module):
         self.wo = Linear(dim, dim, bias=False)
         self.rotary = rotary
 
-    def project(self, x: Tensor, start: Any = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, start: int | UOp | Tensor = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, time, head), turned to their positions from `start` on."""
         b, t, c = x.shape
         head = c // self.n_heads

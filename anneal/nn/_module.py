@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
@@ -155,7 +156,9 @@ class Module:
         """Every parameter and buffer by name, detached; a shared one under each of its names."""
         return {name: t.detach() for name, t in self._tensors()}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+    def load_state_dict(
+        self, state: Mapping[str, Tensor | npt.NDArray[Any]], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
         """Take the values of `state`: tensors or arrays by name, in torch's layout.
 
         Args:
@@ -287,7 +290,7 @@ class Module:
         return "\n".join([*lines, ")"]) if children else lines[0] + ")"
 
 
-def _load(t: Tensor, value: Any) -> None:
+def _load(t: Tensor, value: Tensor | npt.NDArray[Any]) -> None:
     if isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())
         return

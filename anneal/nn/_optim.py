@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
@@ -27,6 +28,8 @@ from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
 
+# What trains: tensors, or groups of them with settings of their own.
+Parameters = Iterable[Tensor | Mapping[str, Any]]
 _F32 = dtypes.float32
 _CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
 
@@ -51,6 +54,16 @@ class ParameterGroup(dict[str, Any]):
     def __init__(self, settings: Mapping[str, Any], device: str) -> None:
         super().__init__(settings)
         self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: Literal["params"], /) -> list[Tensor]: ...
+        @overload
+        def __getitem__(self, key: Literal["lr"], /) -> float: ...
+        @overload
+        def __getitem__(self, key: str, /) -> Any: ...
+        def __getitem__(self, key: str, /) -> Any: ...
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key != "lr" and self.get(key) != value:
@@ -77,8 +90,8 @@ class Optimizer:
     requires_grad or appears twice.
     """
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
-        given = list(params)
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        given: list[Any] = list(params)
         name = type(self).__name__
         if not given:
             raise SettingError(f"{name}: no parameters given")
@@ -103,7 +116,7 @@ class Optimizer:
             _check_settings(name, group)
             if tensors:
                 self.param_groups.append(ParameterGroup(group, tensors[0].device))
-        self.params = [t for g in self.param_groups for t in g["params"]]
+        self.params: list[Tensor] = [t for g in self.param_groups for t in g["params"]]
         # A parameter that is still lazy is computed now: its first update must not depend on how it was made.
         realize(self.params)
 
@@ -170,7 +183,7 @@ class Optimizer:
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
         return out
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over what `state_dict` of an optimiser over the same parameters gave.
 
         Raises DataError for a name or shape that does not fit.
@@ -230,7 +243,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
         *,
@@ -268,7 +281,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -335,13 +348,13 @@ class Adam(Optimizer):
             change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
             self._put(t, p - change, done)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over what `state_dict` of an optimiser over the same parameters gave.
 
         Raises DataError for a name or shape that does not fit.
         """
         own: dict[str, dict[str, Any]] = {}
-        rest: dict[str, Any] = {}
+        rest: dict[str, Tensor | npt.ArrayLike] = {}
         for key, value in state.items():
             head, _, name = key.partition(".")
             if name in _CORRECTIONS and head.isdigit() and int(head) < len(self.params):
@@ -382,7 +395,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
