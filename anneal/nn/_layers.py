@@ -43,9 +43,9 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, weight: Tensor | None = None) -> None:
         """`weight` (out_features, in_features) is shared if given, and the bias zero then; torch's start otherwise."""
         self.in_features, self.out_features = in_features, out_features
-        self.weight = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
+        self.weight: Tensor = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
         bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
-        self.bias = init.uniform((out_features,), bound) if bias else None
+        self.bias: Tensor | None = init.uniform((out_features,), bound) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         if weight is None:
             weight = init.normal((num_embeddings, embedding_dim), zero_row=padding_idx)
-        self.weight = weight
+        self.weight: Tensor = weight
 
     @checked
     def forward(self, index: Tensor) -> Tensor:

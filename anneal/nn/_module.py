@@ -34,13 +34,15 @@ class _Forward(Protocol[P, _R_co]):
 class Module:
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
-    A tensor attribute with `requires_grad` is a parameter, any other a buffer (saved, not trained); lists, tuples and
-    dicts of modules are walked too. Attributes whose name starts with an underscore are private: neither saved nor
-    found, though a module's own private tensors move with it. Names are torch's: `"h.0.ln_1.weight"`.
+    A tensor attribute with `requires_grad` (a `Parameter`, or a plain tensor) is a parameter, any other a buffer
+    (saved, not trained); lists, tuples and dicts of modules are walked too. Attributes whose name starts with an
+    underscore are private: neither saved nor found, though a module's own private tensors move with it. Names are
+    torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
 
+    >>> from anneal.nn import Parameter
     >>> class Twice(Module):
     ...     def __init__(self):
-    ...         self.scale = Tensor([2.0], requires_grad=True)
+    ...         self.scale = Parameter([2.0])
     ...     def forward(self, x):
     ...         return x * self.scale
     >>> twice = Twice()

@@ -30,8 +30,8 @@ class LayerNorm(Module):
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
-        self.bias = init.constant(shape, 0.0) if elementwise_affine and bias else None
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class RMSNorm(Module):
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -72,8 +72,8 @@ class GroupNorm(Module):
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.weight = init.constant((num_channels,), 1.0) if affine else None
-        self.bias = init.constant((num_channels,), 0.0) if affine else None
+        self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -103,8 +103,8 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = init.constant((num_features,), 1.0) if affine else None
-        self.bias = init.constant((num_features,), 0.0) if affine else None
+        self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_features,), 0.0) if affine else None
         self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
         self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None

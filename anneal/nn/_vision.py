@@ -121,9 +121,9 @@ class ViT(Module):
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
     ) -> None:
-        self.cls_token = init.normal((1, 1, embed_dim), STD)
+        self.cls_token: Tensor = init.normal((1, 1, embed_dim), STD)
         self.patch_embed = PatchEmbed(img_size, patch_size, in_chans, embed_dim)
-        self.pos_embed = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), STD)
+        self.pos_embed: Tensor = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), STD)
         self.blocks = [ViTBlock(embed_dim, num_heads, mlp_ratio, dropout) for _ in range(depth)]
         self.norm = LayerNorm(embed_dim, eps=1e-6)
         self.head = Linear(embed_dim, num_classes)

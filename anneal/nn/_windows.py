@@ -64,8 +64,8 @@ class _Conv(Module):
         self.kernel_size = _kernel(kernel_size, self.axes)
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = init.kaiming_uniform(shape)
-        self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
+        self.weight: Tensor = init.kaiming_uniform(shape)
+        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ class _ConvTranspose(Module):
         self.groups, self.dilation = groups, dilation
         # Input channels first. torch counts the inputs of a weight on axis 1 all the same, and starts from that.
         shape = (in_channels, out_channels // groups, *self.kernel_size)
-        self.weight = init.kaiming_uniform(shape)
-        self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
+        self.weight: Tensor = init.kaiming_uniform(shape)
+        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

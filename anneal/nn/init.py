@@ -13,9 +13,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from anneal.errors import ShapeError
+from anneal.nn._parameter import Parameter
 from anneal.ops import checked, wrap_array
 from anneal.runtime import here
-from anneal.tensor import Tensor, default_device
+from anneal.tensor import default_device
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
@@ -32,7 +33,7 @@ def skipped() -> Iterator[None]:
 
     >>> with skipped():
     ...     normal((2,))
-    Tensor([0., 0.], dtype=float32, requires_grad=True)
+    Parameter([0., 0.], dtype=float32, requires_grad=True)
     """
     before, here.skips_init = here.skips_init, True
     try:
@@ -41,28 +42,28 @@ def skipped() -> Iterator[None]:
         here.skips_init = before
 
 
-def _parameter(shape: Shape, values: Callable[[], Array]) -> Tensor:
+def _parameter(shape: Shape, values: Callable[[], Array]) -> Parameter:
     if here.skips_init:
-        return Tensor.zeros(shape, requires_grad=True)
+        return Parameter.zeros(shape, requires_grad=True)
     # The array is fresh, so it needs no copy.
     device = default_device()
-    t = Tensor._fresh(wrap_array(values(), device), device, requires_grad=True)
+    t = Parameter._fresh(wrap_array(values(), device), device, requires_grad=True)
     t._own()
     return t
 
 
 @checked
-def constant(shape: Shape, value: float) -> Tensor:
+def constant(shape: Shape, value: float) -> Parameter:
     """Every element `value`.
 
     >>> constant((2,), 1.0)
-    Tensor([1., 1.], dtype=float32, requires_grad=True)
+    Parameter([1., 1.], dtype=float32, requires_grad=True)
     """
     return _parameter(shape, lambda: np.full(shape, value, np.float32))
 
 
 @checked
-def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tensor:
+def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Parameter:
     """Normal numbers of mean 0; the row `zero_row`, if there is one, is zeros. Raises ShapeError for a row that is not
     there.
     """
@@ -79,7 +80,7 @@ def normal(shape: Shape, std: float = 1.0, zero_row: int | None = None) -> Tenso
 
 
 @checked
-def uniform(shape: Shape, bound: float = 1.0) -> Tensor:
+def uniform(shape: Shape, bound: float = 1.0) -> Parameter:
     """Uniform numbers in [-bound, bound)."""
     return _parameter(shape, lambda: host_uniform(shape, bound))
 
@@ -98,18 +99,18 @@ def fan(shape: Shape) -> tuple[int, int]:
 
 
 @checked
-def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Tensor:
+def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Parameter:
     """He's uniform initialisation for leaky relu of slope `a`; the default is what torch's layers start from."""
     return uniform(shape, math.sqrt(6 / ((1 + a * a) * fan(shape)[0])))
 
 
 @checked
-def xavier_uniform(shape: Shape, gain: float = 1.0) -> Tensor:
+def xavier_uniform(shape: Shape, gain: float = 1.0) -> Parameter:
     """Glorot's uniform initialisation."""
     return uniform(shape, gain * math.sqrt(6 / sum(fan(shape))))
 
 
 @checked
-def xavier_normal(shape: Shape, gain: float = 1.0) -> Tensor:
+def xavier_normal(shape: Shape, gain: float = 1.0) -> Parameter:
     """Glorot's normal initialisation."""
     return normal(shape, gain * math.sqrt(2 / sum(fan(shape))))

@@ -41,6 +41,16 @@ class Net(nn.Module):
         return Scores(self.head(x), hidden)
 
 
+class Affine(nn.Module):
+    def __init__(self, width: int) -> None:
+        self.scale = nn.Parameter(Tensor.ones(width))
+        self.shift = Tensor.zeros(width, requires_grad=True)
+        self.fixed = nn.Parameter(Tensor.ones(width), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.shift * self.fixed
+
+
 class Tagger(nn.Module):
     def __init__(self) -> None:
         self.lstm = nn.LSTM(8, 16, batch_first=True)
@@ -64,6 +74,14 @@ assert_type(Tagger()(Tensor.ones(1, 3, 8)), tuple[Tensor, tuple[Tensor, Tensor]]
 assert_type(net.head(Tensor.ones(1, 4)), Tensor)
 assert_type(nn.CrossEntropyLoss()(scores.logits.reshape(-1, 10), index.reshape(-1)), Tensor)
 assert_type(nn.Conv2d(1, 4, 3)(Tensor.ones(1, 1, 8, 8)), Tensor)
+
+affine = Affine(4)
+assert_type(affine.scale, nn.Parameter)
+assert_type(affine(Tensor.ones(4)), Tensor)
+assert_type(nn.Linear(2, 3).weight, Tensor)
+assert_type(nn.Linear(2, 3).bias, Tensor | None)
+affine.shift = affine.scale
+print([type(p) for p in affine.parameters() if isinstance(p, nn.Parameter)])
 
 # Layers keep their class on the way through a mode or a device, and tensors their names.
 assert_type(net.eval(), Net)
