@@ -43,8 +43,7 @@ class SelfAttention(Module):
         heads = self.qkv(x).reshape(b, t, 3, self.num_heads, c // self.num_heads).permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=self.is_causal)
-        out: Tensor = self.proj(y.transpose(1, 2).reshape(b, t, c))
-        return out
+        return self.proj(y.transpose(1, 2).reshape(b, t, c))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}" + (", is_causal=True" if self.is_causal else "")
@@ -143,8 +142,7 @@ class GroupedQueryAttention(Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.project(x)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal, enable_gqa=True)
-        out: Tensor = self.wo(y.transpose(1, 2).reshape(*x.shape))
-        return out
+        return self.wo(y.transpose(1, 2).reshape(*x.shape))
 
     def extra_repr(self) -> str:
         return f"n_heads={self.n_heads}, n_kv_heads={self.n_kv_heads}"
@@ -165,5 +163,4 @@ class SwiGLU(Module):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(self.w1(x).silu() * self.w3(x))
-        return out
+        return self.w2(self.w1(x).silu() * self.w3(x))

@@ -49,6 +49,11 @@ class ParameterGroup(dict[str, Any]):
     """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
 
     The other settings are constants of the compiled update: changing one compiles it anew.
+
+    >>> group = SGD([Tensor([1.0], requires_grad=True)], lr=0.5).param_groups[0]
+    >>> group["lr"] = group["lr"] / 2
+    >>> group["lr"], group.rate
+    (0.25, Tensor([0.25], dtype=float32))
     """
 
     def __init__(self, settings: Mapping[str, Any], device: str) -> None:
@@ -88,6 +93,11 @@ class Optimizer:
 
     Raises SettingError for no parameters, an unknown or wrong setting; GradientError for a tensor that is no leaf with
     requires_grad or appears twice.
+
+    >>> a, b = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    >>> optimizer = AdamW([{"params": [a], "weight_decay": 0.1}, {"params": [b]}], lr=0.01)
+    >>> [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
+    [(0.01, 0.1), (0.01, 0.01)]
     """
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
@@ -235,6 +245,12 @@ def _state_dtype(t: Tensor) -> type[np.floating[Any]]:
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum, Nesterov's form and L2 weight decay as in torch.
 
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. momentum: how much of the last step's direction stays.
+        weight_decay: how much of a parameter joins its gradient. nesterov: looks ahead by the momentum.
+
+    Raises SettingError for nesterov without a momentum, and as `Optimizer` does.
+
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = SGD([w], lr=0.1)
     >>> (w * w).sum().backward(); optimizer.step(); w
@@ -270,6 +286,12 @@ class SGD(Optimizer):
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015) as torch computes it; weight_decay is L2: it joins the gradient.
+
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. betas: how much of the running means of gradients and of
+            their squares stays in a step, in [0, 1). eps: added to the root of the latter.
+
+    Raises as `Optimizer` does.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([w], lr=0.1)
@@ -384,6 +406,8 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019) as torch computes it.
+
+    Arguments and errors as for `Adam`; a step also takes `lr * weight_decay` of each parameter away.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)

@@ -57,8 +57,7 @@ class PatchEmbed(Module):
             raise ShapeError(
                 f"PatchEmbed: x has shape (batch, channels, {', '.join(map(str, self.img_size))}), not {x.shape}"
             )
-        out: Tensor = self.proj(x).flatten(2).transpose(1, 2)
-        return out
+        return self.proj(x).flatten(2).transpose(1, 2)
 
 
 class _MLP(Module):
@@ -91,8 +90,7 @@ class ViTBlock(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class ViT(Module):
@@ -139,11 +137,9 @@ class ViT(Module):
         x = Tensor.cat([token, patches], dim=1) + self.pos_embed
         for block in self.blocks:
             x = block(x)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
         """Logits (batch, num_classes) of images (batch, in_chans, h, w)."""
-        logits: Tensor = self.head(self.features(x)[:, 0])
-        return logits
+        return self.head(self.features(x)[:, 0])
