@@ -90,11 +90,14 @@ class TensorBase(Handle):
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
 
+    _made: ClassVar[type[Self]]  # the class of what ops make of a tensor: its own, but for a subclass that says another
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
 
     def __init_subclass__(cls) -> None:
+        if "_made" not in vars(cls):
+            cls._made = cls  # type: ignore[assignment]
         if cls.__module__.startswith("anneal."):
             check_methods(cls, TensorBase)
 
@@ -146,7 +149,7 @@ class TensorBase(Handle):
 
     def _new(self, u: UOp, *others: TensorBase) -> Self:
         """The tensor of a node made from this tensor and `others`."""
-        t = _create(type(self))
+        t = _create(self._made)
         t.device = self.device
         t._grad = None
         t.is_leaf = True
@@ -191,7 +194,7 @@ class TensorBase(Handle):
         if isinstance(other, (bool, int, float)):
             return self._new_plain(weak_const(name, self.uop.dtype, other))
         if isinstance(other, (np.ndarray, list, tuple)):
-            return type(self)(other, device=self.device)
+            return self._made(other, device=self.device)
         if isinstance(other, UOp) and is_symbolic(other):
             # a size is a Python number: it takes the tensor's dtype within its kind or above it
             here = self.uop.dtype
@@ -199,7 +202,7 @@ class TensorBase(Handle):
         raise DTypeError(f"{name}: takes a tensor, an array or a number, not {type(other).__name__}")
 
     def _new_plain(self, u: UOp) -> Self:
-        t = _create(type(self))
+        t = _create(self._made)
         t.device = self.device
         t._grad = None
         t.is_leaf = True
@@ -399,7 +402,7 @@ class TensorBase(Handle):
     def _moved(self, device: str) -> Self:
         if device == self.device:
             return self
-        return type(self)(self.numpy(), device=device, requires_grad=self.requires_grad)
+        return self._made(self.numpy(), device=device, requires_grad=self.requires_grad)
 
     def cpu(self) -> Self:
         """`.to("cpu")`."""

@@ -323,7 +323,7 @@ class Creation(Further):
 
     def _alike(self, value: Number, dtype: DTypeLike | None, requires_grad: bool | None) -> Self:
         kind = self.uop.dtype if dtype is None else as_dtype(dtype)
-        return type(self)._fresh(broadcast(fitting("full_like", kind, value), self.shape), self.device, requires_grad)
+        return self._made._fresh(broadcast(fitting("full_like", kind, value), self.shape), self.device, requires_grad)
 
     def zeros_like(self, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Self:
         """Zeros of this tensor's shape, dtype and device.

@@ -453,11 +453,11 @@ class Further(Statistics):
 
     def new_tensor(self, data: Any) -> Self:
         """A tensor of `data` with this one's dtype and device."""
-        return type(self)(data, device=self.device, dtype=self.dtype)
+        return self._made(data, device=self.device, dtype=self.dtype)
 
     def new_full(self, size: Sequence[int], fill_value: Number) -> Self:
         """A tensor of one number with this one's dtype and device."""
-        return type(self)(fill_value, device=self.device, dtype=self.dtype).expand(tuple(size))
+        return self._made(fill_value, device=self.device, dtype=self.dtype).expand(tuple(size))
 
     def new_zeros(self, *size: Any) -> Self:
         """Zeros with this tensor's dtype and device."""

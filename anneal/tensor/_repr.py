@@ -23,9 +23,10 @@ def text(t: TensorBase) -> str:
         tail += f", device={t.device!r}"
     if t.requires_grad:
         tail += ", requires_grad=True"
+    name = type(t).__name__
     if t.numel() > _SMALL:
-        return f"Tensor(shape={t.shape}{tail}, {'realized' if t.is_realized else 'lazy'})"
+        return f"{name}(shape={t.shape}{tail}, {'realized' if t.is_realized else 'lazy'})"
     values = t.numpy()
     if not values.size:
-        return f"Tensor([], shape={t.shape}{tail})"
-    return f"Tensor({np.array2string(values, separator=', ', prefix='Tensor(')}{tail})"
+        return f"{name}([], shape={t.shape}{tail})"
+    return f"{name}({np.array2string(values, separator=', ', prefix=f'{name}(')}{tail})"
