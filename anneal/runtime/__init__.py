@@ -19,7 +19,7 @@ from anneal.runtime.context import (
 )
 from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.host import HostFunction
+from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.runtime.jitted import Jit, Recapture, jit
 from anneal.runtime.launch import Execution, execute
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
@@ -34,11 +34,13 @@ __all__ = [
     "Handle",
     "HostCall",
     "HostFunction",
+    "HostGradient",
     "Jit",
     "JitError",
     "Launch",
     "Recapture",
     "Step",
+    "VmapMethod",
     "bound_shape",
     "buffer_leaf",
     "cache_statistics",
@@ -48,10 +50,12 @@ __all__ = [
     "execute",
     "forbid_in_capture",
     "forbid_in_jit",
+    "found_sizes",
     "here",
     "host_storage",
     "is_realized",
     "jit",
+    "key_of",
     "memory",
     "needed",
     "observed",

@@ -146,6 +146,10 @@ class Jit(Generic[P, R]):
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
             lock = captured.device.lock
+            if captured.finds_sizes:
+                with lock:
+                    captured.prepare(storages, bound)
+                    return captured.launch(storages)  # type: ignore[no-any-return]
             lock.acquire()
             try:
                 captured.prepare(storages, bound)
@@ -180,7 +184,7 @@ class Jit(Generic[P, R]):
         with recording(kept=not first) as record:
             result = self.function(*args, **kwargs)
             results: list[Handle] = []
-            flatten(result, results, {})
+            flatten(result, results, None)
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
         if any(t is r() for t in given for r in record.assigned):
@@ -198,10 +202,11 @@ class Jit(Generic[P, R]):
         device = get_device(results[0].device if results else record.device())
         with device.lock:
             made = Capture(
-                Recorded(_name_of(self.function), device, record, copies, result, results, again, guards, graded)
+                Recorded(
+                    _name_of(self.function), device, record, copies, result, results, again, guards, call.bound, graded
+                )
             )
             self._keep(key, made)
-            made.bound = call.bound
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _keep(self, key: Any, made: Capture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from anneal.backend import Storage
 from anneal.runtime.host import HostFunction
@@ -34,13 +35,22 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCall:
-    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result."""
+    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result.
+
+    `values` are of the Variables in the shapes; `found` are of those whose values the call told.
+    """
 
     function: HostFunction
     inputs: Sequence[Storage]
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Sequence[tuple[Any, ...]]
     outputs: Sequence[Storage]
-    kernels = 0
+    values: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> int:
+        """None: it starts no kernel."""
+        return 0
 
 
 Step = Launch | HostCall

@@ -523,8 +523,9 @@ class TensorBase(Handle):
         storage = storage_of(u)
         if storage is None:
             self.realize()
-            storage = storage_of(self.uop)
-            assert storage is not None, self.uop
+            u = self.uop  # its sizes may have been found only now
+            storage = storage_of(u)
+            assert storage is not None, u
         host = storage.host
         if host is not None:
             return seen(host, u.shape).copy()

@@ -442,13 +442,15 @@ class Values(dict[str, int]):
         self.tags: dict[str, Any] = {}
 
 
-def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None) -> Any:
-    """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from
-    others.
+def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool = False) -> Any:
+    """`arg` with the variables of its sizes, bound or not (`free`: only those that are not), bound to `values`; `tag`
+    tells these bindings from others.
     """
 
     def bound(x: UOp) -> UOp:
-        return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag) if x.arg[0] in values else x
+        if x.arg[0] not in values or (free and x.op is Op.BIND):
+            return x
+        return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag)
 
     return mapped(arg, lambda u: _with_variables(u, bound))
 
