@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.schedule.members import members_of
@@ -88,11 +88,12 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What the passes hand on to each other: each makes a new one, with more fields filled."""
+    """The state that the passes hand on to each other: each makes a new one, with more fields filled."""
 
     sink: UOp
     cost_model: CostModel
-    order: list[UOp] = field(default_factory=list)
+    order: list[UOp] = field(default_factory=list)  # the nodes below `sink`, sources first
+    consumers: dict[UOp, list[UOp]] = field(default_factory=dict)  # of the nodes of `order`
     materialised: Materialised = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     places: dict[UOp, int] = field(
@@ -101,6 +102,10 @@ class Schedule:
     cuts: list[Cut] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
+
+    def over(self, sink: UOp) -> Schedule:
+        """The same for another sink, with the order of its nodes."""
+        return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
 
 def name_of(sink: UOp) -> str:

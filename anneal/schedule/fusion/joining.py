@@ -145,15 +145,22 @@ class Joining(Groups):
             readers = self.readers.get(h)
             if not readers or h in self.outputs or g.concatenates:
                 continue
-            made = {_function_of(r, h, self.materialised) for r in readers}
-            f = made.pop()
-            if made or f is None or f in self.materialised:
+            if not any(_is_function(c, h) for c in self.consumers[h]):
+                continue
+            made = (_function_of(r, h, self.materialised) for r in readers)
+            f = next(made)
+            if f is None or f in self.materialised or any(other is not f for other in made):
                 continue
             g.roots[n] = f
             del self.materialised[h], self.owner[h], self.readers[h]
             self.materialised[f], self.owner[f], self.readers[f] = Reason.FUNCTION, g, readers
             for r in readers:
                 r.inputs = {f if i is h else i: None for i in r.inputs}
+
+
+def _is_function(u: UOp, h: UOp) -> bool:
+    """Whether `u` may be an elementwise function of `h` and constants: where no node is, no reader makes one."""
+    return u.op in ALU and all(s is h or (not s.shape and (s.op is Op.CONST or s.op in ALU)) for s in u.src)
 
 
 def _function_of(r: Group, h: UOp, materialised: Materialised) -> UOp | None:
