@@ -16,7 +16,7 @@ from anneal.errors import ShapeError
 from anneal.nn._parameter import Parameter
 from anneal.ops import checked, wrap_array
 from anneal.runtime import here
-from anneal.tensor import default_device
+from anneal.tensor import Tensor, default_device
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
@@ -44,10 +44,10 @@ def skipped() -> Iterator[None]:
 
 def _parameter(shape: Shape, values: Callable[[], Array]) -> Parameter:
     if here.skips_init:
-        return Parameter.zeros(shape, requires_grad=True)
+        return Parameter(Tensor.zeros(shape))
     # The array is fresh, so it needs no copy.
     device = default_device()
-    t = Parameter._fresh(wrap_array(values(), device), device, requires_grad=True)
+    t = Parameter(Tensor._fresh(wrap_array(values(), device), device))
     t._own()
     return t
 
