@@ -44,22 +44,3 @@ def constant(
 def identity(node: Call, x: Any) -> Any:
     """The input itself."""
     return x
-
-
-@op("Shape", raw=True)
-def shape(node: Call, x: Any, *, start: int = 0, end: int | None = None) -> Any:
-    """The sizes of the axes from `start` to `end`."""
-    return np.asarray(x.shape[start:end], np.int64)
-
-
-@op("Add", "Sub", "Mul", since=7, host=True)
-def arithmetic(node: Call, a: Any, b: Any) -> Any:
-    """Sums, differences and products, of shapes that broadcast."""
-    return a + b if node.op == "Add" else a - b if node.op == "Sub" else a * b
-
-
-@op("Reshape", since=5, values=("shape",), host=True)
-def reshape(node: Call, x: Any, shape: Any, *, allowzero: int = 0) -> Any:
-    """The elements in another shape: 0 keeps an axis, -1 is what is left."""
-    sizes = [int(s) if s or allowzero else x.shape[n] for n, s in enumerate(shape)]
-    return x.reshape(sizes)
