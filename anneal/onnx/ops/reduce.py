@@ -214,6 +214,14 @@ def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     op(name, since=13)(lambda node, x, *, axis: function(x, axis_of(node, axis, x.ndim)))
 
 
-_softmax("Softmax", Tensor.softmax)
+def _rows(x: Tensor, axis: int) -> Tensor:
+    """softmax; floats of 16 bits are rounded after each step, as in the body that the standard gives."""
+    if x.dtype.bits != 16:
+        return x.softmax(axis)
+    weights = (x - x.max(axis, keepdim=True)).exp()
+    return weights / weights.sum(axis, keepdim=True)
+
+
+_softmax("Softmax", _rows)
 _softmax("LogSoftmax", Tensor.log_softmax)
 _softmax("Hardmax", _hardmax)
