@@ -90,6 +90,7 @@ class UNet(nn.Module):
 class Denoiser(Training):
     """The network in training."""
 
+    model: UNet
     data = f"dot-matrix digits, {SIZE}x{SIZE}, made by examples/conv.py from the seed"
 
     def __init__(self, steps: int, batch: int, seed: int, lr: float) -> None:

@@ -32,7 +32,8 @@ DRAWS, GUIDANCE, ROWS = 50, 2.0, 4  # steps of a drawing, how far to go, drawing
 
 def times(rng: np.random.Generator, shape: tuple[int, ...], middle: float = 0.0) -> np.ndarray:
     """Times in 0..1, more in the middle than at the ends: a logistic function of normal numbers."""
-    return 1 / (1 + np.exp(-middle - rng.standard_normal(shape, np.float32)))
+    drawn: np.ndarray = 1 / (1 + np.exp(-middle - rng.standard_normal(shape, np.float32)))
+    return drawn
 
 
 def velocity(mixture: Tensor, picture: Tensor, t: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "anneal"
-FREE = ("cache", "codegen", "rewrite", "schedule", "shape", "uop")
+FREE = ("backend", "cache", "codegen", "inspect", "ops", "rewrite", "runtime", "schedule", "shape", "transforms", "uop")
 
 
 def module_of(path: Path, package: Path) -> str:

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOORS = (
     "anneal.backend.cost_models",
     "anneal.nn.init",
+    "anneal.ops.made",
+    "anneal.ops.nodes",
     "anneal.rewrite.listing",
     "anneal.runtime.profile",
     "anneal.tensor.functional",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from anneal.schedule import Policy
+from anneal.schedule import CostModel
 
 __all__ = ["CPU", "gpu"]
 
 # Rows stay in cache, and NumPy pays for every pass: keep what is computed rather than compute it again.
-CPU = Policy(max_buffers=16, row_fusion=8192, recompute_cost=8)
+CPU = CostModel(max_buffers=16, row_fusion=8192, recompute_cost=8)
 
 
-def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> Policy:
+def gpu(max_buffers: int = 128, binding_bytes: int = 0) -> CostModel:
     """The cost model of an adapter with that many storage buffers; more than 128 would only slow the compiler."""
-    return Policy(
+    return CostModel(
         max_buffers=min(max_buffers, 128),
         row_fusion=65536,
         repeated_rows=1 << 26,

@@ -20,7 +20,7 @@ from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.backend.pool import BufferPool
 from anneal.errors import OutOfMemoryError
-from anneal.schedule import Kernel, Policy
+from anneal.schedule import CostModel, Kernel
 from anneal.uop import DType, UOp, arena
 
 __all__ = ["Device", "Limits", "OpaqueBuffer"]
@@ -48,7 +48,7 @@ class Device(ABC, Generic[Buffer]):
 
     name: str
     limits: Limits
-    cost_model: Policy  # what the scheduler decides by
+    cost_model: CostModel  # what the scheduler decides by
     survives_fork: ClassVar[bool] = False
 
     def __init__(self, pool_bytes: int) -> None:

@@ -14,7 +14,7 @@ from anneal.backend import cost_models
 from anneal.backend.device import Device, OpaqueBuffer
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.errors import DeviceError
-from anneal.schedule import BUILDING, Policy
+from anneal.schedule import BUILDING, CostModel
 from anneal.uop import arena
 
 __all__ = [
@@ -47,7 +47,7 @@ def device_names() -> tuple[str, ...]:
     return ("auto", *_KNOWN)
 
 
-def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: Policy) -> None:
+def register_device(name: str, open_device: Callable[[], Device[Any]], cost_model: CostModel) -> None:
     """Let tensors be put on the device called `name`, which `open_device` makes when it is first asked for.
 
     `cost_model` is what `anneal kernels` and the like plan with, which open no device. Raises DeviceError for a name
@@ -59,7 +59,7 @@ def register_device(name: str, open_device: Callable[[], Device[Any]], cost_mode
         _KNOWN[name] = _Known(open_device, cost_model)
 
 
-def planned_cost_model(name: str) -> Policy:
+def planned_cost_model(name: str) -> CostModel:
     """The cost model to plan with for the device called `name`, which is not opened; "auto" is taken to be a GPU.
 
     Raises DeviceError for an unknown name.
@@ -172,7 +172,7 @@ class _Known:
     """A device that has a name: how to open it, and the cost model to plan with for a machine that may have none."""
 
     open: Callable[[], Device[Any]]
-    cost_model: Policy
+    cost_model: CostModel
 
 
 _KNOWN = {HOST: _Known(_open_cpu, cost_models.CPU), "webgpu": _Known(_open_webgpu, cost_models.gpu())}

@@ -9,10 +9,11 @@ and the only way in which speed enters.
 """
 
 from anneal.codegen.apply import apply_opts
-from anneal.codegen.generate import Kernel, generate
+from anneal.codegen.candidates import neighbours, work
 from anneal.codegen.hardware import Launch
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
+from anneal.codegen.kernels import Kernel, generate
 from anneal.codegen.modules import grid
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
@@ -41,8 +42,10 @@ __all__ = [
     "generate",
     "grid",
     "kernel_info",
+    "neighbours",
     "opts_text",
     "prepare",
     "run_passes",
     "window_bytes",
+    "work",
 ]

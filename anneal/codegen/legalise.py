@@ -7,9 +7,8 @@ from anneal.codegen.packed import PACKED, register
 from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.target import Target
 from anneal.errors import DTypeError
-from anneal.rewrite import rebuild
-from anneal.rewrite.widen import FLOATS, INTEGERS, widened
-from anneal.schedule.sorting import PERMUTATION
+from anneal.rewrite import FLOATS, INTEGERS, rebuild, widened
+from anneal.schedule import PERMUTATION
 from anneal.uop import ALU, Op, UOp, dtypes
 
 __all__ = ["legalise"]

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType, dtypes
-from anneal.uop.node import UOp, alu, const
-from anneal.uop.ops import Op
+from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.codegen.exact import by_exp2, by_inverse
 
 _CONST = Op.CONST

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anneal.rewrite.widen import FLOATS, INTEGERS
+from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import DType, dtypes
 
 __all__ = ["PACKED", "Packed", "element_type", "per_word", "register"]

@@ -26,7 +26,7 @@ from anneal.codegen.target import Target
 from anneal.codegen.wgsl import write
 from anneal.errors import CompilerError
 from anneal.rewrite import Hook, Pass, Pipeline
-from anneal.schedule.inplace import overwrites_rows
+from anneal.schedule import overwrites_rows
 from anneal.uop import UOp, arena
 
 __all__ = ["PASSES", "Lowering", "lower", "prepare", "run_passes"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import Any
 
-from anneal.codegen.generate import Kernel
 from anneal.codegen.hardware import Launch
+from anneal.codegen.kernels import Kernel
 from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt
 from anneal.uop import UOp, decode_graph, decode_value, encode_graph, encode_value

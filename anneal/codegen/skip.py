@@ -13,7 +13,7 @@ from anneal.codegen.bounds import Choice, choices, cut_iterations, extreme
 from anneal.codegen.predicates import conjunction
 from anneal.codegen.ranges import mask_of
 from anneal.codegen.rebuilding import substituted, with_sources
-from anneal.schedule.masks import unread_choice
+from anneal.schedule import unread_choice
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["skip_unused"]

@@ -60,8 +60,7 @@ class Survey(NamedTuple):
 def survey(wanted: str) -> Survey:
     """The adapters of this machine; `chosen` is the one whose name contains `wanted`, if that is given."""
     try:
-        from anneal.backend.webgpu import choose_adapter
-        from anneal.backend.webgpu.native import enumerate_adapters
+        from anneal.backend.webgpu import choose_adapter, enumerate_adapters
     except (ImportError, OSError) as error:
         return Survey([], None, f"the wgpu package does not load: {error}")
     try:

@@ -9,7 +9,7 @@ from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
-from anneal.schedule import Origin, Plan, Policy, refused
+from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import UOp
 
 __all__ = ["Buffer", "KernelCall", "Refusal", "kernel_calls", "of_line", "refusals", "wgsl_for"]
@@ -104,12 +104,12 @@ class Refusal:
     reason: str
 
 
-def refusals(sink: UOp, policy: Policy) -> list[Refusal]:
+def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
     """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again.
 
     Neighbours between which the scheduler cut before it looked for kernels to join have none.
     """
-    return [Refusal(*found) for found in refused(sink, policy)]
+    return [Refusal(*found) for found in refused(sink, cost_model)]
 
 
 def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:

@@ -11,8 +11,7 @@ from typing import Any
 import anneal
 from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
-from anneal.uop import MOVEMENT, Op, UOp, toposort
-from anneal.uop.ops import ALL
+from anneal.uop import ALL, MOVEMENT, Op, UOp, toposort
 
 __all__ = ["ALL", "KINDS", "OpRules", "op_rules", "ops_of_method", "tensor_methods"]
 

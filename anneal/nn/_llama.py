@@ -11,9 +11,9 @@ from anneal.nn._attention import GroupedQueryAttention, RotaryEmbedding, SwiGLU
 from anneal.nn._layers import Embedding, Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import RMSNorm
+from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._checked import checked
 
 __all__ = ["Llama", "LlamaBlock", "LlamaConfig"]
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
+from anneal.ops import DTypeLike, as_dtype
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
 from anneal.tensor import Tensor
-from anneal.tensor._base import DTypeLike, as_dtype
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Module"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_R_co = TypeVar("_R_co", covariant=True)
 _PLAIN = (bool, int, float, str)
+
+
+class _Forward(Protocol[P, _R_co]):
+    """A module by its class's own `forward`, whose parameters and result are those of a call."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
 
 
 class Module:
@@ -51,7 +62,7 @@ class Module:
         """What the module computes; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`forward`, whose nodes note this module's path from the module that was called first."""
         names = here.modules
         if names is None:

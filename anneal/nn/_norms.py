@@ -10,9 +10,9 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
+from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._checked import checked
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
 

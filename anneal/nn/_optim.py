@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, GradientError, SettingError
+from anneal.ops.nodes import pad, reshape, shrink
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.tensor._movement import pad, reshape, shrink
 from anneal.tensor.functional import take_running_updates
-from anneal.tensor.gradient import take_results
+from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
+from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._checked import checked
 
 __all__ = ["GRU", "LSTM", "RNN"]
 

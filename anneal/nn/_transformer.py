@@ -10,9 +10,9 @@ from anneal.nn import init
 from anneal.nn._layers import Dropout, Embedding, Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm
+from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._checked import checked
 
 __all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
 
@@ -156,7 +156,7 @@ class GPT(Module):
         x = self.drop(self.wte(index) + positions)
         for block in self.h:
             x = block(x)
-        return self.lm_head(self.ln_f(x))  # type: ignore[no-any-return]
+        return self.lm_head(self.ln_f(x))
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
         """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from anneal.errors import ShapeError
+from anneal.ops import checked, wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
-from anneal.tensor._base import wrap_array
-from anneal.tensor._checked import checked
 from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]

@@ -1,9 +1,14 @@
 """ONNX: other people's models become graphs like all others.
 
-`load` gives a `Model` of a file. The onnx package is imported when a model is loaded.
+`load` gives a `Model` of a file; `InferenceSession` is the same by onnxruntime's names. The onnx package is imported
+when a model is loaded.
 """
 
+from anneal.onnx.execute import HostStep
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import Model, load
+from anneal.onnx.module import OnnxModule
+from anneal.onnx.report import Gap
+from anneal.onnx.session import InferenceSession
 
-__all__ = ["Model", "ValueInfo", "load"]
+__all__ = ["Gap", "HostStep", "InferenceSession", "Model", "OnnxModule", "ValueInfo", "load"]

@@ -1,27 +1,47 @@
 """Running the nodes of a graph, one after the other.
 
 A value is a Tensor on the device, a NumPy array on the host, a list of values (a sequence) or None (an empty optional).
-Some values are *fixed*: they follow from the file and from the shapes of the inputs alone. What a node makes of fixed
-values is fixed too; it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors
-on the device. An array that is not fixed came from the device in the middle of a run: such a run is `dynamic`, and
-nothing of it can be replayed without asking the host again.
+Every value is one of three:
+
+- *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
+  it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the device;
+- *plain*: a tensor whose values come with each run, and whose shape is fixed;
+- *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
+
+A run with loose values is dynamic: nothing of it can be replayed without asking the host again. `Run.steps` tells where
+the host was asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any
 
 import numpy as np
 
-from anneal.errors import AnnealError, OnnxError
-from anneal.onnx.graph import Function, Graph, Node
+from anneal.errors import AnnealError, DTypeError, OnnxError
+from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
-from anneal.onnx.types import fits_device
+from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
 from anneal.tensor import Tensor
 
-__all__ = ["Call", "Memo", "Run"]
+__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
+
+_ELEMENTS = 1 << 31  # of one value
+
+
+class NeedsHostError(Exception):
+    """A value is wanted on the host, where a run is to be made of device work alone."""
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A node that reads values from the device in the middle of a run, and why."""
+
+    node: str
+    reason: str
 
 
 @dataclass(eq=False)
@@ -30,22 +50,24 @@ class Memo:
 
     results: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
     lifted: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the array, which is kept
+    read: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)  # tensors that are on the host as well
     fixed: dict[int, Any] = field(default_factory=dict)  # by id
-    graphs: dict[Any, Graph] = field(default_factory=dict)  # bodies of functions, by the call's node
-
-    def is_fixed(self, value: Any) -> bool:
-        """Whether a value follows from the file and the shapes of the inputs."""
-        if isinstance(value, list):
-            return all(self.is_fixed(v) for v in value)
-        return value is None or id(value) in self.fixed
+    used: dict[int, Tensor] = field(default_factory=dict)  # fixed tensors that each run reads
+    numbers: dict[Any, Any] = field(default_factory=dict)  # turns of loops
 
     def fix(self, value: Any) -> None:
         """Remember that a value is fixed."""
-        for v in value if isinstance(value, list) else [value]:
-            if isinstance(v, list):
-                self.fix(v)
-            elif v is not None:
-                self.fixed[id(v)] = v
+        for v in leaves(value):
+            self.fixed[id(v)] = v
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The arrays and tensors of a value: itself, or the items of sequences."""
+    if isinstance(value, list):
+        for v in value:
+            yield from leaves(v)
+    elif value is not None:
+        yield value
 
 
 class _Scope:
@@ -68,15 +90,42 @@ class _Scope:
 
 
 class Run:
-    """One run of a model: its device, and what is noted on the way."""
+    """One run of a model: its device, and what is noted on the way.
 
-    def __init__(self, device: str, memo: Memo, constants: Memo, budget: int, *, training: bool = False) -> None:
+    Args:
+        device: where tensors are made.
+        memo: what is fixed for the shapes of this run's inputs.
+        constants: what is fixed for all runs of the model.
+        budget: how many nodes it may execute, those of subgraphs counted each time.
+        reads: whether values may be read from the device in the middle; NeedsHostError otherwise.
+        training: whether gradients flow: nothing that is a parameter is fixed then.
+        watch: called with each node and its results.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        memo: Memo,
+        constants: Memo,
+        budget: int,
+        *,
+        reads: bool = True,
+        training: bool = False,
+        float64: str = "float32",
+        watch: Any = None,
+    ) -> None:
         self.device = device
         self.memo = memo
-        self.constants = constants  # arrays of the file that are on the device; shared by all runs of a model
-        self.budget = budget  # nodes that may still run
+        self.constants = constants
+        self.budget = budget
+        self.reads = reads
         self.training = training
-        self.dynamic: list[str] = []  # nodes that read the device in the middle of the run
+        self.float64 = float64
+        self.watch = watch
+        self.parameters: dict[tuple[str, str], Tensor] = {}  # by graph and name, in place of initialisers
+        self.loose: dict[int, Any] = {}
+        self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
+        self.steps: list[HostStep] = []
 
     def main(self, graph: Graph, feeds: dict[str, Any]) -> list[Any]:
         """The outputs of the main graph."""
@@ -87,47 +136,96 @@ class Run:
     def graph(self, graph: Graph, scope: _Scope) -> list[Any]:
         """The outputs of a graph whose inputs are in `scope`."""
         for name, value in graph.constants.items():
-            if name not in scope.values:
-                if value is None:
-                    raise OnnxError(f"{graph.path}: the values of initialiser {name!r} were not read (structure_only)")
-                self.memo.fix(value)
-                scope.values[name] = value
+            if name in scope.values:
+                continue
+            if value is None:
+                raise OnnxError(
+                    f"{graph.path}: the values of initialiser {name!r} were not read; load without structure_only"
+                )
+            trained = self.parameters.get((graph.path, name))
+            if trained is None:
+                self.constants.fix(value)
+            scope.values[name] = value if trained is None else trained
         for n, node in enumerate(graph.nodes):
             self.node(n, node, scope)
-        return [scope.find(v.name) for v in graph.outputs]
+        return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
     def node(self, n: int, node: Node, scope: _Scope) -> None:
         """Run one node: its outputs are put into `scope`."""
         key = (*scope.key, n)
         results = self.memo.results.get(key)
         if results is None:
-            self.budget -= 1
-            if self.budget < 0:
-                raise node.fault(
-                    "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load"
-                )
+            self.spend(node)
             call = Call(self, node, scope, key)
+            trained = self.parameters.get((node.path, node.outputs[0])) if node.op == "Constant" else None
+            if trained is not None:
+                scope.values[node.outputs[0]] = trained
+                return
             results = call.outcome([scope.find(x) if x else None for x in node.inputs])
-            if all(self.memo.is_fixed(r) for r in results):
+            if self.is_fixed(list(results)):
                 self.memo.results[key] = results
+        if self.watch is not None:
+            self.watch(node, results)
+        if len(results) < len(node.outputs) and any(node.outputs[len(results) :]):
+            raise node.fault(f"gives {len(results)} outputs; {len(node.outputs)} are wanted")
         for name, value in zip(node.outputs, results):
             if name:
                 scope.values[name] = value
 
-    def lift(self, node: Node, array: Any) -> Tensor:
+    def spend(self, node: Node) -> None:
+        """Count one node, or one turn of a loop, against the budget."""
+        self.budget -= 1
+        if self.budget < 0:
+            raise node.fault(
+                "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
+            )
+
+    def is_fixed(self, value: Any) -> bool:
+        """Whether a value follows from the file and the shapes of the inputs."""
+        return all(id(v) in self.memo.fixed or id(v) in self.constants.fixed for v in leaves(value))
+
+    def is_loose(self, value: Any) -> bool:
+        """Whether a value, or its shape, depends on what the host read in the middle of the run."""
+        if isinstance(value, list) and value:
+            return any(self.is_loose(v) for v in value)
+        return self.nothing_is_loose if value is None or isinstance(value, list) else id(value) in self.loose
+
+    def loosen(self, value: Any) -> Any:
+        """A value that depends on what was read: an object of its own, if it was fixed or plain before."""
+        if value is None or (isinstance(value, list) and not value):
+            self.nothing_is_loose = True
+            return value
+        if isinstance(value, list):
+            return [self.loosen(v) for v in value]
+        if id(value) in self.loose:
+            return value
+        own: Any = value.view() if isinstance(value, np.ndarray) else value.reshape(*value.shape, 1).squeeze(-1)
+        self.loose[id(own)] = own
+        return own
+
+    def number(self, n: int) -> Any:
+        """An int64, or a bool, that is the same in all runs."""
+        found = self.constants.numbers.get((type(n), n))
+        if found is None:
+            found = self.constants.numbers[type(n), n] = np.asarray(n, np.bool_ if isinstance(n, bool) else np.int64)
+            self.constants.fix(found)
+        return found
+
+    def lift(self, node: Node | None, array: Any) -> Tensor:
         """An array as a Tensor on the device; a fixed one is moved there once."""
         for memo in (self.constants, self.memo):
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
-        if not fits_device(array.dtype):
-            raise node.fault(
-                f"takes a value of {'strings' if array.dtype == object else array.dtype.name}, which no device holds"
-            )
-        t = Tensor(np.ascontiguousarray(array).reshape(array.shape), device=self.device)
-        if self.memo.is_fixed(array):
+        try:
+            t = device_array(array, self.device, self.float64)
+        except DTypeError as e:
+            raise OnnxError(str(e)) if node is None else node.fault(str(e)) from None
+        if self.is_fixed(array):
             memo = self.constants if id(array) in self.constants.fixed else self.memo
             memo.lifted[id(array)] = array, t
-            self.memo.fix(t)
+            memo.fix(t)
+        elif self.is_loose(array):
+            self.loose[id(t)] = t
         return t
 
 
@@ -139,12 +237,12 @@ class Call:
     """
 
     def __init__(self, run: Run, node: Node, scope: _Scope, key: tuple[Any, ...]) -> None:
-        self.run_of = run
+        self.of = run
         self.node = node
         self._scope = scope
         self._key = key
         self._turns = 0  # subgraphs that were run
-        self._read = False  # whether a value that is not fixed was read on the host
+        self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
     def name(self) -> str:
@@ -174,12 +272,12 @@ class Call:
     @property
     def device(self) -> str:
         """Where tensors are made."""
-        return self.run_of.device
+        return self.of.device
 
     @property
     def training(self) -> bool:
-        """Whether the model runs as a module that is being trained."""
-        return self.run_of.training
+        """Whether gradients flow through this run."""
+        return self.of.training
 
     @property
     def outputs(self) -> int:
@@ -194,26 +292,60 @@ class Call:
         """The error that says what is wrong here: `raise node.fail("...")`."""
         return self.node.fault(message, fix)
 
-    def host(self, value: Any) -> Any:
+    def room(self, *shape: int) -> None:
+        """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
+        size = 1
+        for n in shape:
+            size *= max(int(n), 0)
+        if size > _ELEMENTS:
+            raise self.fail(f"asks for {size} elements, of shape {list(shape)}", f"at most {_ELEMENTS} are given")
+
+    def host(self, value: Any, reason: str = "its values decide a shape") -> Any:
         """A value as a NumPy array on the host; a tensor is read from the device, in the middle of the run."""
+        run = self.of
         if isinstance(value, list):
-            return [self.host(v) for v in value]
-        if not self.run_of.memo.is_fixed(value):
+            return [self.host(v, reason) for v in value]
+        if not isinstance(value, Tensor):
+            return value  # a loose one makes the results loose as any input does
+        if id(value) in run.memo.read:
+            return run.memo.read[id(value)][1]
+        if not run.reads:
+            raise NeedsHostError(str(self.node))
+        array = value.detach().numpy()
+        if run.is_fixed(value):
+            run.memo.read[id(value)] = value, array
+            run.memo.fix(array)
+        else:
             self._read = True
-        if isinstance(value, Tensor):
-            if self._read:
-                self.run_of.dynamic.append(str(self.node))
-            fixed = self.run_of.memo.is_fixed(value)
-            value = value.detach().numpy()
-            if fixed:
-                self.run_of.memo.fix(value)
-        return value
+            run.loose[id(array)] = array
+            run.steps.append(HostStep(str(self.node), reason))
+        return array
 
     def tensor(self, value: Any) -> Any:
         """A value as a Tensor on the device; None and the items of lists likewise."""
         if isinstance(value, list):
             return [self.tensor(v) for v in value]
-        return value if value is None or isinstance(value, Tensor) else self.run_of.lift(self.node, value)
+        return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
+
+    def count(self, n: int) -> Any:
+        """The number of a turn, to be given to a subgraph: it is fixed."""
+        return self.of.number(n)
+
+    def truth(self, value: bool) -> Any:
+        """A bool, to be given to a subgraph: it is fixed."""
+        return self.of.number(value)
+
+    def follows(self, part: Any, whole: Any) -> None:
+        """Say that `part`, which goes to a subgraph, is a piece of `whole`: fixed or loose as that is."""
+        run = self.of
+        if run.is_loose(whole):
+            run.loose[id(part)] = part
+        elif run.is_fixed(whole):
+            run.memo.fix(part)
+
+    def numpy_dtype(self, name: str) -> Any:
+        """NumPy's dtype of an element type by its name."""
+        return array_dtype(array_code(name))
 
     def run(self, graph: Graph, *inputs: Any) -> list[Any]:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
@@ -221,53 +353,65 @@ class Call:
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
         scope = _Scope((*self._key, self._turns, graph.path), self._scope)
         self._turns += 1
+        self.of.spend(self.node)
         for info, value in zip(graph.inputs, inputs):
             scope.values[info.name] = value
-        return self.run_of.graph(graph, scope)
+        results = self.of.graph(graph, scope)
+        if self.of.is_loose(results):
+            self._read = True
+        return results
 
     def outcome(self, values: list[Any]) -> tuple[Any, ...]:
-        """The node's results for the values of its inputs."""
-        node, memo = self.node, self.run_of.memo
+        """The node's results for the values of its inputs, each noted as fixed, plain or loose."""
+        node, run = self.node, self.of
         if node.function is not None:
-            return tuple(self.body(node.function, values))
+            return tuple(self.body(values))
         if node.implementation is None:
-            raise self.fail("anneal does not know this operator")
+            raise self.fail("anneal does not have this operator")
+        results = self.results(node.implementation, values)
+        if self._read or run.is_loose(values):
+            return tuple([run.loosen(r) for r in results])
+        pure = node.implementation.pure
+        still = pure and not node.subgraphs() and run.is_fixed(values)
+        for r in leaves(list(results)):
+            if still or (pure and isinstance(r, np.ndarray)):
+                if not run.is_fixed(r):
+                    run.memo.fix(r)
+            elif isinstance(r, np.ndarray):
+                run.loose[id(r)] = r
+        if not still:
+            for v in leaves(values):
+                if isinstance(v, Tensor) and run.is_fixed(v):
+                    run.memo.used[id(v)] = v
+        return results
+
+    def results(self, of: Implementation, values: list[Any]) -> tuple[Any, ...]:
+        """What the operator's function gives, with errors that name the node."""
         try:
-            results = self.computed(node.implementation, values)
+            with np.errstate(all="ignore"):
+                results = self.computed(of, values)
         except OnnxError:
             raise
         except (AnnealError, ArithmeticError, LookupError, TypeError, ValueError, NotImplementedError) as e:
-            told = ", ".join([_brief(v) for v in values])
+            told = ", ".join([brief(v) for v in values])
             raise self.fail(f"{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
             results = (results,)
-        results = tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
-        pure = node.implementation.pure
-        still = pure and all(memo.is_fixed(v) for v in values)
-        # an array depends on what was read, and on shapes
-        arrays = pure and not self._read and all(memo.is_fixed(v) for v in values if not isinstance(v, Tensor))
-        if not node.implementation.raw or still:
-            for r in results:
-                if still or (arrays and isinstance(r, np.ndarray)):
-                    memo.fix(r)
-        elif arrays:
-            for r in results:
-                if isinstance(r, np.ndarray):
-                    memo.fix(r)
-        return results
+        return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
 
-    def body(self, function: Function, values: list[Any]) -> list[Any]:
+    def body(self, values: list[Any]) -> list[Any]:
         """What a function gives: its body runs with no view of the graph around it."""
-        memo = self.run_of.constants
-        graph = memo.graphs.get(self.node)
+        node = self.node
+        graph = node.body()
         if graph is None:
-            graph = memo.graphs[self.node] = function.graph(self.node)
+            assert node.function is not None
+            graph = node.function.graph(node, [_type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = _Scope((*self._key, graph.path), None)
         for n, info in enumerate(graph.inputs):
             scope.values[info.name] = values[n] if n < len(values) else None
-        return self.run_of.graph(graph, scope)
+        return self.of.graph(graph, scope)
 
     def computed(self, of: Implementation, values: list[Any]) -> Any:
         """What the operator's function gives: each input as the function wants it."""
@@ -276,30 +420,47 @@ class Call:
         if not of.variadic and len(values) > len(of.inputs):
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
         attributes = self.read_attributes(of)
-        if of.raw:
-            return of.function(self, *values, **attributes)
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
+        if of.raw:
+            return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
-        if of.on_host is not None and not any(isinstance(v, Tensor) for v in others):
-            return of.on_host(self, *given, **attributes)
-        if of.on_host is not None and any(isinstance(v, np.ndarray) and not fits_device(v.dtype) for v in others):
-            return of.on_host(self, *[self.host(v) for v in given], **attributes)
+        if of.on_host is not None:
+            if not any(isinstance(v, Tensor) for v in others):
+                return of.on_host(self, *given, **attributes)
+            if any(isinstance(v, np.ndarray) and not fits_device(v.dtype) for v in others):
+                why = "no device holds elements of this type"
+                return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
         return of.function(self, *given, **attributes)
 
     def read_attributes(self, of: Implementation) -> dict[str, Any]:
         """The keyword arguments of the operator's function."""
         given = self.node.attributes
-        out = {}
-        for name, default in of.attributes.items():
-            out[name] = given.get(name, None if default is Parameter.empty else default)
-        return out
+        return {
+            name: given.get(name, None if default is Parameter.empty else default)
+            for name, default in of.attributes.items()
+        }
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
+    """A value's dtype and shape, for messages."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"{value.dtype}{list(value.shape)}"
+        return f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return "nothing" if value is None else type(value).__name__
+
+
+def _type_of(value: Any) -> Any:
+    """The TypeProto of a value."""
+    from onnx import TypeProto
+
+    out = TypeProto()
+    if isinstance(value, list):
+        out.sequence_type.elem_type.CopyFrom(_type_of(value[0]) if value else TypeProto())
+    elif value is not None:
+        out.tensor_type.elem_type = array_code(value.dtype.name)
+        for d in value.shape:
+            out.tensor_type.shape.dim.add().dim_value = int(d)
+    return out

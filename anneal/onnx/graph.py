@@ -6,9 +6,9 @@ whatever is wrong in it is an OnnxError that names the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -53,9 +53,21 @@ class Node:
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
     given: frozenset[str]  # names of the attributes that the file gives
+    unusual: frozenset[str]  # those of them that are not at the schema's default
     path: str  # of the graph that it stands in: "main graph", "main graph / If 'x' then_branch"
     implementation: Implementation | None = None
     function: Function | None = None  # a body of other nodes, where there is no implementation
+    _body: Graph | None = None
+
+    def subgraphs(self) -> list[Graph]:
+        """The graphs among its attributes."""
+        return [a for a in self.attributes.values() if isinstance(a, Graph)]
+
+    def body(self) -> Graph | None:
+        """The body of its function for its attributes; None where that depends on the types of its inputs."""
+        if self._body is None and self.function is not None and self.function.proto is not None:
+            self._body = self.function.graph(self)
+        return self._body
 
     def __str__(self) -> str:
         what = f"{self.domain}.{self.op}" if self.domain else self.op
@@ -83,15 +95,31 @@ class Graph:
 
 @dataclass(eq=False)
 class Function:
-    """A function's body, which is read when it is first needed; `graph` for the attributes of one call."""
+    """A function's body, which is read when it is first needed; `graph` for the attributes of one call.
+
+    The standard has bodies that depend on the types of a call's inputs: `proto` is None then, and `of_types` gives one.
+    """
 
     name: str
     proto: Any
     read: Callable[[Any, Node], Graph]  # reads a FunctionProto for the attributes of a node
+    of_types: Callable[[list[Any]], Any] | None = None  # from the types of the inputs (TypeProto) to a FunctionProto
 
-    def graph(self, node: Node) -> Graph:
-        """The body as a graph, with the attributes of `node` in place of those it refers to."""
-        return self.read(self.proto, node)
+    @property
+    def key(self) -> Any:
+        """What tells it from other functions."""
+        return id(self.proto)
+
+    def graph(self, node: Node, types: list[Any] | None = None) -> Graph:
+        """The body as a graph, with the attributes of `node` in place of those it refers to.
+
+        Raises OnnxError if the body is broken, or if there is none for these types.
+        """
+        if self.proto is not None:
+            return self.read(self.proto, node)
+        assert self.of_types is not None
+        assert types is not None
+        return self.read(self.of_types(types), node)
 
 
 @dataclass(eq=False)
@@ -163,7 +191,7 @@ class _Reader:
         made = set(known)
         for n in protos:
             node = self.node(n, out.path, outer | known, depth)
-            used = {x for x in node.inputs if x} | {x for g in _subgraphs(node) for x in g.free}
+            used = {x for x in node.inputs if x} | {x for g in node.subgraphs() for x in g.free}
             for x in used - known:
                 if x not in outer:
                     raise node.fault(f"nothing before it computes its input {x!r}", "the nodes must be in order")
@@ -191,6 +219,7 @@ class _Reader:
             tuple(proto.output),
             {},
             frozenset(),
+            frozenset(),
             path,
         )
         local = self.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
@@ -208,7 +237,9 @@ class _Reader:
                 continue
             attributes[a.name] = self.attribute(a, node, frozenset(visible), depth)
             given.add(a.name)
+        defaults = {} if schema is None else dict(_defaults(schema))
         node.attributes, node.given = attributes, frozenset(given)
+        node.unusual = frozenset(a for a in given if a not in defaults or not _same(attributes[a], defaults[a]))
         if local is not None:
             node.function = Function(f"{domain}.{proto.op_type}", local, self.function)
         else:
@@ -221,8 +252,13 @@ class _Reader:
         """The body that the standard itself gives an operator."""
         if schema.has_function:
             versions = [v for v in schema.function_opset_versions if v <= node.opset]
-            body = schema.get_function_with_opset_version(max(versions)) if versions else None
-            return None if body is None else Function(node.op, body, self.function)
+            if versions:
+                data = schema.get_function_with_opset_version(max(versions))
+                return Function(node.op, _function_of(schema, max(versions), data), self.function)
+        if schema.has_context_dependent_function:
+            versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+            if versions:
+                return Function(node.op, None, self.function, partial(_body_for, schema, max(versions), proto, node))
         return None
 
     def attribute(self, a: Any, node: Node, visible: frozenset[str], depth: int) -> Any:
@@ -292,17 +328,45 @@ class _Reader:
             inner.bound[a.name] = inner.attribute(a, node, frozenset(), 0)
         inner.bound.update(node.attributes)
         path = f"{node.path} / function {proto.name}"
-        out = Graph(proto.name, path, [ValueInfo(n) for n in proto.input], [ValueInfo(n) for n in proto.output])
+        out = Graph(proto.name, path, [ValueInfo(n) for n in proto.input])
         known = set(proto.input)
         inner.nodes(out, proto.node, known, frozenset(), 0)
-        for name in proto.output:
-            if name not in known:
+        for n, name in enumerate(proto.output):
+            if name in known:
+                out.outputs.append(ValueInfo(name))
+            elif n < len(node.outputs) and node.outputs[n]:
                 raise OnnxError(f"{path}: nothing computes its output {name!r}")
+            else:
+                out.outputs.append(ValueInfo(""))
         return out
 
 
-def _subgraphs(node: Node) -> Iterator[Graph]:
-    return (a for a in node.attributes.values() if isinstance(a, Graph))
+@lru_cache(512)
+def _function_of(schema: Any, version: int, data: bytes) -> Any:
+    from onnx import FunctionProto
+
+    return FunctionProto.FromString(data)
+
+
+def _body_for(schema: Any, version: int, proto: Any, node: Node, types: list[Any]) -> Any:
+    """The body that the standard gives an operator for inputs of these types."""
+    from onnx import FunctionProto, NodeProto, helper
+
+    known = NodeProto()
+    known.CopyFrom(proto)
+    del known.attribute[:]
+    for a in proto.attribute:  # inside another function they may refer to the attributes of its call
+        if not a.ref_attr_name:
+            known.attribute.append(a)
+        elif a.name in node.attributes:
+            known.attribute.append(helper.make_attribute(a.name, node.attributes[a.name]))
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, known.SerializeToString(), [t.SerializeToString() for t in types]
+        )
+    except Exception as e:
+        raise node.fault(f"the standard has no body of it for these inputs: {e}") from None
+    return FunctionProto.FromString(data)
 
 
 @lru_cache(4096)
@@ -346,6 +410,10 @@ def _defaults_of(name: str, domain: str, version: int) -> tuple[tuple[str, Any],
 
 def _defaults(schema: Any) -> tuple[tuple[str, Any], ...]:
     return _defaults_of(schema.name, schema.domain, schema.since_version)
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
 
 
 def _domain(name: str) -> str:

@@ -6,22 +6,28 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import OnnxError
-from anneal.onnx.execute import Memo, Run
+from anneal.errors import DTypeError, OnnxError
+from anneal.onnx.demand import deciding
+from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
 from anneal.onnx.graph import Program, ValueInfo, program_of
-from anneal.onnx.types import fits_device
-from anneal.tensor import Tensor, default_device, no_grad, realize
+from anneal.onnx.plan import Plan, signature
+from anneal.onnx.report import gaps_of, told
+from anneal.onnx.types import device_array, fits_device
+from anneal.tensor import Tensor, default_device
+
+if TYPE_CHECKING:
+    from anneal.onnx.module import OnnxModule
 
 __all__ = ["Model", "load"]
 
-_BUDGET = 1_000_000  # nodes that one run may execute
-_KEPT = 16  # sets of input shapes that a model keeps what is fixed for
-_SMALL = 64  # elements of an input of integers that may decide shapes
+_BUDGET = 200_000  # nodes that one run may execute
+_PLANS = 16  # signatures that a model keeps plans for
+_SMALL = 64  # elements of a tensor that is read where its values decide shapes
 
 
 def load(
@@ -29,6 +35,7 @@ def load(
     device: str | None = None,
     *,
     structure_only: bool = False,
+    float64: str = "float32",
     budget: int = _BUDGET,
 ) -> Model:
     """The model of an ONNX file, or of its bytes.
@@ -36,126 +43,200 @@ def load(
     Args:
         source: a path, or what such a file holds.
         device: where it runs; the default device if None.
-        structure_only: leave the weights: what the graph looks like is all that can be asked.
+        structure_only: leave the weights: what the graph looks like can be asked, and nothing run. Works for files
+            whose weights are missing, and for models with gaps.
+        float64: what becomes of float64 on a device that has none: "float32", or "error".
         budget: how many nodes one run may execute, those of subgraphs counted each time.
 
-    Raises OnnxError for a file that cannot be read, is broken, or has what cannot be run.
+    Raises OnnxError for a file that cannot be read, is broken, or has what cannot be run: all of it is listed.
+
+    >>> from onnx import TensorProto, helper
+    >>> x, y = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
+    >>> graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "same", [x], [y])
+    >>> model = load(helper.make_model(graph).SerializeToString())
+    >>> model.run({"x": [1.0, 2.0]})
+    {'y': Tensor([1., 2.], dtype=float32)}
     """
+    if float64 not in ("float32", "error"):
+        raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
     proto, folder = parsed(source)
     program = program_of(proto, reader_of(folder, structure_only=structure_only))
-    return Model(program, device or default_device(), budget)
+    model = Model(program, device or default_device(), budget, float64)
+    if not structure_only and (gaps := model.gaps()):
+        raise OnnxError(told(gaps), gaps)
+    return model
 
 
 class Model:
-    """An ONNX model: `run` takes values by name, a call takes them by position."""
+    """An ONNX model: `run` takes values by name, a call takes them by position. `load` makes one.
 
-    def __init__(self, program: Program, device: str, budget: int = _BUDGET) -> None:
+    `inputs` and `outputs` say what there is: names, dtypes, shapes with their symbolic names. `optional_inputs` are
+    those that have a value in the file. `program` holds the graph.
+    """
+
+    def __init__(self, program: Program, device: str, budget: int = _BUDGET, float64: str = "float32") -> None:
         self.program = program
         self.device = device
         self.budget = budget
+        self.float64 = float64
         graph = program.graph
         self.inputs = [v for v in graph.inputs if v.name not in graph.constants]
         self.optional_inputs = [v for v in graph.inputs if v.name in graph.constants]
         self.outputs = graph.outputs
+        self.lock = threading.RLock()
+        self.deciding = deciding(graph)  # names whose values decide shapes
+        self._known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
-        for value in graph.constants.values():
-            self._constants.fix(value)
-        self._memos: OrderedDict[Any, Memo] = OrderedDict()
-        self._lock = threading.RLock()
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+
+    def __repr__(self) -> str:
+        inputs, outputs = [", ".join([str(v) for v in some]) for some in (self.inputs, self.outputs)]
+        return f"Model({self.program.graph.name!r}: {inputs} -> {outputs})"
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, in their order: tensors on the device, lists of them (sequences), None (empty
         optionals), and NumPy arrays of what no device holds (strings).
 
-        Raises OnnxError for a name that is no input, a missing input, and for what a node cannot compute.
+        Args:
+            feeds: values by the names of inputs: NumPy arrays, tensors, Python numbers and lists; for a sequence a list
+                of those, for an empty optional None.
+
+        Raises OnnxError for a name that is no input, a missing input, a value that does not fit its input, and for what
+        a node cannot compute.
         """
-        values = self._taken(feeds)
-        with self._lock, no_grad():
-            memo = self._memo(values)
-            run = Run(self.device, memo, self._constants, self.budget)
-            results = run.main(self.program.graph, values)
-            results = [self._given(r) for r in results]
-            realize([t for r in results for t in _tensors(r)])
+        values = self.taken(feeds)
+        results = self.plan(values).run(values)
         return {v.name: r for v, r in zip(self.outputs, results)}
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for inputs by position: the one output, or a tuple."""
-        if len(inputs) > len(self.inputs):
-            raise OnnxError(f"the model takes {len(self.inputs)} inputs, not {len(inputs)}")
-        results = tuple(self.run({v.name: x for v, x in zip(self.inputs, inputs)}).values())
+        results = tuple(self.run(self.named(inputs)).values())
         return results[0] if len(results) == 1 else results
 
-    def _taken(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def module(self) -> OnnxModule:
+        """The model as an `nn.Module` whose parameters are the initialisers of floats, by their names in the file."""
+        from anneal.onnx.module import OnnxModule
+
+        return OnnxModule(self)
+
+    def gaps(self) -> tuple[Any, ...]:
+        """What in the model cannot be run, all of it: see `anneal.onnx.Gap`."""
+        return gaps_of(self.program)
+
+    @property
+    def host_steps(self) -> tuple[HostStep, ...]:
+        """Nodes of the last plan that read values from the device in the middle of a run, and why."""
+        return next(reversed(self._plans.values())).steps if self._plans else ()
+
+    def named(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        """Inputs by position as feeds. Raises OnnxError if there are too many."""
+        if len(inputs) > len(self.inputs):
+            raise OnnxError(f"the model takes {len(self.inputs)} inputs, not {len(inputs)}: {self._told()}")
+        return {v.name: x for v, x in zip(self.inputs, inputs)}
+
+    def start(self, memo: Memo, *, reads: bool = True, training: bool = False, watch: Any = None) -> Run:
+        """A run that has yet to go through the graph."""
+        return Run(
+            self.device,
+            memo,
+            self._constants,
+            self.budget,
+            reads=reads,
+            training=training,
+            float64=self.float64,
+            watch=watch,
+        )
+
+    def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
         """The feeds as values of a run, each checked against its input."""
-        known = {v.name: v for v in (*self.inputs, *self.optional_inputs)}
-        told = ", ".join([str(v) for v in self.inputs]) or "none"
         for name in feeds:
-            if name not in known:
-                raise OnnxError(f"run: the model has no input {name!r}; its inputs are {told}")
+            if name not in self._known:
+                raise OnnxError(f"run: the model has no input {name!r}; its inputs are {self._told()}")
         for v in self.inputs:
-            if v.name not in feeds:
-                raise OnnxError(f"run: input {v.name!r} is missing; the inputs are {told}")
-        return {name: _value(x, known[name]) for name, x in feeds.items()}
+            if v.name not in feeds and "optional" not in v.kind:
+                raise OnnxError(f"run: input {v.name!r} is missing; the inputs are {self._told()}")
+        out = {}
+        for name, info in self._known.items():
+            if name in feeds:
+                out[name] = self._placed(_value(feeds[name], info), info, detach)
+            elif name not in self.program.graph.constants:
+                out[name] = None
+        return out
 
-    def _memo(self, values: dict[str, Any]) -> Memo:
-        """What is fixed for these inputs. Small arrays of integers are fixed too, by their values; the others go to
-        the device, in place.
-        """
-        parts: list[Any] = []
-        fixed = []
-        for name, value in sorted(values.items()):
-            if isinstance(value, np.ndarray) and not fits_device(value.dtype):
-                parts.append((name, id(value)))
-            elif isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.size <= _SMALL:
-                parts.append((name, value.dtype.name, value.shape, value.tobytes()))
-                fixed.append(name)
-            else:
-                if isinstance(value, np.ndarray):
-                    value = values[name] = Tensor(value, device=self.device)
-                parts.append((name, _kind(value)))
-        key = tuple(parts)
-        memo = self._memos.pop(key, None)
-        if memo is None:
-            memo = Memo()
-        self._memos[key] = memo
-        if len(self._memos) > _KEPT:
-            self._memos.popitem(last=False)
-        for name in fixed:
-            memo.fix(values[name])
-        return memo
+    def plan(self, values: dict[str, Any]) -> Plan:
+        """How the model runs for such values; plans are kept, those used last."""
+        key, fixed = signature(values)
+        with self.lock:
+            plan = self._plans.pop(key, None)
+            if plan is None:
+                plan = Plan(self, values, fixed)
+            self._plans[key] = plan
+            if len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)[1].close()
+        return plan
 
-    def _given(self, result: Any) -> Any:
-        """A result as the caller gets it."""
-        if isinstance(result, list):
-            return [self._given(r) for r in result]
-        if isinstance(result, np.ndarray) and fits_device(result.dtype):
-            return Tensor(result, device=self.device)
-        return result
+    def _told(self) -> str:
+        return ", ".join([str(v) for v in self.inputs]) or "none"
+
+    def _placed(self, value: Any, info: ValueInfo, detach: bool) -> Any:
+        """A value where a run wants it: on the host if it decides shapes or no device holds it, else on the device."""
+        if isinstance(value, list):
+            return [self._placed(v, info, detach) for v in value]
+        decides = info.name in self.deciding
+        if isinstance(value, Tensor):
+            if decides and value.numel() <= _SMALL:
+                return value.detach().numpy()
+            value = value if value.device == self.device else value.to(device=self.device)
+            return value.detach() if detach and value.requires_grad else value
+        if value is None or decides or not fits_device(value.dtype):
+            return value
+        try:
+            return device_array(value, self.device, self.float64)
+        except DTypeError as e:
+            raise OnnxError(f"input {info.name!r}: {e}") from None
 
 
 def _value(x: Any, info: ValueInfo) -> Any:
     """What a caller gives for an input, as a Tensor, an array, a list or None."""
-    if x is None or isinstance(x, Tensor):
+    if "sequence" in info.kind and isinstance(x, (list, tuple)):
+        item = ValueInfo(info.name, "tensor", info.dtype)
+        return [_value(v, item) for v in x]
+    if x is None:
+        if "optional" in info.kind:
+            return None
+        raise OnnxError(f"input {info.name!r}: is None, but it is no optional; it takes {info}")
+    if isinstance(x, Tensor):
+        _check(x, info)
         return x
-    if isinstance(x, list) and info.kind not in ("tensor", "unknown") and "sequence" in info.kind:
-        return [_value(v, info) for v in x]
-    if isinstance(x, (np.ndarray, np.generic)):
-        array = np.asarray(x)
-        if array.dtype.kind in "US":
-            array = array.astype(object)
-        return array
-    if info.dtype == "string":
-        return np.asarray(x, dtype=object)
-    return np.asarray(x, dtype=info.dtype or None)
+    try:
+        if isinstance(x, (np.ndarray, np.generic)):
+            array = np.asarray(x)
+            array = array.astype(object) if array.dtype.kind in "USTV" and info.dtype == "string" else array
+        else:
+            array = np.asarray(x, dtype=_numpy_dtype(info.dtype))
+    except (TypeError, ValueError, OverflowError) as e:
+        raise OnnxError(f"input {info.name!r}: cannot be made from {type(x).__name__}: {e}; it takes {info}") from None
+    _check(array, info)
+    return array
 
 
-def _kind(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple([_kind(v) for v in value])
-    return None if value is None else (value.shape, str(value.dtype))
+def _numpy_dtype(name: str) -> Any:
+    import ml_dtypes
+
+    return np.dtype(object if name == "string" else getattr(ml_dtypes, name, None) or name) if name else None
 
 
-def _tensors(result: Any) -> list[Tensor]:
-    if isinstance(result, list):
-        return [t for r in result for t in _tensors(r)]
-    return [result] if isinstance(result, Tensor) else []
+def _check(x: Any, info: ValueInfo) -> None:
+    """Raises OnnxError unless a value has the dtype, rank and sizes that its input says."""
+    name = "string" if x.dtype == object else getattr(x.dtype, "name", str(x.dtype))
+    narrowed = isinstance(x, Tensor) and (info.dtype, name) in (
+        ("int64", "int32"),
+        ("uint64", "uint32"),
+        ("float64", "float32"),
+    )
+    if info.dtype and name != info.dtype and not narrowed and not info.dtype.startswith("type "):
+        raise OnnxError(f"input {info.name!r}: takes {info.dtype}, not {name}; cast it, .astype({info.dtype!r})")
+    if info.shape is not None and info.kind == "tensor":
+        shape = tuple(x.shape)
+        if len(shape) != len(info.shape) or any(isinstance(d, int) and d != s for d, s in zip(info.shape, shape)):
+            raise OnnxError(f"input {info.name!r}: has shape {list(shape)}, but the model takes {info}")

@@ -6,8 +6,8 @@
 
 The function takes the node (`execute.Call`), the inputs by position (an absent optional one is None, and so is the
 default of one that the node leaves off) and, as keyword-only parameters, the attributes it reads, by their ONNX names.
-Defaults of the schema are filled in; an attribute that has none is None,
-or the parameter's own default. It returns one value, or a tuple for several outputs.
+Defaults of the schema are filled in; an attribute that has none is None, or the parameter's own default. It returns one
+value, or a tuple for several outputs.
 
 Values are Tensors on the node's device, NumPy arrays on the host, lists (sequences), None (an empty optional), and
 NumPy arrays of objects (strings). Which of them a function gets is said where it is registered:
@@ -16,7 +16,7 @@ NumPy arrays of objects (strings). Which of them a function gets is said where i
 - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
 - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
   `@function.host` registers another function, of the same inputs, for that case;
-- `raw=True`: every input comes as it is (sequences, control flow, what looks at shapes alone).
+- `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone).
 
 An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
 """
@@ -46,6 +46,7 @@ class Implementation:
     on_host: Callable[..., Any] | None  # gets NumPy arrays alone
     values: frozenset[str]  # names of inputs that are wanted as NumPy arrays
     raw: bool
+    by_shape: bool  # no value of an input matters, their shapes alone
     pure: bool  # equal inputs give equal results
     inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
     variadic: bool
@@ -72,6 +73,7 @@ def op(
     host: bool = False,
     values: Sequence[str] = (),
     raw: bool = False,
+    by_shape: bool = False,
     pure: bool = True,
 ) -> Callable[[Callable[..., Any]], Implementation]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
@@ -79,7 +81,8 @@ def op(
     Args:
         host: the function computes with NumPy arrays as well, where all its inputs are arrays.
         values: names of its parameters that are wanted as NumPy arrays.
-        raw: every input comes as it is.
+        raw: every input that `values` does not name comes as it is.
+        by_shape: no value of an input matters to it, their shapes alone.
         pure: equal inputs give equal results; not so what draws random numbers.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
@@ -97,7 +100,18 @@ def op(
         of_host = function if host else None
         made = [
             Implementation(
-                n, domain, since, function, of_host, frozenset(values), raw, pure, inputs, variadic, attributes
+                n,
+                domain,
+                since,
+                function,
+                of_host,
+                frozenset(values),
+                raw,
+                by_shape,
+                pure,
+                inputs,
+                variadic,
+                attributes,
             )
             for n in names
         ]

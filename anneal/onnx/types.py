@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.tensor import as_dtype, dtypes
+from anneal.errors import DTypeError
+from anneal.tensor import Tensor, dtypes
 
-__all__ = ["ON_DEVICE", "array_dtype", "element_name", "fits_device"]
+__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device"]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -42,7 +43,9 @@ _NAMES = {
     27: "float6_e2m3fn",
     28: "float6_e3m2fn",
 }
-ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
+_CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
+_ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
+_NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
 
 
 def element_name(code: int) -> str:
@@ -63,6 +66,35 @@ def array_dtype(code: int) -> np.dtype[Any] | None:
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
+def array_code(name: str) -> int:
+    """The TensorProto.DataType of a dtype by its name; 0 if there is none."""
+    return _CODES.get(name, 0)
+
+
 def fits_device(dtype: np.dtype[Any]) -> bool:
     """Whether a Tensor can hold elements of this dtype."""
-    return dtype.name in ON_DEVICE and as_dtype(dtype.name) is not None
+    return dtype.name in _ON_DEVICE
+
+
+def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
+    """An array as a Tensor on a device. On one without 64-bit integers they become 32-bit ones if their values allow;
+    float64 becomes float32 where the device has none, if `float64` says so.
+
+    Raises DTypeError for elements that the device cannot hold.
+    """
+    if not fits_device(array.dtype):
+        what = "strings" if array.dtype.kind == "O" else array.dtype.name
+        raise DTypeError(f"takes a value of {what}, which no device holds")
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    try:
+        return Tensor(array, device=device)
+    except DTypeError as e:
+        name = array.dtype.name
+        if name == "float64" and float64 == "float32":
+            return Tensor(array.astype(np.float32), device=device)
+        if name in _NARROWED:
+            narrow, least, most = _NARROWED[name]
+            if not array.size or (array.min() >= least and array.max() <= most):
+                return Tensor(array.astype(narrow), device=device)
+            raise DTypeError(f"{e}; its values do not fit {narrow}") from None
+        raise

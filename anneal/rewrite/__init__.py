@@ -13,8 +13,11 @@ from anneal.rewrite.symbolic import simplify
 from anneal.rewrite.trace import Event, tracing
 from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, unfolded
 from anneal.rewrite.watch import Watch
+from anneal.rewrite.widen import FLOATS, INTEGERS, widened
 
 __all__ = [
+    "FLOATS",
+    "INTEGERS",
     "STAGES",
     "Event",
     "Hook",
@@ -33,4 +36,5 @@ __all__ = [
     "substitute",
     "tracing",
     "unfolded",
+    "widened",
 ]

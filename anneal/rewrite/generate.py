@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anneal.errors import CompilerError
-from anneal.uop.ops import ALL, ALU, COMPARE, TERNARY, UNARY, Op
+from anneal.uop import ALL, ALU, COMPARE, TERNARY, UNARY, Op
 
 __all__ = ["PACKAGE", "Rule", "generate", "main", "mentioned", "parse", "targets"]
 
@@ -49,6 +49,8 @@ _DTYPE_TESTS = {
     "bool": "{}.dtype is dtypes.bool_",
     "index": "{}.dtype is dtypes.int32",
 }
+# What generated code may name, by module of anneal/uop.
+_OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
 _CONST_NAME = re.compile(r"c\d*$")
 _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(_DTYPE_TESTS) + r")\b")
 
@@ -613,6 +615,14 @@ def _function(
     return [*lines, *body, "    return None"]
 
 
+def _uop_imports(name: str, words: set[str]) -> list[str]:
+    """The lines that import from `anneal.uop` what a generated module names: through its front door, except inside."""
+    found = {module: [n for n in names if n in words] for module, names in _OF_UOP.items()}
+    if not name.startswith("anneal/uop/"):
+        return [f"from anneal.uop import {', '.join(sorted(n for names in found.values() for n in names))}"]
+    return [f"from anneal.uop.{module} import {', '.join(names)}" for module, names in found.items() if names]
+
+
 def generate(text: str, name: str, named: bool = False) -> str:
     """The Python module for a `.upat` text; `name` is what errors and the header call it.
 
@@ -638,7 +648,6 @@ def generate(text: str, name: str, named: bool = False) -> str:
     code = "\n".join(body)
     words = set(re.findall(r"\w+", code))
     uses = [f"from {module} import {', '.join(sorted(words & set(names)))}" for module, names in file.uses]
-    node = [n for n in ("UOp", "alu", "const") if f"{n}(" in code]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
@@ -649,9 +658,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         "from collections.abc import Callable",
         "from typing import Any",
         "",
-        f"from anneal.uop.dtype import DType{', dtypes' if 'dtypes.' in code else ''}",
-        *([f"from anneal.uop.node import {', '.join(node)}"] if node else []),
-        "from anneal.uop.ops import Op",
+        *_uop_imports(name, words),
         *(u for u in uses if not u.endswith("import ")),
         "",
         *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),

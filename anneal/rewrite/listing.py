@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from anneal.errors import UserError
 from anneal.rewrite.generate import PACKAGE, mentioned, parse, targets
-from anneal.uop.ops import ALL
+from anneal.uop import ALL
 
 __all__ = ["Listed", "explain", "rules"]
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from anneal.uop.dtype import DType, dtypes
-from anneal.uop.node import alu
-from anneal.uop.ops import Op
+from anneal.uop import Op, alu, dtypes
 from anneal.rewrite.extents import leftover, quotient
 from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, ordered, remainder, unequal
 

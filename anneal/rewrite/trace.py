@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anneal import settings
-from anneal.uop import Op, UOp
-from anneal.uop.node import fold_by
+from anneal.uop import Op, UOp, fold_by
 
 __all__ = ["Event", "here", "tracing"]
 

@@ -17,23 +17,12 @@ from anneal.runtime.context import (
     resolve_device,
     set_default_device,
 )
-from anneal.runtime.execution import (
-    Execution,
-    buffer_leaf,
-    execute,
-    host_storage,
-    is_realized,
-    memory,
-    plan_of,
-    realize,
-    storage_of,
-    tracing,
-    upload,
-    values,
-)
+from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.host import HostFunction
 from anneal.runtime.jitted import Jit, Recapture, jit
+from anneal.runtime.launch import Execution, execute
+from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.steps import HostCall, Launch, Step

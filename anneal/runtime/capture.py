@@ -13,11 +13,13 @@ from typing import Any
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
+from anneal.runtime.calls import call_host
 from anneal.runtime.context import here
-from anneal.runtime.execution import Execution, buffer_leaf, call_host, storage_of
 from anneal.runtime.guards import Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
+from anneal.runtime.launch import Execution
+from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.steps import HostCall, Launch
 from anneal.schedule import Origin, Plan, donate

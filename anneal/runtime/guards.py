@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from anneal.runtime.execution import is_realized
 from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import is_realized
 from anneal.uop import UOp
 
 __all__ = ["Failure", "Guards", "brief"]

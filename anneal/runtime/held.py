@@ -9,8 +9,9 @@ from sys import getrefcount
 from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage
-from anneal.runtime.execution import buffer_leaf, realize, storage_of
+from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.uop import Op, UOp, arena, dtypes
 
 __all__ = ["Read", "Staging", "SymbolicResult", "Written", "copy_of"]

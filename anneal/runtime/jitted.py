@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anneal import settings
 from anneal.backend import Storage, get_device
@@ -39,10 +39,11 @@ from anneal.errors import JitError
 from anneal.runtime.arguments import difference, flatten, rebuild
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
-from anneal.runtime.execution import buffer_leaf, realize, storage_of
+from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
+from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop import toposort
@@ -51,7 +52,9 @@ from anneal.uop.sizes import bound_sizes
 __all__ = ["Jit", "Recapture", "jit"]
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 
 # Captures of one function; beyond that the one goes that was longest unused, and its memory with it.
 _CAPTURES = 128
@@ -92,12 +95,16 @@ class Jit(Generic[P, R]):
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         update_wrapper(self, function)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Jit[..., R]:
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self: Jit[Concatenate[T, Q], R], instance: T, owner: type | None = None) -> Jit[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Jit[..., R]:
         """Bind to an instance: each instance has captures of its own."""
         if instance is None:
             return self
         name = f"__jit_{self.function.__name__}"
-        bound = instance.__dict__.get(name)
+        bound: Jit[..., R] | None = instance.__dict__.get(name)
         if bound is None:
             bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
         return bound

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
-from anneal.runtime.execution import Execution, compiled, new_outputs
+from anneal.runtime.launch import Execution, compiled, new_outputs
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
 

@@ -1,37 +1,38 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
 
 from anneal.schedule.donation import donate
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
+from anneal.schedule.inplace import overwrites_rows
+from anneal.schedule.masks import read_elements, unread_choice
+from anneal.schedule.members import members_of, standalone
+from anneal.schedule.passes import PASSES, PERMUTATION, run_passes, simplify_indices
 from anneal.schedule.places import Origin
-from anneal.schedule.plan import (
-    BUILDING,
-    PASSES,
-    clear_cache,
-    graph,
-    live_nodes,
-    origins,
-    plan_for,
-    refused,
-    run_passes,
-)
+from anneal.schedule.plan import BUILDING, clear_cache, graph, live_nodes, origins, plan_for, refused
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, name_of
 
 __all__ = [
     "BUILDING",
     "PASSES",
+    "PERMUTATION",
     "Call",
+    "CostModel",
     "Kernel",
     "Origin",
     "Plan",
-    "Policy",
     "Schedule",
     "clear_cache",
     "donate",
     "graph",
     "live_nodes",
+    "members_of",
     "name_of",
     "origins",
+    "overwrites_rows",
     "plan_for",
+    "read_elements",
     "refused",
     "run_passes",
+    "simplify_indices",
+    "standalone",
+    "unread_choice",
 ]

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from anneal.schedule.parts import parts_of
+from anneal.schedule.members import members_of
 from anneal.uop import DType, Op, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
-    from anneal.schedule.fusion import Policy
-    from anneal.schedule.groups import Group
+    from anneal.schedule.fusion import CostModel, Group, Materialised
 
-__all__ = ["Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
+CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
+
+__all__ = ["CONCATENATION", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
 
 
 class Kernel:
@@ -90,9 +91,9 @@ class Schedule:
     """What the passes hand on to each other: each makes a new one, with more fields filled."""
 
     sink: UOp
-    policy: Policy
+    cost_model: CostModel
     order: list[UOp] = field(default_factory=list)
-    real: dict[UOp, None] = field(default_factory=dict)
+    materialised: Materialised = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     places: dict[UOp, int] = field(
         default_factory=dict
@@ -105,7 +106,7 @@ class Schedule:
 def name_of(sink: UOp) -> str:
     """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
     sizes it has, and a piece of its key."""
-    parts = parts_of(sink)
+    parts = members_of(sink)
     loops: list[tuple[int, str]] = []
     reduces: list[tuple[int, str]] = []
     for u in toposort((parts[0],)):

@@ -1,8 +1,8 @@
 """Plans on disk: a process that meets a program again neither schedules it nor builds its kernel graphs.
 
-A plan depends on the program's structure, the policy and the compiler's code, and these are its key. The graph of a
-kernel is kept as text of its own and read only if somebody asks for it: a device that finds its code on disk too never
-does.
+A plan's key is the program's structure, the target's cost model and the compiler's code, for it depends on nothing
+else. A kernel's graph is kept as text of its own and read only if somebody asks for it: a device that finds its code on
+disk too never does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError
-from anneal.schedule.fusion import Policy
+from anneal.schedule.fusion import CostModel
 from anneal.schedule.records import Call, Kernel, Plan, Value
 from anneal.uop import UOp, arena, by_name, decode_graph, encode_graph
 from anneal.uop.sizes import variable
@@ -23,19 +23,19 @@ __all__ = ["decode_plan", "encode_plan", "keep", "recall"]
 _WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 
-def recall(program: UOp, policy: Policy) -> Plan | None:
+def recall(program: UOp, cost_model: CostModel) -> Plan | None:
     """The plan of a parametrised program, if a process before this one kept it."""
     if settings.current().debug >= 5 or not cache.enabled():  # 5: the passes are to be seen
         return None
-    return cache.load("plans", cache.disk_key(program.key, policy), decode_plan)
+    return cache.load("plans", cache.disk_key(program.key, cost_model), decode_plan)
 
 
-def keep(program: UOp, policy: Policy, plan: Plan, seconds: float) -> None:
+def keep(program: UOp, cost_model: CostModel, plan: Plan, seconds: float) -> None:
     """Save a plan that took `seconds` to make."""
     if seconds >= _WORTH and cache.enabled():
         distinct = len(plan.kernels)
         label = f"{len(plan.calls)} kernels, {distinct} distinct: {', '.join(k.name for k in plan.kernels[:3])}"
-        key = cache.disk_key(program.key, policy)
+        key = cache.disk_key(program.key, cost_model)
         cache.save("plans", key, encode_plan(plan), label + (", ..." if distinct > 3 else ""))
 
 

@@ -25,18 +25,29 @@ it, the buffer's Storage remembers the graph it was computed from as `origin`.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from anneal.backend import HOST, device_names, get_device, numpy_dtype
+from anneal.backend import device_names, get_device, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
+from anneal.ops import (
+    HELD,
+    Array,
+    DTypeLike,
+    Shape,
+    array_of,
+    as_dtype,
+    axis_of,
+    check_device_dtype,
+    check_methods,
+    checked,
+    wrap_array,
+)
+from anneal.ops.nodes import Number, broadcast, check_fits, reshape, weak_const, weak_dtype
 from anneal.runtime import (
     INSIDE,
     Handle,
@@ -53,313 +64,17 @@ from anneal.runtime import (
     seen,
     storage_of,
 )
-from anneal.tensor._checked import check_methods, checked, said, whole
-from anneal.tensor._movement import expand, reshape
-from anneal.uop import MOVEMENT, DType, Op, UOp, alu, by_name, const, dtypes, promote
-from anneal.uop.sizes import Count, is_symbolic, product, size
+from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes
+from anneal.uop.sizes import is_symbolic, product
 
-if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+__all__ = ["TensorBase"]
 
-__all__ = [
-    "Number",
-    "TensorBase",
-    "as_dtype",
-    "broadcast_shapes",
-    "grad_enabled",
-    "leaf_nodes",
-    "leaves",
-    "no_grad",
-]
-
-Number = bool | int | float
-Array = npt.NDArray[Any]
-Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
-DTypeLike = DType | str | npt.DTypeLike | type
-F = TypeVar("F", bound=Callable[..., Any])
 
 _DETACH = Op.DETACH
 _FLOAT32 = dtypes.float32
 _INT32 = dtypes.int32
-
-
-# -- the gradient switch and the leaves ---------------------------------------------------------------------------
-
-
+_KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
 _LEAF_NUMBERS = itertools.count()
-
-
-class no_grad:
-    """Within the block (or the decorated function) results want no gradient, whatever they are made of. Other threads
-    are not concerned.
-
-    >>> from anneal.tensor import Tensor, no_grad
-    >>> w = Tensor([1.0, 2.0], requires_grad=True)
-    >>> with no_grad():
-    ...     y = w * 2
-    >>> y.requires_grad
-    False
-    """
-
-    __slots__ = ("_before",)
-
-    def __init__(self) -> None:
-        self._before: list[bool] = []
-
-    def __enter__(self) -> no_grad:
-        self._before.append(here.grad)
-        here.grad = False
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        here.grad = self._before.pop()
-
-    def __call__(self, function: F) -> F:
-        @functools.wraps(function)
-        def without_grad(*args: Any, **kwargs: Any) -> Any:
-            with no_grad():
-                return function(*args, **kwargs)
-
-        return without_grad  # type: ignore[return-value]
-
-
-def grad_enabled() -> bool:
-    """False inside `no_grad`."""
-    return here.grad
-
-
-def leaves() -> list[Tensor]:
-    """Every live tensor on which requires_grad was set."""
-    return here.context.tensors.live_leaves()  # type: ignore[return-value]
-
-
-def leaf_nodes(tensor: TensorBase) -> tuple[UOp, ...]:
-    """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that."""
-    return (tensor.uop,) if tensor._alias is None else (tensor.uop, tensor._alias)
-
-
-# -- devices and dtypes -------------------------------------------------------------------------------------------
-
-
-def as_dtype(dtype: DTypeLike) -> DType:
-    """A dtype given as anneal's own, a name, a NumPy dtype, or Python's bool, int or float.
-
-    Raises DTypeError, listing the known names, for anything else.
-
-    >>> as_dtype("half"), as_dtype(int), as_dtype(np.uint8)
-    (dtypes.float16, dtypes.int32, dtypes.uint8)
-    """
-    if isinstance(dtype, DType):
-        return dtype
-    if isinstance(dtype, str):
-        return by_name(dtype)
-    if dtype is bool:
-        return dtypes.bool_
-    if dtype is int:
-        return _INT32
-    if dtype is float:
-        return _FLOAT32
-    try:
-        if isinstance(dtype, (type, np.dtype)):
-            return by_name(np.dtype(dtype).name)
-    except (TypeError, ValueError):
-        pass
-    by_name(said(dtype))
-    raise AssertionError("unreachable: by_name takes no such name")
-
-
-def check_device_dtype(device: str, dtype: DType) -> None:
-    """Raise DTypeError if `device` cannot hold `dtype`."""
-    if device != HOST:
-        held = get_device(device).limits.dtypes
-        if dtype not in held:
-            names = ", ".join(sorted(d.name for d in held))
-            raise DTypeError(f"device {device!r} has no {dtype.name}; it has {names}: cast first, or use device 'cpu'")
-
-
-# -- data in ------------------------------------------------------------------------------------------------------
-
-
-def _ragged(data: Any) -> str | None:
-    """Where a nested list stops being a box, in words; None if it is one."""
-    level: list[tuple[str, Any]] = [("", data)]
-    while level and any(isinstance(x, (list, tuple)) for _, x in level):
-        sizes: dict[int | None, str] = {}
-        for where, x in level:
-            sizes.setdefault(len(x) if isinstance(x, (list, tuple)) else None, where)
-        if len(sizes) > 1:
-            (n0, w0), (n1, w1) = list(sizes.items())[:2]
-            said = ["is a number" if n is None else f"has {n} items" for n in (n0, n1)]
-            return f"data{w0} {said[0]} but data{w1} {said[1]}"
-        level = [(f"{where}[{i}]", y) for where, x in level for i, y in enumerate(x)]
-    return None
-
-
-def _array(data: Any, dtype: DType | None) -> Array:
-    """`data` as a fresh contiguous array of a dtype that anneal has."""
-    weak = isinstance(data, (list, tuple, range))
-    if weak and not isinstance(data, range):
-        if any(isinstance(x, TensorBase) for x in data):
-            raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
-        fault = _ragged(data)
-        if fault is not None:
-            raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")
-    try:
-        array = np.asarray(data)
-    except (TypeError, ValueError) as e:
-        raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
-    if weak and array.size == 0 and array.dtype == np.float64:
-        array = array.astype(np.float32)
-    if array.dtype.name not in _HELD:
-        what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
-        raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(_HELD)}")
-    wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
-    if dtype is None and weak:
-        # Python numbers are weak: 32 bits unless a value needs more or NumPy scalars say otherwise.
-        if array.dtype == np.float64:
-            wanted = np.dtype(np.float32)
-        elif array.dtype == np.int64:
-            fits = not array.size or (array.min() >= -(2**31) and array.max() < 2**31)
-            wanted = np.dtype(np.int32) if fits else array.dtype
-    if dtype is not None and dtype.is_int and array.dtype.kind in "iu" and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < dtype.min or high > dtype.max:
-            raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")
-    with np.errstate(all="ignore"):
-        return np.array(array, dtype=wanted, order="C", copy=True)
-
-
-_HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))
-
-
-def wrap_array(array: Array, device: str) -> UOp:
-    """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used."""
-    dtype = by_name(array.dtype.name)
-    check_device_dtype(device, dtype)
-    if array.ndim == 0:
-        return const(dtype, array.item())
-    storage = host_storage(array.reshape(-1), dtype, device)
-    return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)
-
-
-# -- broadcasting -------------------------------------------------------------------------------------------------
-
-
-def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
-    """The shape that `shapes` broadcast to, aligned at the last axis; sizes of 1 repeat.
-
-    Raises ShapeError naming `name`, the shapes and the axis that does not fit.
-
-    >>> broadcast_shapes("add", (4, 1), (3,))
-    (4, 3)
-    """
-    ndim = max(len(s) for s in shapes)
-    out = [1] * ndim
-    for s in shapes:
-        for i, n in enumerate(s, ndim - len(s)):
-            if n != 1 and n != out[i]:
-                if out[i] != 1:
-                    said = " and ".join(str(x) for x in shapes)
-                    raise ShapeError(
-                        f"{name}: shapes {said} do not broadcast: axis {i - ndim} is {out[i]} in one and {n} in another; "
-                        f"sizes must be equal or 1 (aligned at the last axis): reshape, or unsqueeze the missing axis"
-                    )
-                out[i] = n
-    return tuple(out)
-
-
-def broadcast(u: UOp, shape: Shape) -> UOp:
-    """`u` repeated to `shape`, which it is known to broadcast to."""
-    if u.shape == shape:
-        return u
-    return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
-
-
-def elementwise(op: Op, src: tuple[UOp, ...], shape: Shape) -> UOp:
-    """`op(*src)` with `shape` even where folding leaves a scalar."""
-    u = alu(op, src)
-    return u if u.shape == shape else broadcast(u, shape)
-
-
-def axes_of(name: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
-    """Axes as sorted non-negative numbers; None means all. Raises ShapeError for a wrong or repeated one."""
-    if axis is None:
-        return tuple(range(ndim))
-    if not isinstance(axis, (tuple, list, range)):
-        at = axis_of(name, axis, ndim)  # type: ignore[arg-type]
-        return (at,) if ndim else ()
-    out = sorted([axis_of(name, a, ndim) for a in axis])
-    for a, b in zip(out, out[1:], strict=False):
-        if a == b:
-            raise ShapeError(f"{name}: axis {a} is given twice in {tuple(axis)}")
-    return tuple(out) if ndim else ()
-
-
-def axis_of(name: str, axis: int, ndim: int) -> int:
-    """One axis as a non-negative number. Raises ShapeError, listing the valid range, for a wrong one."""
-    # A scalar accepts axis 0 and -1, as torch's does.
-    n = ndim or 1
-    if axis.__class__ is not int:
-        axis = whole(name, "an axis", axis)
-    if -n <= axis < n:
-        return axis + n if axis < 0 else axis
-    if not ndim:
-        raise ShapeError(f"{name}: axis {axis} does not exist: the tensor has no axes (shape ())")
-    raise ShapeError(f"{name}: axis {axis} does not exist: valid axes are {-n} to {n - 1} for {n} axes")
-
-
-def one_of(name: str, axis: Any, dim: Any, default: Any = None) -> Any:
-    """`axis` and `dim` are two spellings of one argument."""
-    if dim is None:
-        return default if axis is None else axis
-    if axis is not None and axis != dim:
-        raise ShapeError(f"{name}: axis={axis} and dim={dim} are the same argument; give one of them")
-    return dim
-
-
-def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """`f(2, 3)` and `f((2, 3))` alike, as a tuple of ints, and of nodes where a size is symbolic."""
-    if len(args) == 1 and isinstance(args[0], (tuple, list)):
-        args = args[0]
-    out: list[Any] = []
-    for a in args:
-        if a.__class__ is int:
-            out.append(a)
-            continue
-        try:
-            out.append(size(a) if isinstance(a, (UOp, Count)) else whole(name, "an axis", a))
-        except (AttributeError, TypeError, ShapeError):
-            raise ShapeError(f"{name}: sizes and axes are ints, not {said(a)}; given {said(args)}") from None
-    for n in out:
-        if n.__class__ is int and not -(2**31) <= n < 2**31:
-            raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
-    return tuple(out)
-
-
-def in_single(keeps: bool = False) -> Callable[[F], F]:
-    """For a function made of several ops: floats of 8 and 16 bits become float32 first, and the result is rounded once.
-
-    The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
-    """
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def in_float32(*args: Any, **options: Any) -> Any:
-            kinds = [a.uop.dtype for a in (*args, *options.values()) if isinstance(a, TensorBase)]
-            if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
-                return function(*args, **options)
-            floats = [k for k in kinds if k.is_float]
-            kind = args[0].uop.dtype if keeps else functools.reduce(promote, floats)
-            out = function(*[_as_single(a) for a in args], **{n: _as_single(a) for n, a in options.items()})
-            return out.cast(kind)
-
-        return in_float32  # type: ignore[return-value]
-
-    return decorate
-
-
-def _as_single(x: Any) -> Any:
-    return x.cast(_FLOAT32) if isinstance(x, TensorBase) and x.uop.dtype.is_narrow else x
 
 
 # -- the base -----------------------------------------------------------------------------------------------------
@@ -410,7 +125,7 @@ class TensorBase(Handle):
                 check_device_dtype(self.device, kind)
                 u = const(kind, data)
             else:
-                u = wrap_array(_array(data, kind), self.device)
+                u = wrap_array(array_of(data, kind), self.device)
         self.uop = u
         self._grad = None
         self.is_leaf = True
@@ -860,41 +575,3 @@ class TensorBase(Handle):
                 f"only an integer tensor of shape () is an index, not {self.dtype.name} of shape {self.shape}"
             )
         return int(self.item())
-
-
-_KNOWN_DTYPES = (*_HELD, "half", "float", "double", "int", "long")
-
-
-def weak_dtype(value: Number) -> DType:
-    """The dtype of a Python number that stands alone."""
-    if isinstance(value, bool):
-        return dtypes.bool_
-    return _INT32 if isinstance(value, int) else _FLOAT32
-
-
-def check_fits(name: str, dtype: DType, value: Number) -> None:
-    if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
-        raise DTypeError(
-            f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); cast to a wider dtype"
-        )
-
-
-def weak_const(name: str, dtype: DType, value: Number) -> UOp:
-    """A Python number beside a tensor of `dtype`: it takes the tensor's dtype unless its kind is higher."""
-    if isinstance(value, float):
-        return const(dtype if dtype.is_float else _FLOAT32, value)
-    if isinstance(value, bool):
-        return const(dtype, value)
-    if dtype is dtypes.bool_:
-        dtype = _INT32
-    check_fits(name, dtype, value)
-    return const(dtype, value)
-
-
-def common_dtype(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Both nodes cast to the dtype they promote to."""
-    da, db = a.dtype, b.dtype
-    if da is db:
-        return a, b
-    d = promote(da, db)
-    return a.cast(d), b.cast(d)

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import DTypeLike, Number, as_dtype, broadcast, check_fits, int_args, weak_dtype
-from anneal.tensor._checked import Integer, bound_int, checked, need_tensor
+from anneal.ops import DTypeLike, Integer, as_dtype, bound_int, checked, int_args, need_tensor, nodes
+from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
 from anneal.tensor._further import Further
-from anneal.tensor._views import iota
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import size
 
@@ -446,6 +444,6 @@ def meshgrid(*tensors: Creation, indexing: str = "ij") -> tuple[Any, ...]:
     out = []
     for i, t in enumerate(tensors):
         at = order.index(i)
-        u = move.reshape(t.uop, tuple([n if a == at else 1 for a, n in enumerate(sizes)]))
+        u = nodes.reshape(t.uop, tuple([n if a == at else 1 for a, n in enumerate(sizes)]))
         out.append(t._new(broadcast(u, sizes)))
     return tuple(out)

@@ -14,16 +14,9 @@ from typing import Any, Self
 import numpy as np
 
 from anneal.errors import DTypeError
-from anneal.tensor._base import (
-    Number,
-    TensorBase,
-    broadcast,
-    broadcast_shapes,
-    common_dtype,
-    elementwise,
-    weak_const,
-)
-from anneal.tensor._movement import reduce_axis, reshape
+from anneal.ops import broadcast_shapes
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_axis, reshape, weak_const
+from anneal.tensor._base import TensorBase
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 __all__ = ["Elementwise", "beside"]

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._adjoints import share
-from anneal.tensor._base import broadcast, in_single
+from anneal.ops import in_single
+from anneal.ops.nodes import broadcast, reshape, share
 from anneal.tensor._elementwise import Elementwise, beside
-from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 __all__ = ["Functions", "polynomial"]

@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import DTypeLike, Number, axis_of, broadcast_shapes, int_args
-from anneal.tensor._checked import need_tensor
+from anneal.ops import DTypeLike, axis_of, broadcast_shapes, int_args, need_tensor
+from anneal.ops.nodes import Number
 from anneal.tensor._statistics import Statistics
-from anneal.tensor._views import need_axes, parts_of
+from anneal.tensor._views import members_of, need_axes
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Further"]
@@ -362,7 +362,7 @@ class Further(Statistics):
         >>> Tensor.hstack(Tensor([1]), Tensor([2, 3])).tolist()
         [1, 2, 3]
         """
-        parts = [t.atleast_1d() for t in parts_of("hstack", self, others, None)[0]]
+        parts = [t.atleast_1d() for t in members_of("hstack", self, others, None)[0]]
         return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
 
     def vstack(self: Any, *others: Any) -> Any:
@@ -372,12 +372,12 @@ class Further(Statistics):
         >>> Tensor.vstack(Tensor([1, 2]), Tensor([3, 4])).tolist()
         [[1, 2], [3, 4]]
         """
-        parts = [t.atleast_2d() for t in parts_of("vstack", self, others, None)[0]]
+        parts = [t.atleast_2d() for t in members_of("vstack", self, others, None)[0]]
         return parts[0].cat(*parts[1:], dim=0)
 
     def dstack(self: Any, *others: Any) -> Any:
         """Tensors one behind the other, along the third axis."""
-        parts = [t.atleast_3d() for t in parts_of("dstack", self, others, None)[0]]
+        parts = [t.atleast_3d() for t in members_of("dstack", self, others, None)[0]]
         return parts[0].cat(*parts[1:], dim=2)
 
     def column_stack(self: Any, *others: Any) -> Any:
@@ -387,7 +387,7 @@ class Further(Statistics):
         >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
         [[1, 3], [2, 4]]
         """
-        parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in parts_of("column_stack", self, others, None)[0]]
+        parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of("column_stack", self, others, None)[0]]
         return parts[0].cat(*parts[1:], dim=1)
 
     row_stack = vstack

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from anneal.errors import DTypeError, ShapeError
+from anneal.ops import as_dtype, check_device_dtype
 from anneal.runtime import HostFunction, here
-from anneal.tensor._base import as_dtype, check_device_dtype
 from anneal.tensor._tensor import Tensor
 from anneal.uop import Op, UOp
 from anneal.uop.sizes import symbolic_arg

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._checked import checked
+from anneal.ops import checked
 from anneal.tensor._windows import Sizes, avg_pool1d, avg_pool2d, per_axis
 
 if TYPE_CHECKING:

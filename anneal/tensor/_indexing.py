@@ -19,22 +19,27 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError
-from anneal.runtime import here, is_realized
-from anneal.tensor import _movement as move
-from anneal.tensor._base import (
+from anneal.ops import axis_of, bound_int, broadcast_shapes, grad_enabled, nodes, several, wrap_array
+from anneal.ops import whole as whole_number
+from anneal.ops.nodes import (
     Number,
-    TensorBase,
-    axis_of,
+    Pick,
     broadcast,
-    broadcast_shapes,
-    grad_enabled,
-    wrap_array,
+    check_inside,
+    elementwise_where,
+    every,
+    inverse,
+    iota,
+    lay_back,
+    lay_out,
+    meet,
+    put_rows,
+    take_rows,
+    wrapped,
 )
-from anneal.tensor._checked import bound_int, several
-from anneal.tensor._checked import whole as whole_number
+from anneal.runtime import here, is_realized
+from anneal.tensor._base import TensorBase
 from anneal.tensor._reduce import Reduce
-from anneal.tensor._sizes import check_inside
-from anneal.tensor._views import every, iota
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import Count, most, product, range_of, size
 
@@ -42,7 +47,6 @@ __all__ = ["Indexing"]
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
-Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
 _MASK_ADVICE = "use where or masked_fill, or index with a NumPy mask, x[mask.numpy()]"
 
 
@@ -64,31 +68,31 @@ class _Basic:
 
     def read(self, u: UOp) -> UOp:
         """The chosen part: cut, turned round, thinned, reshaped."""
-        u = move.flip(move.shrink(u, self.bounds), self.flips)
+        u = nodes.flip(nodes.shrink(u, self.bounds), self.flips)
         for axis, step in enumerate(self.steps):
             u = every(u, axis, step)
-        return move.reshape(u, self.shape)
+        return nodes.reshape(u, self.shape)
 
     def write(self, u: UOp, shape: tuple[int, ...]) -> UOp:
         """The reverse of `read`: `u` in its places in an array of `shape`, zeros elsewhere."""
         kept = [-(-(e - b) // s) if s != 1 else e - b for (b, e), s in zip(self.bounds, self.steps, strict=True)]
-        u = move.reshape(u, tuple(kept))
+        u = nodes.reshape(u, tuple(kept))
         for axis, step in enumerate(self.steps):
             if step > 1:
                 length = self.bounds[axis][1] - self.bounds[axis][0]
                 u = _thin_out(u, axis, step, length)
-        u = move.flip(u, self.flips)
-        return move.pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
+        u = nodes.flip(u, self.flips)
+        return nodes.pad(u, tuple([(b, n - e) for (b, e), n in zip(self.bounds, shape, strict=True)]))
 
 
 def _thin_out(u: UOp, axis: int, step: int, length: int) -> UOp:
     """`u` along one axis with step-1 zeros after each element, `length` long: the reverse of `every`."""
     s = u.shape
     n = s[axis]
-    u = move.reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
-    u = move.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
-    u = move.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
-    return move.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
+    u = nodes.reshape(u, (*s[: axis + 1], 1, *s[axis + 1 :]))
+    u = nodes.pad(u, tuple([(0, step - 1) if i == axis + 1 else (0, 0) for i in range(len(s) + 1)]))
+    u = nodes.reshape(u, (*s[:axis], n * step, *s[axis + 1 :]))
+    return nodes.shrink(u, tuple([(0, length) if i == axis else (0, m) for i, m in enumerate(u.shape)]))
 
 
 class _Position:
@@ -124,7 +128,7 @@ class Indexing(Reduce):
             return part
         rows, position, shape, front = lay_out(part.uop, picks)
         got = take_rows(rows, position)
-        return self._new(move.permute(move.reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
+        return self._new(nodes.permute(nodes.reshape(got, (*shape, *rows.shape[1:])), inverse(front)))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         if self.requires_grad and self.is_leaf and grad_enabled():
@@ -146,19 +150,19 @@ class Indexing(Reduce):
             # leading axes of size 1 are dropped, as torch and NumPy do
             extra = len(new.shape) - len(chosen)
             if new.shape[:extra] == (1,) * extra:
-                new = move.reshape(new, new.shape[extra:])
+                new = nodes.reshape(new, new.shape[extra:])
         if new.shape != chosen:
             if broadcast_shapes("index assignment", new.shape, chosen) != chosen:
                 raise ShapeError(f"index assignment: values of shape {given.shape} do not fit the chosen {chosen}")
             new = broadcast(new, chosen)
         if picks:
-            new = move.reshape(move.permute(new, front), (math.prod(shape), *rows.shape[1:]))
-            new = put_rows(rows, move.reshape(position, (math.prod(shape),)), new)
+            new = nodes.reshape(nodes.permute(new, front), (math.prod(shape), *rows.shape[1:]))
+            new = put_rows(rows, nodes.reshape(position, (math.prod(shape),)), new)
             new = lay_back(new, part.shape, picks)
         in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE
         if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
             # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
-            box = move.reshape(new, tuple([e - b for b, e in basic.bounds]))
+            box = nodes.reshape(new, tuple([e - b for b, e in basic.bounds]))
             new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
         elif part is not old.uop:
             inside = basic.write(broadcast(const(_BOOL, True), part.shape), self.shape)
@@ -210,7 +214,7 @@ class Indexing(Reduce):
                 raise DTypeError(
                     f"update_slice: a start is a single integer, not {start.dtype.name} of shape {start.shape} at axis {axis}"
                 )
-            looked_up.append(move.reshape(start.uop, ()).cast(_INT32))
+            looked_up.append(nodes.reshape(start.uop, ()).cast(_INT32))
             begins.append(None)
         if looked_up and grad_enabled() and (self.requires_grad or given.requires_grad):
             raise GradientError(
@@ -436,10 +440,10 @@ class Indexing(Reduce):
             raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
         i = self._places("index_select", i, at)
         if not self.ndim:
-            return self._new(move.reshape(elementwise_where(i, broadcast(self.uop, i.shape)), ()))
+            return self._new(nodes.reshape(elementwise_where(i, broadcast(self.uop, i.shape)), ()))
         order = [at, *[a for a in range(self.ndim) if a != at]]
-        got = take_rows(move.permute(self.uop, order), move.reshape(i, (math.prod(i.shape),)))
-        return self._new(move.permute(got, inverse(order)))
+        got = take_rows(nodes.permute(self.uop, order), nodes.reshape(i, (math.prod(i.shape),)))
+        return self._new(nodes.permute(got, inverse(order)))
 
     def rows(self, index: Any) -> Self:
         """self[index] along the first axis, for an index counted from 0: an embedding's look-up.
@@ -480,9 +484,9 @@ class Indexing(Reduce):
         dtype = self.uop.dtype
         if dtype is _BOOL:
             total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
-            return self._new(alu(Op.OR, (self.uop, move.reshape(total, self.shape))))
+            return self._new(alu(Op.OR, (self.uop, nodes.reshape(total, self.shape))))
         total = UOp(Op.SCATTER_ADD, dtype, (i, value), (rows,))
-        return self._new(alu(Op.ADD, (self.uop, move.reshape(total, self.shape))), given)
+        return self._new(alu(Op.ADD, (self.uop, nodes.reshape(total, self.shape))), given)
 
     def scatter(self, dim: int, index: Any, src: Any, reduce: str | None = None) -> Self:
         """This tensor with self[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
@@ -499,8 +503,8 @@ class Indexing(Reduce):
             raise DTypeError(f'scatter: reduce is None or "add", not {reduce!r}')
         rows, i, value, given = self._scattered("scatter", dim, index, src)
         width = math.prod(value.shape[1:])
-        new = put_rows(move.reshape(self.uop, (rows, width)), i, value)
-        return self._new(move.reshape(new, self.shape), given)
+        new = put_rows(nodes.reshape(self.uop, (rows, width)), i, value)
+        return self._new(nodes.reshape(new, self.shape), given)
 
     def _scattered(self, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Self]:
         """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
@@ -517,11 +521,11 @@ class Indexing(Reduce):
             raise ShapeError(
                 f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}"
             )
-        value = move.shrink(value, tuple([(0, n) for n in i.shape]))
+        value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
         n, total = math.prod(i.shape), math.prod(s)
         if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
             # the same row for a whole row of values: add rows, not elements
-            return s[0], move.reshape(i.src[0], (n // s[1],)), value, given
+            return s[0], nodes.reshape(i.src[0], (n // s[1],)), value, given
         position: UOp | None = None
         stride = total
         for a, m in enumerate(s):
@@ -529,13 +533,13 @@ class Indexing(Reduce):
             here = i if a == at else iota(i.shape[a], a, len(s))
             if m != 1 or a == at:
                 here = broadcast(here, i.shape)
-                position = _meet(Op.ADD, position, here * stride if stride != 1 else here)
+                position = meet(Op.ADD, position, here * stride if stride != 1 else here)
         if position is None:
             position = i
         elif len(s) > 1:
             inside = alu(Op.AND, (alu(Op.NOT, (i < 0,)), i < s[at]))
             position = alu(Op.WHERE, (inside, position, const(_INT32, -1)))
-        return total, move.reshape(position, (n,)), move.reshape(value, (n, 1)), given
+        return total, nodes.reshape(position, (n,)), nodes.reshape(value, (n, 1)), given
 
     def index_add(self, dim: int, index: Any, source: Any, alpha: Number = 1) -> Self:
         """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
@@ -556,11 +560,11 @@ class Indexing(Reduce):
                 f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}"
             )
         i = self._places("index_add", i, at)
-        value = move.permute((given * alpha if alpha != 1 else given).uop.cast(self.uop.dtype), order)
+        value = nodes.permute((given * alpha if alpha != 1 else given).uop.cast(self.uop.dtype), order)
         rest = value.shape[1:]
-        value = move.reshape(value, (i.shape[0], math.prod(rest)))
+        value = nodes.reshape(value, (i.shape[0], math.prod(rest)))
         total = UOp(Op.SCATTER_ADD, self.uop.dtype, (i, value), (s[at],))
-        total = move.permute(move.reshape(total, (s[at], *rest)), inverse(order))
+        total = nodes.permute(nodes.reshape(total, (s[at], *rest)), inverse(order))
         return self._new(alu(Op.ADD, (self.uop, total)), given)
 
     # -- masks ----------------------------------------------------------------------------------------------------
@@ -619,24 +623,8 @@ class Indexing(Reduce):
             raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
         shape = (*self.shape, n)
         check_places("one_hot", self.uop, len(shape) - 1, shape, 0)
-        u = broadcast(move.reshape(self.uop.cast(_INT32), (*self.shape, 1)), shape)
+        u = broadcast(nodes.reshape(self.uop.cast(_INT32), (*self.shape, 1)), shape)
         return self._new_plain(alu(Op.EQ, (u, broadcast(iota(n), shape))).cast(_INT32))
-
-
-def elementwise_where(index: UOp, u: UOp) -> UOp:
-    """A gather from shape (): the value where the index is 0, else 0."""
-    return alu(Op.WHERE, (index.eq(0), u, const(u.dtype, 0)))
-
-
-def take_rows(u: UOp, index: UOp) -> UOp:
-    """The rows `index` (any shape, int32, counted from 0) of `u`: shape (*index.shape, *u.shape[1:])."""
-    rest = u.shape[1:]
-    n, d = math.prod(index.shape), math.prod(rest)
-    flat = move.reshape(index, (n,))
-    if rest:
-        u = move.reshape(u, (u.shape[0], d))
-        flat = broadcast(move.reshape(flat, (n, 1)), (n, d))
-    return move.reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
 
 
 def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
@@ -710,92 +698,3 @@ def check_places(
                     return
                 extreme = int(rest[~inside][0])
             raise PositionError(out_of_range(name, extreme, axis, shape, least))
-
-
-def wrapped(index: UOp, n: int) -> UOp:
-    """An index that may count from the end, counted from 0."""
-    if index.vmin is not None and index.vmin >= 0:
-        return index
-    if index.op is Op.EXPAND:  # a row's place for all of the row stays one
-        return broadcast(wrapped(index.src[0], n), index.shape)
-    return alu(Op.WHERE, (index < 0, index + n, index))
-
-
-def _meet(op: Op, a: UOp | None, b: UOp) -> UOp:
-    """`op` of two nodes, broadcast; `b` alone if there is no `a`."""
-    if a is None:
-        return b
-    shape = broadcast_shapes("index", a.shape, b.shape)
-    return alu(op, (broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b))
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    return sorted(range(len(order)), key=order.__getitem__)
-
-
-def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
-    """Reading at integer tensors as a look-up of rows.
-
-    Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
-    the order that brings the result (index axes where they belong) to index axes first.
-    """
-    s = u.shape
-    axes = sorted(picks)
-    others = [i for i in range(len(s)) if i not in picks]
-    shape = broadcast_shapes("index", *[picks[a][0].shape for a in axes])
-    total = math.prod([s[a] for a in axes])
-    rows = move.reshape(move.permute(u, [*axes, *others]), (total, *[s[i] for i in others]))
-    position: UOp | None = None
-    inside: UOp | None = None
-    stride = total
-    for a in axes:
-        n = s[a]
-        stride //= max(n, 1)
-        p, checked = picks[a]
-        if not checked:
-            p = wrapped(p, n)
-            if len(axes) > 1:
-                inside = _meet(Op.AND, inside, alu(Op.AND, (alu(Op.NOT, (p < 0,)), p < n)))
-        position = _meet(Op.ADD, position, p * stride if stride != 1 else p)
-    assert position is not None
-    position = broadcast(position, shape)
-    if inside is not None:
-        position = alu(Op.WHERE, (broadcast(inside, shape), position, const(_INT32, -1)))
-    together = axes[-1] - axes[0] == len(axes) - 1
-    at = axes[0] if together else 0
-    k = len(shape)
-    front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
-    return rows, position, shape, front
-
-
-def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
-    """`lay_out`'s rows as the array of `shape` they came from."""
-    axes = sorted(picks)
-    order = [*axes, *[i for i in range(len(shape)) if i not in picks]]
-    return move.permute(move.reshape(rows, tuple([shape[i] for i in order])), inverse(order))
-
-
-def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
-    """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
-
-    Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
-    of range, so that what is left can be added to zeros.
-    """
-    v, n = u.shape[0], index.shape[0]
-    if not n or not v:
-        return UOp(Op.COMPOSITE, u.dtype, (u, value), ("beside", ())) if u.dtype.is_float else u
-    rest = u.shape[1:]
-    d = math.prod(rest)
-    dtype = _INT32 if u.dtype is _BOOL else u.dtype
-    order = UOp(Op.ARGSORT, _INT32, (index,))
-    placed = take_rows(index, order)
-    following = move.pad(move.shrink(placed, ((1, n),)), ((0, 1),))
-    is_end = alu(Op.EQ, (UOp(Op.IOTA, _INT32, (), (n,)), const(_INT32, n - 1)))
-    last = alu(Op.OR, (broadcast(is_end, (n,)), alu(Op.NE, (placed, following))))
-    target = alu(Op.WHERE, (last, placed, const(_INT32, -1)))
-    sorted_value = take_rows(move.reshape(value.cast(dtype), (n, d)), order)
-    new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
-    hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
-    hit = broadcast(alu(Op.LT, (const(_INT32, 0), hits)), (v, d))
-    chosen = alu(Op.WHERE, (hit, new, move.reshape(u.cast(dtype), (v, d))))
-    return move.reshape(chosen, u.shape).cast(u.dtype)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from anneal.errors import ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import Number, axis_of, broadcast, broadcast_shapes, common_dtype, elementwise
-from anneal.tensor._checked import said
+from anneal.ops import axis_of, broadcast_shapes, nodes, said
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
 from anneal.tensor._elementwise import beside
 from anneal.tensor._placing import Placing
-from anneal.tensor._reduce import reduce_node
 from anneal.uop import Op, UOp, dtypes
 
 __all__ = ["Linalg"]
@@ -20,8 +18,8 @@ __all__ = ["Linalg"]
 
 def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
     """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
-    u = elementwise(Op.MUL, (move.expand(a, space), move.expand(b, space)), space)
-    return u if space[axis] == 1 else move.reduce_axis(u, Op.ADD, (axis,))
+    u = elementwise(Op.MUL, (nodes.expand(a, space), nodes.expand(b, space)), space)
+    return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
 
 
 class Linalg(Placing):
@@ -119,9 +117,9 @@ class Linalg(Placing):
         rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
         k = math.prod(summed)
         height, width = [self.shape[i] for i in rows], [o.shape[i] for i in columns]
-        a = move.reshape(move.permute(self.uop, [*rows, *mine]), (math.prod(height), k))
-        b = move.reshape(move.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
-        return self._new(move.reshape(_matmul(a, b), (*height, *width)), o)
+        a = nodes.reshape(nodes.permute(self.uop, [*rows, *mine]), (math.prod(height), k))
+        b = nodes.reshape(nodes.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
+        return self._new(nodes.reshape(_matmul(a, b), (*height, *width)), o)
 
     def kron(self, other: Any) -> Self:
         """The Kronecker product: a copy of `other` for each element of self, times it.
@@ -233,23 +231,23 @@ def _matmul(a: UOp, b: UOp) -> UOp:
         # One matrix on the right: all leading axes of the left are rows of one matrix.
         m = math.prod(sa[:-1])
         if len(sb) == 1:
-            u = _product(move.reshape(a, (m, k)), move.reshape(b, (1, k)), (m, k), 1)
-            return move.reshape(u, sa[:-1])
+            u = _product(nodes.reshape(a, (m, k)), nodes.reshape(b, (1, k)), (m, k), 1)
+            return nodes.reshape(u, sa[:-1])
         n = sb[1]
-        u = _product(move.reshape(a, (m, k, 1)), move.reshape(b, (1, k, n)), (m, k, n), 1)
-        return move.reshape(u, (*sa[:-1], n))
+        u = _product(nodes.reshape(a, (m, k, 1)), nodes.reshape(b, (1, k, n)), (m, k, n), 1)
+        return nodes.reshape(u, (*sa[:-1], n))
     if len(sa) == 1:
         space = sb
-        u = _product(broadcast(move.reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
-        return move.reshape(u, (*sb[:-2], sb[-1]))
+        u = _product(broadcast(nodes.reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
+        return nodes.reshape(u, (*sb[:-2], sb[-1]))
     m, n = sa[-2], sb[-1]
     lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
     space = (*lead, m, k, n)
     fill_a = (1,) * (len(lead) - len(sa) + 2)
     fill_b = (1,) * (len(lead) - len(sb) + 2)
-    left = move.reshape(a, (*fill_a, *sa, 1))
-    right = move.reshape(b, (*fill_b, *sb[:-2], 1, k, n))
-    return move.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+    left = nodes.reshape(a, (*fill_a, *sa, 1))
+    right = nodes.reshape(b, (*fill_b, *sb[:-2], 1, k, n))
+    return nodes.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
 
 
 def _einsum(formula: str, operands: list[UOp]) -> UOp:
@@ -300,7 +298,7 @@ def _einsum(formula: str, operands: list[UOp]) -> UOp:
         else:
             total, have_ = _contract(total, have_, parts[i].cast(kind), named[i], later, sizes)
     order = [have_.index(x) for x in out]
-    return broadcast(move.permute(total, order), tuple([sizes[x] for x in out]))
+    return broadcast(nodes.permute(total, order), tuple([sizes[x] for x in out]))
 
 
 def _wider(a: int, b: int) -> int:
@@ -329,12 +327,12 @@ def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]
             if u.shape[j] != n:
                 raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {n} and {u.shape[j]} in one operand")
             rest = [k for k in range(len(letters)) if k not in (i, j)]
-            u = move.permute(u, [i, j, *rest])
+            u = nodes.permute(u, [i, j, *rest])
             tail = u.shape[2:]
             whole = tuple([(0, m) for m in tail])
-            flat = move.pad(move.reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
-            u = move.shrink(move.reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
-            u = move.reshape(u, (n, *tail))
+            flat = nodes.pad(nodes.reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
+            u = nodes.shrink(nodes.reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
+            u = nodes.reshape(u, (n, *tail))
             letters = [letter, *[letters[k] for k in rest]]
     return u, letters
 
@@ -376,6 +374,6 @@ def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> 
 def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -> UOp:
     """`u` with its axes in the order of the common space, and expanded to it."""
     mine = [x for x in order if x in names]
-    u = move.permute(u, [names.index(x) for x in mine])
+    u = nodes.permute(u, [names.index(x) for x in mine])
     sizes = iter(u.shape)
-    return move.expand(move.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
+    return nodes.expand(nodes.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)

@@ -6,10 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast, in_single
-from anneal.tensor._checked import checked
+from anneal.ops import checked, in_single
+from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
 from anneal.tensor._indexing import check_places
-from anneal.tensor._movement import expand, reduce_axis, reshape
 from anneal.tensor._windows import need_float, result, same_device
 from anneal.uop import Op, UOp, alu, const, dtypes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.tensor._base import wrap_array
+from anneal.ops import wrap_array
 
 if TYPE_CHECKING:
     from anneal.tensor._tensor import Tensor

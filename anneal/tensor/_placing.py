@@ -9,12 +9,9 @@ import math
 from typing import Any, NoReturn, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import axis_of, broadcast, broadcast_shapes
-from anneal.tensor._indexing import inverse, lay_back, lay_out, put_rows, take_rows
-from anneal.tensor._reduce import reduce_node
-from anneal.tensor._sorting import Sorting, keys
-from anneal.tensor._views import iota
+from anneal.ops import axis_of, broadcast_shapes, nodes
+from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
+from anneal.tensor._sorting import Sorting
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 __all__ = ["Placing"]
@@ -60,8 +57,8 @@ class Placing(Sorting):
                 terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
                 out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
         elif reduce == "prod":
-            here = alu(Op.EQ, (broadcast(move.reshape(i, (1, n)), (v, n)), broadcast(iota(v, 0, 2), (v, n))))
-            terms = alu(Op.WHERE, (here, broadcast(move.reshape(value, (1, n)), (v, n)), const(dtype, 1)))
+            here = alu(Op.EQ, (broadcast(nodes.reshape(i, (1, n)), (v, n)), broadcast(iota(v, 0, 2), (v, n))))
+            terms = alu(Op.WHERE, (here, broadcast(nodes.reshape(value, (1, n)), (v, n)), const(dtype, 1)))
             product = reduce_node(terms, Op.MUL, (1,), False)
             base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 1), u))
             out = alu(Op.MUL, (base, product))
@@ -74,18 +71,18 @@ class Placing(Sorting):
             if include_self:
                 top = alu(Op.WHERE, (hit, alu(Op.MAX, (a, top)), a))
             out = top if turn is None else alu(turn, (top,))
-        return self._new(move.reshape(broadcast(out, (v,)), self.shape), given)
+        return self._new(nodes.reshape(broadcast(out, (v,)), self.shape), given)
 
     def _elements(self, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, UOp]:
         """A scatter of rows as one of single elements: the flat tensor, the place of each value, the values."""
         n, width = index.shape[0], math.prod(value.shape[1:])
         if width != 1:
-            wide = broadcast(move.reshape(index, (n, 1)), (n, width))
+            wide = broadcast(nodes.reshape(index, (n, 1)), (n, width))
             inside = alu(Op.AND, (alu(Op.NOT, (wide < 0,)), wide < rows))
             place = wide * width + broadcast(iota(width, 1, 2), (n, width))
             index = alu(Op.WHERE, (inside, place, const(_INT32, -1)))
-        flat = move.reshape(self.uop, (rows * width,))
-        return flat, move.reshape(index, (n * width,)), move.reshape(value, (n * width,))
+        flat = nodes.reshape(self.uop, (rows * width,))
+        return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
 
     def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Self:
         """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
@@ -111,10 +108,10 @@ class Placing(Sorting):
         if broadcast_shapes("index_put", given.shape, chosen) != chosen:
             raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
         n, width = math.prod(shape), math.prod(rows.shape[1:])
-        value = move.permute(broadcast(given.uop.cast(self.uop.dtype), chosen), front)
-        value = move.reshape(value, (n, width))
-        total = UOp(Op.SCATTER_ADD, value.dtype, (move.reshape(position, (n,)), value), (rows.shape[0],))
-        added = alu(Op.ADD, (rows, move.reshape(total, rows.shape)))
+        value = nodes.permute(broadcast(given.uop.cast(self.uop.dtype), chosen), front)
+        value = nodes.reshape(value, (n, width))
+        total = UOp(Op.SCATTER_ADD, value.dtype, (nodes.reshape(position, (n,)), value), (rows.shape[0],))
+        added = alu(Op.ADD, (rows, nodes.reshape(total, rows.shape)))
         return self._new(lay_back(added, self.shape, picks), given)
 
     def index_copy(self, dim: int, index: Any, source: Any) -> Self:
@@ -135,10 +132,10 @@ class Placing(Sorting):
             )
         i = self._places("index_copy", i, at)
         order = [at, *[a for a in range(self.ndim) if a != at]]
-        rows = move.permute(self.uop, order)
-        value = move.permute(given.uop.cast(self.uop.dtype), order)
-        value = move.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
-        return self._new(move.permute(put_rows(rows, i, value), inverse(order)), given)
+        rows = nodes.permute(self.uop, order)
+        value = nodes.permute(given.uop.cast(self.uop.dtype), order)
+        value = nodes.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
+        return self._new(nodes.permute(put_rows(rows, i, value), inverse(order)), given)
 
     def index_fill(self, dim: int, index: Any, value: Any) -> Self:
         """This tensor with `value` at the positions `index` of an axis.
@@ -150,9 +147,9 @@ class Placing(Sorting):
         at = axis_of("index_fill", dim, self.ndim)
         i = self._places("index_fill", self._index_node("index_fill", index), at)
         n, m = self.shape[at] if self.ndim else 1, math.prod(i.shape)
-        count = _sum_into(move.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
+        count = _sum_into(nodes.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
         shape = [n if a == at else 1 for a in range(self.ndim)]
-        hit = self._new_plain(move.reshape(alu(Op.LT, (const(_INT32, 0), count)), tuple(shape)))
+        hit = self._new_plain(nodes.reshape(alu(Op.LT, (const(_INT32, 0), count)), tuple(shape)))
         return self.masked_fill(hit, value)
 
     def masked_scatter(self, mask: Any, source: Any) -> Self:
@@ -170,7 +167,7 @@ class Placing(Sorting):
             raise ShapeError(f"masked_scatter: a mask of shape {m.shape} does not fit {self.shape}")
         m = m._new_plain(broadcast(m.uop, self.shape))
         place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(self.shape)
-        flat = move.reshape(given.uop.cast(self.uop.dtype), (given.numel(),))
+        flat = nodes.reshape(given.uop.cast(self.uop.dtype), (given.numel(),))
         return m._choose(self._new(take_rows(flat, place.uop), given), self)
 
     def bucketize(self, boundaries: Any, right: bool = False) -> Self:
@@ -207,4 +204,4 @@ def _refuse(name: str, instead: str) -> NoReturn:
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
     """`v` sums of the elements of `value` whose index is theirs."""
     n = index.shape[0]
-    return move.reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, move.reshape(value, (n, 1))), (v,)), (v,))
+    return nodes.reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, nodes.reshape(value, (n, 1))), (v,)), (v,))

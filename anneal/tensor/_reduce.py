@@ -12,23 +12,11 @@ from functools import partial
 from typing import Any, NamedTuple, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import (
-    DTypeLike,
-    Number,
-    TensorBase,
-    as_dtype,
-    axes_of,
-    axis_of,
-    broadcast,
-    elementwise,
-    in_single,
-    one_of,
-)
-from anneal.tensor._checked import said
+from anneal.ops import DTypeLike, as_dtype, axes_of, axis_of, in_single, nodes, one_of, said
+from anneal.ops.nodes import Number, broadcast, elementwise, iota, reciprocal, reduce_node
+from anneal.tensor._base import TensorBase
 from anneal.tensor._elementwise import beside
-from anneal.tensor._sizes import reciprocal
-from anneal.tensor._views import Views, iota
+from anneal.tensor._views import Views
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
 from anneal.uop.sizes import Size, most, product
 
@@ -37,16 +25,6 @@ __all__ = ["Reduce"]
 Axes = int | Sequence[int] | None
 _INT32 = dtypes.int32
 _BLOCK = 32
-
-
-def reduce_node(u: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
-    """`u` reduced along `axes`; axes of size 1 only disappear."""
-    s = u.shape
-    long = tuple([a for a in axes if s[a] != 1])
-    u = move.reduce_axis(u, op, long)
-    if keepdim:
-        return u
-    return move.reshape(u, tuple([n for i, n in enumerate(s) if i not in axes]))
 
 
 def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:
@@ -392,7 +370,7 @@ class Reduce(Views):
         u = self._kept()
         if axis is None:
             shape = u.shape
-            u = move.reshape(u, (math.prod(shape),))
+            u = nodes.reshape(u, (math.prod(shape),))
             at = 0
         else:
             at = axis_of(name, axis, len(u.shape))
@@ -402,7 +380,7 @@ class Reduce(Views):
         n = u.shape[at]
         if n == 0:
             raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
-        best = broadcast(move.reduce_axis(u, op, (at,)), u.shape)
+        best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
         hit = alu(Op.EQ, (u, best))
         if u.dtype.is_float:
             hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
@@ -410,8 +388,8 @@ class Reduce(Views):
         none = n if isinstance(n, UOp) else const(_INT32, n)
         first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
         if axis is None:
-            return self._new_plain(move.reshape(first, (1,) * len(shape) if keepdim else ()))
-        return self._new_plain(first if keepdim else move.reshape(first, (*shape[:at], *shape[at + 1 :])))
+            return self._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
+        return self._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
 
     def argmax(self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Self:
         """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
@@ -565,15 +543,15 @@ class Reduce(Views):
         if not u.shape or most(u.shape[at]) < 2:
             return self._new(u)
         order = [i for i in range(len(u.shape)) if i != at] + [at]
-        moved = move.permute(u, order)
+        moved = nodes.permute(u, order)
         back = sorted(range(len(order)), key=order.__getitem__)
         n = moved.shape[-1]
         if isinstance(n, UOp):  # what follows the end changes nothing before it
             moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
-            scanned = move.shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
+            scanned = nodes.shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
         else:
             scanned = _scan(moved, fold)
-        return self._new(move.permute(scanned, back))
+        return self._new(nodes.permute(scanned, back))
 
 
 class _Fold(NamedTuple):
@@ -598,7 +576,7 @@ def _finite(top: UOp) -> UOp:
 def _log_sum_exp(u: UOp, axis: int) -> UOp:
     top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
     total = reduce_node(alu(Op.EXP, (u - broadcast(top, u.shape),)), Op.ADD, (axis,), True)
-    return move.reshape(alu(Op.LOG, (total,)) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+    return nodes.reshape(alu(Op.LOG, (total,)) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
 
 
 def _log_add_exp(a: UOp, b: UOp) -> UOp:
@@ -624,29 +602,29 @@ def _scan(u: UOp, fold: _Fold) -> UOp:
             done = _triangle(u, fold, fill)
             break
         u = _filled(u, (0, blocks * _BLOCK - n), fill)
-        inside = _triangle(move.reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
+        inside = _triangle(nodes.reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
         levels.append((inside, n))
         last = tuple([(0, m) for m in (*rest, blocks)])
-        u = move.reshape(move.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
+        u = nodes.reshape(nodes.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
     for inside, n in reversed(levels):
         *rest_, blocks, _ = inside.shape
         rest = tuple(rest_)
         # each block goes on from the total of the blocks before it
         whole = tuple([(0, m) for m in rest])
-        before = _filled(move.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
-        carried = broadcast(move.reshape(before, (*rest, blocks, 1)), inside.shape)
-        done = move.reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
-        done = move.shrink(done, (*whole, (0, n)))
+        before = _filled(nodes.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
+        carried = broadcast(nodes.reshape(before, (*rest, blocks, 1)), inside.shape)
+        done = nodes.reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
+        done = nodes.shrink(done, (*whole, (0, n)))
     return done
 
 
 def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
     """`u` with elements of value `fill` before and after on its last axis."""
     pairs = (*((0, 0) for _ in u.shape[:-1]), border)
-    padded = move.pad(u, pairs)
+    padded = nodes.pad(u, pairs)
     if not fill or padded is u:
         return padded
-    inside = move.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
+    inside = nodes.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
     return alu(Op.WHERE, (inside, padded, const(u.dtype, fill)))
 
 
@@ -657,6 +635,6 @@ def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
     row = broadcast(iota(n, 0, 2), (n, n))
     column = broadcast(iota(n, 1, 2), (n, n))
     kept = broadcast(alu(Op.NOT, (alu(Op.LT, (row, column)),)), shape)
-    spread = broadcast(move.reshape(u, (*u.shape[:-1], 1, n)), shape)
+    spread = broadcast(nodes.reshape(u, (*u.shape[:-1], 1, n)), shape)
     chosen = alu(Op.WHERE, (kept, spread, const(u.dtype, fill)))
     return fold.along(chosen, len(shape) - 1)

@@ -11,10 +11,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.tensor._base import broadcast
-from anneal.tensor._checked import checked
-from anneal.tensor._movement import expand, reshape
-from anneal.tensor._views import iota
+from anneal.ops import checked
+from anneal.ops.nodes import broadcast, expand, iota, reshape
 from anneal.tensor._windows import need_float, pooled
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 

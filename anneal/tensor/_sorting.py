@@ -12,20 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import TensorBase, axes_of, axis_of, broadcast, one_of
-from anneal.tensor._indexing import Indexing, take_rows
-from anneal.tensor._reduce import Axes, reduce_node
-from anneal.tensor._views import iota
-from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.ops import axes_of, axis_of, nodes, one_of
+from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
+from anneal.tensor._base import TensorBase
+from anneal.tensor._indexing import Indexing
+from anneal.tensor._reduce import Axes
+from anneal.uop import Op, UOp, const, dtypes
 
-__all__ = ["Sorting", "sorted_places"]
+__all__ = ["Sorting"]
 
 _INT32 = dtypes.int32
 # The k largest of a row are looked for by blocks where there are that many times more elements.
 _BLOCKED = 32
-# Up to here the rank of an element in its row is counted.
-_COUNTED = 256
 
 # How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
 _BETWEEN: dict[str, Callable[[float, int], float]] = {
@@ -35,77 +33,6 @@ _BETWEEN: dict[str, Callable[[float, int], float]] = {
     "midpoint": lambda part, low: 0.5 if part else 0.0,
     "nearest": lambda part, low: float(round(low + part) - low),
 }
-
-
-def keys(u: UOp, descending: bool) -> UOp:
-    """Integers in the order of `u`, or the reverse; nan is the largest, and -0.0 equals 0.0."""
-    if u.dtype.is_float:
-        wide = u.dtype.bits == 64
-        u = u if wide else u.cast(dtypes.float32)
-        u = alu(Op.WHERE, (u.eq(0.0), const(u.dtype, 0.0), u))
-        kind = dtypes.int64 if wide else _INT32
-        bits = UOp(Op.BITCAST, kind, (u,))
-        # negative floats grow with their magnitude's bits: inverting all but the sign turns them round
-        top, last = const(kind, kind.max), const(kind, kind.bits - 1)
-        bits = alu(Op.XOR, (bits, alu(Op.AND, (alu(Op.SHR, (bits, last)), top))))
-        u = alu(Op.WHERE, (alu(Op.NE, (u, u)), top, bits))
-    elif u.dtype is dtypes.uint32:
-        u = UOp(Op.BITCAST, _INT32, (alu(Op.XOR, (u, const(u.dtype, 0x80000000))),))
-    elif u.dtype.bits < 64:
-        u = u.cast(_INT32)
-    return alu(Op.NOT, (u,)) if descending else u
-
-
-def _first_by_blocks(ranked: UOp, k: int) -> UOp:
-    """The positions of the `k` smallest of a row of int32, in order, of equal ones the first.
-
-    They lie in the k blocks whose smallest come first: only those blocks are sorted, and before them the smallest ones.
-    """
-    n = ranked.shape[0]
-    width = math.isqrt(n // k)  # as many blocks as elements in k blocks
-    count = -(-n // width)
-    filled = move.pad(ranked, ((0, count * width - n),))
-    known = alu(Op.LT, (iota(count * width, 0, 1), const(_INT32, n)))
-    filled = alu(Op.WHERE, (known, filled, const(_INT32, _INT32.max)))
-    blocks = move.reshape(filled, (count, width))
-    first = UOp(Op.ARGSORT, _INT32, (reduce_node(blocks, Op.MIN, (1,), False),))
-    chosen = move.shrink(first, ((0, k),))
-    chosen = take_rows(chosen, UOp(Op.ARGSORT, _INT32, (chosen,)))  # as they lie in the row
-    order = UOp(Op.ARGSORT, _INT32, (move.reshape(take_rows(blocks, chosen), (k * width,)),))
-    inside = broadcast(iota(width, 0, 1), (k, width))
-    starts = alu(Op.MUL, (chosen, const(_INT32, width)))
-    places = alu(Op.ADD, (broadcast(move.reshape(starts, (k, 1)), (k, width)), inside))
-    return take_rows(move.reshape(places, (k * width,)), move.shrink(order, ((0, k),)))
-
-
-def sorted_places(ranked: UOp) -> UOp:
-    """For each row (the last axis) of integers the positions that sort it: equal ones keep their order."""
-    shape = ranked.shape
-    n = shape[-1]
-    if len(shape) == 1:
-        return UOp(Op.ARGSORT, _INT32, (ranked,))
-    if isinstance(n, int) and n > _COUNTED:
-        return _sorted_together(ranked)
-    square = (*shape, n)
-    mine = broadcast(move.reshape(ranked, (*shape, 1)), square)
-    other = broadcast(move.reshape(ranked, (*shape[:-1], 1, n)), square)
-    i = broadcast(iota(n, 0, 2), square)
-    j = broadcast(iota(n, 1, 2), square)
-    tie = alu(Op.AND, (alu(Op.EQ, (other, mine)), alu(Op.LT, (j, i))))
-    before = alu(Op.OR, (alu(Op.LT, (other, mine)), tie)).cast(_INT32)
-    rank = reduce_node(before, Op.ADD, (len(square) - 1,), False)
-    # position r of the result holds the one element whose rank is r
-    here = alu(Op.EQ, (broadcast(move.reshape(rank, (*shape[:-1], 1, n)), square), i))
-    return reduce_node(alu(Op.WHERE, (here, j, const(_INT32, 0))), Op.ADD, (len(square) - 1,), False)
-
-
-def _sorted_together(ranked: UOp) -> UOp:
-    """`sorted_places` of rows by one sort of all, and another that brings the rows together again."""
-    shape, n = ranked.shape, ranked.shape[-1]
-    order = UOp(Op.ARGSORT, _INT32, (move.reshape(ranked, (math.prod(shape),)),))
-    length = const(_INT32, n)
-    order = take_rows(order, UOp(Op.ARGSORT, _INT32, (alu(Op.IDIV, (order, length)),)))
-    return move.reshape(alu(Op.MOD, (order, length)), shape)
 
 
 class Sorting(Indexing):
@@ -127,8 +54,8 @@ class Sorting(Indexing):
         if not ranked.shape:
             return self._new_plain(const(_INT32, 0))
         order = [i for i in range(len(ranked.shape)) if i != at] + [at]
-        place = sorted_places(move.permute(ranked, order))
-        return self._new_plain(move.permute(place, sorted(range(len(order)), key=order.__getitem__)))
+        place = sorted_places(nodes.permute(ranked, order))
+        return self._new_plain(nodes.permute(place, sorted(range(len(order)), key=order.__getitem__)))
 
     def sort(self, dim: int | None = None, descending: bool = False, *, axis: int | None = None) -> tuple[Self, Self]:
         """The values of an axis (the last if none is named) in order, and the positions they came from.
@@ -155,7 +82,7 @@ class Sorting(Indexing):
         if not 0 <= k <= n:
             raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {self.shape}, not {k}")
         if self.ndim == 1 and self.dtype.bits < 64 and 0 < k <= n // _BLOCKED:
-            order = self._new_plain(_first_by_blocks(keys(self._kept(), largest), k))
+            order = self._new_plain(first_by_blocks(keys(self._kept(), largest), k))
         else:
             order = self.argsort(at, largest)
             order = order.narrow(at, 0, k) if self.ndim else order
@@ -168,8 +95,8 @@ class Sorting(Indexing):
         n = math.prod([self.shape[a] for a in axes])
         if not n:
             raise ShapeError(f"{name}: shape {self.shape} has nothing to choose from along axis {axis}")
-        u = move.permute(self._kept(), [*rest, *axes])
-        return self._new(move.reshape(u, (*[self.shape[i] for i in rest], n)))
+        u = nodes.permute(self._kept(), [*rest, *axes])
+        return self._new(nodes.reshape(u, (*[self.shape[i] for i in rest], n)))
 
     def _taken(self, place: Self) -> Self:
         """`gather` along the last axis, of positions that are computed and right."""
@@ -266,7 +193,7 @@ class Sorting(Indexing):
         n = self.shape[0]
         ones = broadcast(const(_INT32, 1), (n, 1))
         total = UOp(Op.SCATTER_ADD, _INT32, (self.uop.cast(_INT32), ones), (minlength,))
-        return self._new_plain(move.reshape(total, (minlength,)))
+        return self._new_plain(nodes.reshape(total, (minlength,)))
 
     def searchsorted(self, values: Any, right: bool = False) -> Self:
         """Where in this sorted row each value would go: before equal elements, or with `right` after them, as int32.
@@ -278,7 +205,7 @@ class Sorting(Indexing):
         if self.ndim != 1:
             raise ShapeError(f"searchsorted: the sorted tensor has one axis, not shape {self.shape}")
         v, n = self._lift("searchsorted", values), self.shape[0]
-        if not isinstance(n, int) or n <= _COUNTED:
+        if not isinstance(n, int) or n <= COUNTED:
             wide = v.unsqueeze(-1)
             return (self <= wide if right else self < wide).sum(-1)
         flat = v.reshape(-1)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import Number, axis_of
+from anneal.ops import axis_of
+from anneal.ops.nodes import Number, iota
 from anneal.tensor._elementwise import beside
 from anneal.tensor._linalg import Linalg
 from anneal.tensor._reduce import Axes
-from anneal.tensor._views import iota, need_axes
+from anneal.tensor._views import need_axes
 from anneal.uop import const, dtypes
 
 __all__ = ["Statistics"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from anneal.ops import no_grad
 from anneal.tensor import functional
-from anneal.tensor._base import no_grad
 from anneal.tensor._creation import Creation
 from anneal.tensor._repr import text
 from anneal.uop import dtypes
@@ -76,7 +76,7 @@ class Tensor(Creation):
         >>> w.grad
         Tensor([2., 4.], dtype=float32)
         """
-        from anneal.tensor.gradient import backward
+        from anneal.transforms import backward
 
         backward(self, gradient, retain_graph)
 

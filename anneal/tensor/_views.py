@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import _movement as move
-from anneal.tensor._base import (
-    Number,
-    TensorBase,
+from anneal.ops import (
     axes_of,
     axis_of,
-    broadcast,
     broadcast_shapes,
+    checked,
     int_args,
+    need_tensor,
+    nodes,
     one_of,
-    weak_const,
+    said,
+    several,
+    whole,
 )
-from anneal.tensor._checked import checked, need_tensor, said, several, whole
+from anneal.ops.nodes import Number, broadcast, check_inside, every, iota, weak_const
+from anneal.tensor._base import TensorBase
 from anneal.tensor._elementwise import beside
 from anneal.tensor._gamma import Gamma
-from anneal.tensor._sizes import check_inside
 from anneal.uop import Op, UOp, alu, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
@@ -34,12 +35,6 @@ __all__ = ["Views"]
 
 _INT32 = dtypes.int32
 _BOOL = dtypes.bool_
-
-
-def iota(n: Size, axis: int = 0, ndim: int = 1) -> UOp:
-    """0 to n-1 along `axis` of `ndim` axes, the others of size 1."""
-    u = UOp(Op.IOTA, _INT32, (), (n,))
-    return u if ndim == 1 else move.reshape(u, tuple([n if i == axis else 1 for i in range(ndim)]))
 
 
 class Views(Gamma):
@@ -77,7 +72,7 @@ class Views(Gamma):
                 f"reshape: shape {old} has {product(old)} elements and {new} has {product(new)}; "
                 f"they must be equal (one size may be -1)"
             )
-        return self._new(move.reshape(self.uop, new))
+        return self._new(nodes.reshape(self.uop, new))
 
     def view(self, *shape: Any) -> Self:
         """`reshape`; or `bitcast`, given a dtype.
@@ -173,7 +168,7 @@ class Views(Gamma):
         axes = tuple([axis_of("permute", a, n) for a in order]) if n else ()
         if len(set(axes)) != n:
             raise ShapeError(f"permute: every axis must be named once; {order} does not")
-        return self._new(move.permute(self.uop, axes))
+        return self._new(nodes.permute(self.uop, axes))
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes exchanged.
@@ -188,7 +183,7 @@ class Views(Gamma):
             return self
         order = list(range(n))
         order[a], order[b] = b, a
-        return self._new(move.permute(self.uop, order))
+        return self._new(nodes.permute(self.uop, order))
 
     swapaxes = transpose
     swapdims = transpose
@@ -202,7 +197,7 @@ class Views(Gamma):
     @property
     def T(self) -> Self:
         """All axes in reverse order."""
-        return self._new(move.permute(self.uop, tuple(range(self.ndim))[::-1]))
+        return self._new(nodes.permute(self.uop, tuple(range(self.ndim))[::-1]))
 
     @property
     def mT(self) -> Self:
@@ -225,7 +220,7 @@ class Views(Gamma):
             raise ShapeError(f"movedim: {source} and {destination} must name equally many axes, each once")
         rest = iter([a for a in range(n) if a not in frm])
         placed = dict(zip(to, frm, strict=True))
-        return self._new(move.permute(self.uop, [placed[i] if i in placed else next(rest) for i in range(n)]))
+        return self._new(nodes.permute(self.uop, [placed[i] if i in placed else next(rest) for i in range(n)]))
 
     moveaxis = movedim
 
@@ -238,7 +233,7 @@ class Views(Gamma):
                 [4, 3]], dtype=int32)
         """
         named = int_args("flip", dims) if dims else axis
-        return self._new(move.flip(self.uop, axes_of("flip", named, self.ndim)))
+        return self._new(nodes.flip(self.uop, axes_of("flip", named, self.ndim)))
 
     def roll(
         self,
@@ -275,9 +270,9 @@ class Views(Gamma):
             else:
                 raise ShapeError(f"roll: {shift} may be more than the {n} elements of axis {a} of shape {self.shape}")
             # two copies side by side, seen through a window
-            twice = broadcast(move.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
-            twice = move.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
-            u = move.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
+            twice = broadcast(nodes.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
+            twice = nodes.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
+            u = nodes.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
         return self._new(u)
 
     # -- repetition -----------------------------------------------------------------------------------------------
@@ -331,8 +326,8 @@ class Views(Gamma):
         for t, n in zip(times, s, strict=True):
             split += [n] if t == 1 else [1, n]
             spread += [n] if t == 1 else [t, n]
-        u = move.expand(move.reshape(self.uop, tuple(split)), tuple(spread))
-        return self._new(move.reshape(u, tuple([t * n for t, n in zip(times, s, strict=True)])))
+        u = nodes.expand(nodes.reshape(self.uop, tuple(split)), tuple(spread))
+        return self._new(nodes.reshape(u, tuple([t * n for t, n in zip(times, s, strict=True)])))
 
     def tile(self, *repeats: Any) -> Self:
         """`repeat`, with missing counts taken as 1."""
@@ -354,8 +349,8 @@ class Views(Gamma):
             return self.ravel().repeat_interleave(repeats, 0)
         a = axis_of("repeat_interleave", at, self.ndim)
         s = self.shape
-        u = broadcast(move.reshape(self.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
-        return self._new(move.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
+        u = broadcast(nodes.reshape(self.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
+        return self._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
 
     # -- borders --------------------------------------------------------------------------------------------------
 
@@ -377,12 +372,12 @@ class Views(Gamma):
         for i, (begin, end) in enumerate(cut):
             if begin > end:
                 raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
-        u = move.shrink(u, cut)
+        u = nodes.shrink(u, cut)
         grown = tuple([(_above(b), _above(a)) for b, a in pairs])
-        padded = move.pad(u, grown)
+        padded = nodes.pad(u, grown)
         if value and padded is not u:
             fill = weak_const("pad", u.dtype, value)
-            inside = move.pad(broadcast(const(_BOOL, True), u.shape), grown)
+            inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
             padded = alu(Op.WHERE, (inside, padded.cast(fill.dtype), fill))
         return self._new(padded)
 
@@ -439,7 +434,7 @@ class Views(Gamma):
     def _slice(self, axis: int, begin: int, end: int) -> Self:
         s = self.uop.shape
         pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(s)])
-        return self._new(move.shrink(self.uop, pairs))
+        return self._new(nodes.shrink(self.uop, pairs))
 
     def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
         """The part [begin, end) of each axis; None keeps an axis whole.
@@ -459,7 +454,7 @@ class Views(Gamma):
         pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
         for i, (b, e) in enumerate(pairs):
             check_inside("shrink", b, e, i, s)
-        return self._new(move.shrink(self.uop, pairs))
+        return self._new(nodes.shrink(self.uop, pairs))
 
     def narrow(self, dim: int, start: int, length: int) -> Self:
         """`length` elements of one axis from `start` on.
@@ -489,7 +484,7 @@ class Views(Gamma):
             u = p.uop.cast(dtype)
             n = u.shape[axis]
             if n.__class__ is not int or n:
-                padded = move.pad(
+                padded = nodes.pad(
                     u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
                 )
                 out = padded if out is None else alu(op, (out, padded))
@@ -509,7 +504,7 @@ class Views(Gamma):
         >>> Tensor.cat([Tensor([1]), Tensor([2, 3])])
         Tensor([1, 2, 3], dtype=int32)
         """
-        parts, where = parts_of("cat", self, others, one_of("cat", axis, dim))
+        parts, where = members_of("cat", self, others, one_of("cat", axis, dim))
         first = parts[0]
         a = axis_of("cat", where, first.ndim)
         if not first.ndim:
@@ -533,7 +528,7 @@ class Views(Gamma):
         Tensor([[1, 3],
                 [2, 4]], dtype=int32)
         """
-        parts, where = parts_of("stack", self, others, one_of("stack", axis, dim))
+        parts, where = members_of("stack", self, others, one_of("stack", axis, dim))
         first = parts[0]
         for i, p in enumerate(parts[1:], 1):
             if p.shape != first.shape:
@@ -606,18 +601,18 @@ class Views(Gamma):
         n = self.shape[a]
         if not 1 <= size <= n or step < 1:
             raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {self.shape}")
-        u = move.permute(self.uop, [i for i in range(self.ndim) if i != a] + [a])
+        u = nodes.permute(self.uop, [i for i in range(self.ndim) if i != a] + [a])
         rest = u.shape[:-1]
         out = (n - size) // step + 1
         # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
         copies = size + 1
-        u = move.reshape(broadcast(move.reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
+        u = nodes.reshape(broadcast(nodes.reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
         whole = tuple([(0, m) for m in rest])
-        u = move.reshape(move.shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
-        u = move.shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
+        u = nodes.reshape(nodes.shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
+        u = nodes.shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
         u = every(u, len(rest) + 1, step)
         order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
-        return self._new(move.permute(u, order))
+        return self._new(nodes.permute(u, order))
 
     # -- triangles and diagonals ----------------------------------------------------------------------------------
 
@@ -659,18 +654,18 @@ class Views(Gamma):
         a, b = axis_of("diagonal", dim1, n), axis_of("diagonal", dim2, n)
         if a == b:
             raise ShapeError(f"diagonal: dim1 and dim2 are both axis {a}; name two different ones")
-        u = move.permute(self.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
+        u = nodes.permute(self.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
         rest, (rows, columns) = u.shape[:-2], u.shape[-2:]
         top, left = max(0, -offset), max(0, offset)
         d = max(0, min(rows - top, columns - left))
         whole = tuple([(0, m) for m in rest])
         if not d:
             return self._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), self))
-        u = move.shrink(u, (*whole, (top, top + d), (left, left + d)))
+        u = nodes.shrink(u, (*whole, (top, top + d), (left, left + d)))
         # rows one longer put the diagonal under itself
-        u = move.pad(move.reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
-        u = move.shrink(move.reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
-        return self._new(move.reshape(u, (*rest, d)))
+        u = nodes.pad(nodes.reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
+        u = nodes.shrink(nodes.reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
+        return self._new(nodes.reshape(u, (*rest, d)))
 
     def diag(self, diagonal: int = 0) -> Self:
         """The diagonal of a matrix, or the matrix with a vector as its diagonal.
@@ -685,10 +680,10 @@ class Views(Gamma):
         if self.ndim != 1:
             raise ShapeError(f"diag: takes one or two axes, not shape {self.shape}")
         n = self.shape[0]
-        u = move.pad(move.reshape(self.uop, (n, 1)), ((0, 0), (0, n)))
-        u = move.reshape(move.shrink(move.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
+        u = nodes.pad(nodes.reshape(self.uop, (n, 1)), ((0, 0), (0, n)))
+        u = nodes.reshape(nodes.shrink(nodes.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
         off = abs(diagonal)
-        return self._new(move.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
+        return self._new(nodes.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
 
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
         """A matrix for each row of the last axis, with the row as its diagonal and 0 elsewhere.
@@ -705,13 +700,13 @@ class Views(Gamma):
             raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
         n, rest = s[-1], s[:-1]
         plain = [(0, 0)] * len(rest)
-        u = move.pad(move.reshape(self.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
-        u = move.shrink(move.reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+        u = nodes.pad(nodes.reshape(self.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
+        u = nodes.shrink(nodes.reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
         off = abs(offset)
         border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
-        u = move.pad(move.reshape(u, (*rest, n, n)), (*plain, *border))
+        u = nodes.pad(nodes.reshape(u, (*rest, n, n)), (*plain, *border))
         order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
-        return self._new(move.permute(u, sorted(range(len(order)), key=order.__getitem__)))
+        return self._new(nodes.permute(u, sorted(range(len(order)), key=order.__getitem__)))
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Turned by `k` quarter turns from the first of two axes towards the second.
@@ -756,20 +751,7 @@ def _above(n: Size) -> Size:
     return n if low >= 0 else 0
 
 
-def every(u: UOp, axis: int, step: int) -> UOp:
-    """Every `step`-th element of one axis, from the first."""
-    if step == 1:
-        return u
-    s = u.shape
-    out = -(-s[axis] // step)
-    extra = out * step - s[axis]
-    u = move.pad(u, tuple([(0, extra) if i == axis else (0, 0) for i in range(len(s))]))
-    u = move.reshape(u, (*s[:axis], out, step, *s[axis + 1 :]))
-    u = move.shrink(u, tuple([(0, 1) if i == axis + 1 else (0, n) for i, n in enumerate(u.shape)]))
-    return move.reshape(u, (*s[:axis], out, *s[axis + 1 :]))
-
-
-def parts_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Any], int]:
+def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Any], int]:
     """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
     if isinstance(first, (list, tuple)):
         parts = list(first)

@@ -11,11 +11,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor._base import broadcast, common_dtype
-from anneal.tensor._checked import checked
-from anneal.tensor._movement import expand, flip, pad, permute, reduce_axis, reshape, shrink
-from anneal.tensor._reduce import reduce_node
-from anneal.tensor._views import iota
+from anneal.ops import checked
+from anneal.ops.nodes import (
+    broadcast,
+    common_dtype,
+    expand,
+    flip,
+    iota,
+    pad,
+    permute,
+    reduce_axis,
+    reduce_node,
+    reshape,
+    shrink,
+)
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:

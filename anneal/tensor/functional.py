@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.ops import axis_of, broadcast_shapes, checked, in_single, no_grad
+from anneal.ops.nodes import broadcast, common_dtype, expand, permute, reciprocal, reduce_axis, reshape
 from anneal.runtime import here
-from anneal.tensor._base import TensorBase, axis_of, broadcast, broadcast_shapes, common_dtype, in_single, no_grad
-from anneal.tensor._checked import checked
+from anneal.tensor._base import TensorBase
 from anneal.tensor._images import (
     affine_grid,
     bilinear,
@@ -49,9 +50,7 @@ from anneal.tensor._losses import (
     soft_margin_loss,
     triplet_margin_loss,
 )
-from anneal.tensor._movement import expand, permute, reduce_axis, reshape
 from anneal.tensor._resize import interpolate, pixel_shuffle, pixel_unshuffle
-from anneal.tensor._sizes import reciprocal
 from anneal.tensor._windows import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,

@@ -19,10 +19,9 @@ import numpy as np
 
 from anneal.backend import numpy_dtype
 from anneal.errors import DTypeError, ShapeError
+from anneal.ops import DTypeLike, Integer, as_dtype, checked, int_args, need_tensor, wrap_array
+from anneal.ops.nodes import reshape
 from anneal.runtime import capturing, default_device
-from anneal.tensor._base import DTypeLike, as_dtype, int_args, wrap_array
-from anneal.tensor._checked import Integer, checked, need_tensor
-from anneal.tensor._movement import reshape
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
 

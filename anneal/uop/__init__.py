@@ -6,14 +6,16 @@ linear program; and the elementwise ops that live everywhere.
 """
 
 from anneal.uop.arith import reduce_identity
+from anneal.uop.collector import uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.node import SYMBOLIC, Arena, Provenance, UOp, arena, const, toposort
-from anneal.uop.ops import ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
+from anneal.uop.node import SYMBOLIC, Arena, Provenance, UOp, arena, const, fold_by, toposort
+from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
 
 __all__ = [
+    "ALL",
     "ALU",
     "BINARY",
     "COMPARE",
@@ -36,9 +38,11 @@ __all__ = [
     "dtypes",
     "encode_graph",
     "encode_value",
+    "fold_by",
     "normalise_const",
     "promote",
     "reduce_identity",
     "render",
     "toposort",
+    "uncollected",
 ]

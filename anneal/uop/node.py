@@ -304,17 +304,17 @@ _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 _MARKS = itertools.count()
-# What a frame's code is to the search for the user's line. A named one is a public function of anneal.tensor.
+# What a frame's code is to the search for the user's line. A named one is a public function of anneal.ops or anneal.tensor.
 _USERS, _INSIDE, _NAMED = 0, 1, 2
 _KIND: dict[CodeType, int] = {}
-_RUNNERS = ("anneal.tensor.transforms", "anneal.tensor._checked")
+_RUNNERS = ("anneal.ops.arguments",)
 
 
 def _kind_of(f: FrameType) -> int:
     module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
     if not module.startswith("anneal."):
         return _USERS
-    named = module.startswith(("anneal.tensor.", "anneal.nn._optim")) and not module.startswith(_RUNNERS)
+    named = module.startswith(("anneal.ops.", "anneal.tensor.", "anneal.nn._optim")) and not module.startswith(_RUNNERS)
     if "<locals>" in f.f_code.co_qualname:  # of a decorator
         named = False
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE

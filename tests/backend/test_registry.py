@@ -11,9 +11,9 @@ import pytest
 from anneal import nn
 from anneal.backend import device_names, get_device, memory_report, planned_cost_model, register_device, registry
 from anneal.errors import DeviceError, DTypeError
-from anneal.schedule import Policy
+from anneal.schedule import CostModel
 from anneal.tensor import Tensor, jit, no_grad, set_default_device
-from tests.backend.toy import NAME, POLICY, ToyDevice
+from tests.backend.toy import COST_MODEL, NAME, ToyDevice
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(4, 3)).astype(np.float32), rng.integers(0, 2, 4)
@@ -23,7 +23,7 @@ X, Y = rng.normal(size=(4, 3)).astype(np.float32), rng.integers(0, 2, 4)
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ToyDevice]:
     """The toy device, which the process forgets afterwards."""
     monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
-    register_device(NAME, ToyDevice, POLICY)
+    register_device(NAME, ToyDevice, COST_MODEL)
     device = get_device(NAME)
     assert isinstance(device, ToyDevice)
     yield device
@@ -73,7 +73,7 @@ def test_it_plans_by_its_own_cost_model(toy: ToyDevice, monkeypatch: pytest.Monk
         return len(toy.ran)
 
     narrow = kernels()  # six buffers a kernel
-    monkeypatch.setattr(toy, "cost_model", Policy(max_buffers=32))
+    monkeypatch.setattr(toy, "cost_model", CostModel(max_buffers=32))
     assert 1 == kernels() < narrow
 
 
@@ -112,10 +112,10 @@ def test_its_memory_is_counted_and_reported(toy: ToyDevice) -> None:
 
 def test_a_name_is_taken_once_and_known_from_then_on(toy: ToyDevice) -> None:
     assert device_names() == ("auto", "cpu", "webgpu", NAME)
-    assert planned_cost_model(NAME) is POLICY
+    assert planned_cost_model(NAME) is COST_MODEL
     assert planned_cost_model("auto") is planned_cost_model("webgpu")
     for name in (NAME, "cpu", "auto"):
         with pytest.raises(DeviceError, match=f"there is a device '{name}' already"):
-            register_device(name, ToyDevice, POLICY)
+            register_device(name, ToyDevice, COST_MODEL)
     with pytest.raises(DeviceError, match="unknown device 'gpu'; choose one of auto, cpu, webgpu, toy"):
         planned_cost_model("gpu")

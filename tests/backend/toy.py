@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anneal.backend import Array, Batch, Device, Limits, Program, numpy_dtype
-from anneal.schedule import Policy, name_of
+from anneal.schedule import CostModel, name_of
 from anneal.uop import DType, Op, UOp, dtypes, toposort
 from tests.backend.kernel_oracle import run_kernel
 
 NAME = "toy"
-POLICY = Policy(max_buffers=6)
+COST_MODEL = CostModel(max_buffers=6)
 
 
 class Memory:
@@ -50,7 +50,7 @@ class ToyBatch(Batch[Memory]):
 class ToyDevice(Device[Memory]):
     name = NAME
     limits = Limits(6, 1 << 20, frozenset((dtypes.bool_, dtypes.int32, dtypes.uint32, dtypes.float32)))
-    cost_model = POLICY
+    cost_model = COST_MODEL
 
     def __init__(self) -> None:
         super().__init__(1 << 20)

@@ -20,7 +20,7 @@ from anneal import cache, settings
 from anneal.backend import get_device
 from anneal.cache import store
 from anneal.codegen import Opt, decode_kernel, encode_kernel, generate
-from anneal.schedule import Policy, clear_cache, graph, plan, plan_for, saved
+from anneal.schedule import CostModel, clear_cache, graph, plan, plan_for, saved
 from anneal.tensor import Tensor, jit, realize
 from anneal.uop import Op, UOp, const, decode_graph, dtypes, encode_graph
 from tests.codegen.test_golden import KERNELS, TARGET
@@ -85,7 +85,7 @@ def test_generated_kernels_come_back_equal(name: str) -> None:
 
 def test_plans_come_back_equal() -> None:
     for seed in range(40):
-        made, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), Policy())
+        made, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), CostModel())
         again = saved.decode_plan(json.loads(json.dumps(saved.encode_plan(made))))
         assert [k.name for k in again.kernels] == [k.name for k in made.kernels]
         for a, b in zip(again.calls, made.calls, strict=True):
@@ -160,10 +160,10 @@ def test_donated_plans_of_jit_are_not_generated_again(
 def test_a_kernel_from_disk_builds_no_graph(place: Path) -> None:
     get = lambda: graph([((Tensor([1.0, 2.0]) + 1).exp().sum() * 3).uop])
     clear_cache()
-    plan_for(get(), Policy())
+    plan_for(get(), CostModel())
     clear_cache()
     with mock.patch.object(saved, "decode_graph", side_effect=AssertionError("built")):
-        again, _, known = plan_for(get(), Policy())
+        again, _, known = plan_for(get(), CostModel())
         assert not known
         assert all(k.name and k.key for k in again.kernels)
         with pytest.raises(AssertionError, match="built"):
@@ -196,28 +196,28 @@ def test_another_process_finds_the_plan_whatever_its_hash_seed(place: Path) -> N
     assert len({o[1] for o in outcomes}) == 1
 
 
-def plans_scheduled(monkeypatch: pytest.MonkeyPatch, policy: Policy) -> bool:
+def plans_scheduled(monkeypatch: pytest.MonkeyPatch, cost_model: CostModel) -> bool:
     counts = counting(monkeypatch)
     clear_cache()
-    plan_for(graph([((Tensor([1.0, 2.0]) + 1).exp().sum() * 3).uop]), policy)
+    plan_for(graph([((Tensor([1.0, 2.0]) + 1).exp().sum() * 3).uop]), cost_model)
     return bool(counts["scheduled"])
 
 
-def test_policy_and_code_version_are_part_of_a_plans_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plans_scheduled(monkeypatch, Policy())
-    assert not plans_scheduled(monkeypatch, Policy())
+def test_cost_model_and_code_version_are_part_of_a_plans_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plans_scheduled(monkeypatch, CostModel())
+    assert not plans_scheduled(monkeypatch, CostModel())
     for field, value in (("max_buffers", 5), ("row_fusion", 4), ("recompute_cost", 1), ("expand_cost", 9)):
-        assert plans_scheduled(monkeypatch, replace(Policy(), **{field: value}))  # type: ignore[arg-type]
+        assert plans_scheduled(monkeypatch, replace(CostModel(), **{field: value}))  # type: ignore[arg-type]
     monkeypatch.setattr(store, "code_version", lambda: b"another version..")
-    assert plans_scheduled(monkeypatch, Policy())
+    assert plans_scheduled(monkeypatch, CostModel())
 
 
 def test_debug_5_shows_the_passes_of_a_plan_that_is_on_disk(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert plans_scheduled(monkeypatch, Policy())
+    assert plans_scheduled(monkeypatch, CostModel())
     with settings.override(debug=5):
-        assert plans_scheduled(monkeypatch, Policy())
+        assert plans_scheduled(monkeypatch, CostModel())
     assert "range-propagation" in capsys.readouterr().err
 
 

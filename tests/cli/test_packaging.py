@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_is_complete_and_for_every_machine(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {"anneal/py.typed", "anneal/tensor/gradient.upat"}
+    wanted = {"anneal/py.typed", "anneal/transforms/gradient.upat"}
     wanted |= {f"anneal/assets/{file.file}" for file in BUNDLED.values()}
     wanted |= {f"anneal/_examples/{file.relative_to(EXAMPLES).as_posix()}" for file in EXAMPLES.rglob("*.py")}
     assert wanted <= names

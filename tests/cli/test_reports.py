@@ -127,7 +127,7 @@ def test_kernels_are_the_same_in_another_process(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("op", "parts"), [
-    ("mul", ["MUL", "x * 1 -> x", "a * b -> g * b, g * a", "anneal/tensor/gradient.upat:", "anneal/uop/fold.upat:"]),
+    ("mul", ["MUL", "x * 1 -> x", "a * b -> g * b, g * a", "anneal/transforms/gradient.upat:", "anneal/uop/fold.upat:"]),
     ("GATHER", ["gather[axis](x, i) ->"]),
     ("gelu", ["Tensor.gelu builds:", "ERF", "erf(x) -> g * exp"]),
     ("softmax", ["EXP", "exp(x) -> g * y"]),

@@ -21,7 +21,7 @@ import sys
 import numpy as np
 from anneal import settings
 from anneal.rewrite import check
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import CostModel, graph, plan_for
 from anneal.tensor import Tensor, grad, jvp, set_default_device, vmap
 from anneal.uop import Op
 from tests.backend.kernel_oracle import run_kernel
@@ -42,7 +42,7 @@ with settings.override(require_webgpu=sys.argv[1] == "webgpu"):
 if sys.argv[1] == "cpu":
     check_grad(lambda t: t.gauss(), wide)
     check(x.gauss().uop, "tensor")
-    plan, inputs, _ = plan_for(graph([x.gauss().uop]), Policy())
+    plan, inputs, _ = plan_for(graph([x.gauss().uop]), CostModel())
     (call,) = plan.calls
     check(call.kernel.sink, "kernel")
     out = np.zeros(37, np.float32)

@@ -35,7 +35,7 @@ from anneal.cache import store
 from anneal.cli._models import load_module
 from anneal.codegen import decode_kernel, decode_opts, encode_kernel, encode_opts, generate
 from anneal.errors import AnnealError
-from anneal.schedule import Policy, graph, plan_for, saved
+from anneal.schedule import CostModel, graph, plan_for, saved
 from anneal.tensor import Tensor, io
 from examples.gpt2 import Tokenizer, write_checkpoint
 from examples.gpt2.vocabulary import BYTE_OF_LETTER
@@ -310,7 +310,7 @@ def _load(decode: Callable[[Any], Any]) -> Callable[[Path], Any]:
 
 def _plan() -> Any:
     x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
-    plan, _, _ = plan_for(graph([((x @ x.T).softmax(-1).gelu() * x.sum(1)).uop]), Policy())
+    plan, _, _ = plan_for(graph([((x @ x.T).softmax(-1).gelu() * x.sum(1)).uop]), CostModel())
     return plan
 
 

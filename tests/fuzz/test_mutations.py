@@ -83,9 +83,9 @@ def wrong_remainder() -> Iterator[None]:
 @contextmanager
 def gate_off_by_one() -> Iterator[None]:
     """A pad whose upper fence stands one too far."""
-    from anneal.schedule import rangeify
+    from anneal.schedule.passes import range_propagation
 
-    right = rangeify.source_index
+    right = range_propagation.source_index
 
     def wrong(node: UOp, index: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], UOp | None]:
         below, gate = right(node, index)
@@ -100,16 +100,16 @@ def gate_off_by_one() -> Iterator[None]:
                         gate = fence if gate is None else alu(Op.AND, (gate, fence))
         return below, gate
 
-    with mock.patch.object(rangeify, "source_index", wrong):
+    with mock.patch.object(range_propagation, "source_index", wrong):
         yield
 
 
 @contextmanager
 def range_off_by_one() -> Iterator[None]:
     """A flip that starts one element late."""
-    from anneal.schedule import rangeify
+    from anneal.schedule.passes import range_propagation
 
-    right = rangeify.source_index
+    right = range_propagation.source_index
 
     def wrong(node: UOp, index: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], UOp | None]:
         below, gate = right(node, index)
@@ -120,21 +120,21 @@ def range_off_by_one() -> Iterator[None]:
             )
         return below, gate
 
-    with mock.patch.object(rangeify, "source_index", wrong):
+    with mock.patch.object(range_propagation, "source_index", wrong):
         yield
 
 
 @contextmanager
 def swapped_reduce() -> Iterator[None]:
     """A maximum that comes out as a minimum where it is taken over two ranges."""
-    from anneal.schedule import rangeify
+    from anneal.schedule.passes import range_propagation
 
-    right = rangeify._reduce
+    right = range_propagation._reduce
 
     def wrong(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
         return right(Op.MIN if kind is Op.MAX and len(ranges) > 1 else kind, value, ranges)
 
-    with mock.patch.object(rangeify, "_reduce", wrong):
+    with mock.patch.object(range_propagation, "_reduce", wrong):
         yield
 
 
@@ -158,14 +158,14 @@ def overlapping_memory() -> Iterator[None]:
 @contextmanager
 def shared_gather_bound() -> Iterator[None]:
     """A gather that takes its row from the neighbour."""
-    from anneal.schedule import rangeify
+    from anneal.schedule.passes import range_propagation
 
-    right = rangeify._Lower.gather_source
+    right = range_propagation._Lower.gather_source
 
     def wrong(self: Any, ctx: Any, where: UOp) -> Any:
         return right(self, ctx, where + 1)
 
-    with mock.patch.object(rangeify._Lower, "gather_source", wrong):
+    with mock.patch.object(range_propagation._Lower, "gather_source", wrong):
         yield
 
 

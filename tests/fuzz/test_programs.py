@@ -15,7 +15,8 @@ from anneal import settings
 from anneal.backend import get_device
 from anneal.codegen.heuristics import elementwise, reduces, rows
 from anneal.codegen.opts import KINDS
-from anneal.schedule import Policy, graph, plan_for, split
+from anneal.schedule import CostModel, graph, plan_for
+from anneal.schedule.passes import split_reduces
 from tests.conftest import opened
 from tests.fuzz import programs
 from tests.fuzz.force import forced
@@ -84,23 +85,23 @@ def test_programs_that_once_failed() -> None:
 
 @pytest.mark.parametrize("limit", [8, 10, 32])
 @pytest.mark.parametrize("row_fusion", [0, 8192])
-def test_programs_agree_under_every_policy(limit: int, row_fusion: int) -> None:
-    policy = Policy(max_buffers=limit, row_fusion=row_fusion)
-    with mock.patch.object(get_device("cpu"), "cost_model", policy):
+def test_programs_agree_under_every_cost_model(limit: int, row_fusion: int) -> None:
+    cost_model = CostModel(max_buffers=limit, row_fusion=row_fusion)
+    with mock.patch.object(get_device("cpu"), "cost_model", cost_model):
         failures = run(range(100), ["cpu"], 10)
     assert not failures, failures[0]
     for seed in range(100):
-        plan, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), policy)
+        plan, _, _ = plan_for(graph([t.uop for t in build(program(seed), "cpu").values()]), cost_model)
         for call in plan.calls:
             assert len(call.args) <= limit, f"program {seed}: {call.kernel.name} binds {len(call.args)} buffers"
 
 
 def test_programs_agree_where_every_reduce_is_split() -> None:
-    policy = Policy(max_buffers=16, row_fusion=8, parallel=512)
+    cost_model = CostModel(max_buffers=16, row_fusion=8, parallel=512)
     with (
-        mock.patch.object(get_device("cpu"), "cost_model", policy),
+        mock.patch.object(get_device("cpu"), "cost_model", cost_model),
         mock.patch.multiple(
-            split,
+            split_reduces,
             _LEAST_DEPTH=2,
             _LEAST_ROWS=2,
             _LEAST_RUN=2,

@@ -212,9 +212,9 @@ def test_refusals_say_why_neighbours_are_two_kernels() -> None:
     with tracing() as noted:
         loss = update(model, optimiser, x, y)
     sink = graph([loss.uop, *[t.uop for t in noted]])
-    policy = planned_cost_model("webgpu")
-    plan, _, _ = plan_for(sink, policy)
-    found = refusals(sink, policy)
+    cost_model = planned_cost_model("webgpu")
+    plan, _, _ = plan_for(sink, cost_model)
+    found = refusals(sink, cost_model)
     assert found
     for r in found:
         assert r.reason
@@ -222,6 +222,6 @@ def test_refusals_say_why_neighbours_are_two_kernels() -> None:
         assert set(writes) & set(plan.calls[r.reader].args), r
     square = Tensor(np.ones((16, 16), np.float32), device="cpu")
     product = x @ square @ square
-    [only] = refusals(graph([product.uop]), policy)
+    [only] = refusals(graph([product.uop]), cost_model)
     assert (only.writer, only.reader) == (0, 1)
     assert only.reason == "they have neither a shape nor rows in common"

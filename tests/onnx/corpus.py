@@ -77,10 +77,10 @@ def _plain(x: Any) -> Any:
     return x if x is None or isinstance(x, dict) else np.asarray(x)
 
 
-def run(case: Case, device: str = "cpu", atol: float | None = None) -> None:
-    """Load and run a case; AssertionError where an output differs by more than the case allows."""
+def run(case: Case, device: str = "cpu", atol: float | None = None, times: int = 1) -> None:
+    """Load a case and run it so many times; AssertionError where an output differs by more than the case allows."""
     model = anneal.onnx.load(case.model, device=device)
-    for inputs, outputs in case.data:
+    for inputs, outputs in case.data * times:
         results = list(model.run({v.name: x for v, x in zip(model.inputs, inputs)}).values())
         assert len(results) == len(outputs)
         for info, result, wanted in zip(model.outputs, results, outputs):

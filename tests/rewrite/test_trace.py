@@ -13,7 +13,7 @@ from anneal import settings
 from anneal.rewrite import Pass, Pipeline, simplify, tracing
 from anneal.rewrite import symbolic as index_algebra
 from anneal.rewrite.generate import PACKAGE, parse, targets
-from anneal.schedule import Policy, clear_cache, graph, run_passes
+from anneal.schedule import CostModel, clear_cache, graph, run_passes
 from anneal.schedule.plan import parametrise
 from anneal.tensor import Tensor, jvp
 from anneal.uop import Op, UOp, alu, const, dtypes
@@ -57,7 +57,7 @@ def everything() -> None:
     loss.backward()
     assert x.grad is not None
     y = jvp(lambda t: t.sum(), (Tensor([1.0, 2.0]),), (Tensor([1.0, 1.0]),))[1]
-    run_passes(parametrise(graph([loss.uop, x.grad.uop, y.uop]))[0], Policy())
+    run_passes(parametrise(graph([loss.uop, x.grad.uop, y.uop]))[0], CostModel())
 
 
 def test_every_table_tells_and_every_place_is_the_line_of_the_rule() -> None:
@@ -121,5 +121,5 @@ def test_debug_6_tells_of_all_tables(capsys: pytest.CaptureFixture[str]) -> None
     with settings.override(debug=6):
         everything()
     said = capsys.readouterr().err
-    for file in ("uop/fold", "schedule/early", "tensor/gradient", "tensor/transforms/forward"):
+    for file in ("uop/fold", "schedule/passes/early", "transforms/gradient", "transforms/forward"):
         assert f"   at anneal/{file}.upat:" in said, file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.schedule import CostModel, Plan, graph, plan_for
 from anneal.uop import DType, Op, UOp, dtypes
 
 F32 = dtypes.float32
@@ -62,4 +62,4 @@ def layer_norm(x: UOp, weight: UOp, bias: UOp) -> tuple[UOp, UOp, UOp]:
 
 
 def plan(*outputs: UOp, max_buffers: int = 8, row_fusion: int = 0) -> Plan:
-    return plan_for(graph(outputs), Policy(max_buffers=max_buffers, row_fusion=row_fusion))[0]
+    return plan_for(graph(outputs), CostModel(max_buffers=max_buffers, row_fusion=row_fusion))[0]

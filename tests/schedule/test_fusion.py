@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anneal.backend import cost_models
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import CostModel, graph, plan_for
 from anneal.tensor import Tensor, realize
 from anneal.tensor import functional as F
 from anneal.uop import Op, UOp, const, dtypes, toposort
@@ -66,7 +66,7 @@ def test_a_row_that_is_no_row_of_what_is_read_does_not_join() -> None:
     assert kernels(x, softmax(permute(x, 1, 0)), row_fusion=ROWS) == 2
 
 
-def test_rows_longer_than_the_policy_allows_stay_apart() -> None:
+def test_rows_longer_than_the_cost_model_allows_stay_apart() -> None:
     assert kernels(softmax(buffer(8, 16)), row_fusion=15) == 3
 
 
@@ -194,8 +194,8 @@ def test_equal_pieces_share_one_kernel() -> None:
 def test_a_second_program_of_the_same_structure_finds_its_plan() -> None:
     a = softmax(matmul(buffer(16, 16), buffer(16, 16)))
     b = softmax(matmul(buffer(16, 16), buffer(16, 16)))
-    first, _, _ = plan_for(graph([a]), Policy())
-    second, storages, hit = plan_for(graph([b]), Policy())
+    first, _, _ = plan_for(graph([a]), CostModel())
+    second, storages, hit = plan_for(graph([b]), CostModel())
     assert hit
     assert first is second
     assert len(storages) == 2
@@ -217,7 +217,7 @@ def test_a_chain_of_20000_steps_needs_no_recursion() -> None:
 
 def test_a_regular_chain_is_one_kernel_again_and_again() -> None:
     x = buffer(4)
-    for _ in range(20 * (Policy.kernel_steps + 1)):
+    for _ in range(20 * (CostModel.kernel_steps + 1)):
         x = x + 1.5
     assert len(plan(x).calls) == 20
     assert len(plan(x).kernels) == 1

@@ -13,7 +13,7 @@ from anneal.backend import Storage, cost_models, get_device, numpy_dtype
 from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
 from anneal.runtime import Execution, Launch, execute
-from anneal.schedule import Kernel, Plan, Policy, graph, plan_for
+from anneal.schedule import CostModel, Kernel, Plan, graph, plan_for
 from anneal.schedule.masks import unread_choice
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
@@ -146,7 +146,7 @@ def test_data_are_no_mask() -> None:
 
 def test_a_device_may_do_without() -> None:
     results = attention(24, 24)
-    plan, _, _ = plan_for(graph([t.uop for t in results]), Policy())
+    plan, _, _ = plan_for(graph([t.uop for t in results]), CostModel())
     assert not unread(plan)
 
 

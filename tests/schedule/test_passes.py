@@ -7,7 +7,7 @@ import pytest
 from anneal import settings
 from anneal.errors import UserError
 from anneal.rewrite.pipeline import verify
-from anneal.schedule import PASSES, Policy, Schedule, graph, run_passes
+from anneal.schedule import PASSES, CostModel, Schedule, graph, run_passes
 from anneal.schedule.plan import parametrise
 from anneal.tensor import Tensor
 from anneal.uop import UOp
@@ -23,7 +23,7 @@ def program() -> UOp:
 
 def test_debug_5_shows_every_pass_with_what_it_made(capsys: pytest.CaptureFixture[str]) -> None:
     with settings.override(debug=5):
-        run_passes(program(), Policy())
+        run_passes(program(), CostModel())
     said = capsys.readouterr().err
     parts = said.split("anneal: after ")[1:]
     assert [p.splitlines()[0] for p in parts] == list(PASSES.names)
@@ -32,14 +32,14 @@ def test_debug_5_shows_every_pass_with_what_it_made(capsys: pytest.CaptureFixtur
 
 def test_what_every_pass_makes_obeys_its_stage() -> None:
     assert {p.stage for p in PASSES} == {"tensor", "kernel", None}
-    PASSES.run(Schedule(program(), Policy()), hook=verify)
+    PASSES.run(Schedule(program(), CostModel()), hook=verify)
 
 
 def test_until_stops_after_each_pass_and_refuses_other_names() -> None:
     sink = program()
     for name in PASSES.names:
-        s = run_passes(sink, Policy(), until=name)
+        s = run_passes(sink, CostModel(), until=name)
         assert (s.plan is not None) == (name == "memory-plan")
-        assert bool(s.real) == (name not in ("early-rewrites", "take-apart", "split-reduces"))
-    with pytest.raises(UserError, match="early-rewrites, take-apart, split-reduces, realize-map"):
-        run_passes(sink, Policy(), until="realise-map")
+        assert bool(s.materialised) == (name not in ("early-rewrites", "split-contractions", "split-reduces"))
+    with pytest.raises(UserError, match="early-rewrites, split-contractions, split-reduces, materialisation"):
+        run_passes(sink, CostModel(), until="materialization")

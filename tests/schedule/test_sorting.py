@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from anneal.backend import get_device
-from anneal.schedule import Policy, clear_cache, graph, helpers, plan_for
+from anneal.schedule import CostModel, clear_cache, graph, plan_for
+from anneal.schedule.passes import early_helpers
 from anneal.tensor import Tensor, Variable, set_default_device
 from anneal.uop import Op, toposort
 
@@ -62,8 +63,8 @@ def test_rows_looked_up_get_their_gradient_by_digits(by_digits: None) -> None:
 
 def test_a_million_keys_take_no_quadratic_work() -> None:
     keys = Tensor(np.zeros(1 << 20, np.int32))
-    policy = Policy(max_buffers=16, row_fusion=65536, parallel=512, concurrent=True, sort_by_counting=16384)
-    plan = plan_for(graph([keys.argsort().uop]), policy)[0]
+    cost_model = CostModel(max_buffers=16, row_fusion=65536, parallel=512, concurrent=True, sort_by_counting=16384)
+    plan = plan_for(graph([keys.argsort().uop]), cost_model)[0]
     assert len(plan.calls) < 100
     loops = [u for c in plan.calls for u in toposort((c.kernel.sink,)) if u.op is Op.RANGE and u.arg[1] == "reduce"]
     assert max(int(r.src[0].arg) for r in loops) <= 256
@@ -71,14 +72,14 @@ def test_a_million_keys_take_no_quadratic_work() -> None:
 
 
 def test_a_short_sort_stays_one_kernel() -> None:
-    policy = Policy(sort_by_counting=16384)
-    assert len(plan_for(graph([Tensor(np.zeros(16384, np.int32)).argsort().uop]), policy)[0].calls) == 1
+    cost_model = CostModel(sort_by_counting=16384)
+    assert len(plan_for(graph([Tensor(np.zeros(16384, np.int32)).argsort().uop]), cost_model)[0].calls) == 1
 
 
 @pytest.mark.parametrize(("rows", "n"), [(11, 333), (70, 5), (5, 1), (3, 64)])
 @pytest.mark.usefixtures("device")
 def test_runs_found_by_halving(rows: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers, "_MANY", 0)
+    monkeypatch.setattr(early_helpers, "_MANY", 0)
     index, values = rng.integers(0, rows, n).astype(np.int32), rng.normal(size=(n, 4)).astype(np.float32)
     expected = np.zeros((rows, 4))
     np.add.at(expected, index, values)

@@ -10,23 +10,23 @@ import pytest
 
 from anneal.backend import get_device
 from anneal.runtime import execution
-from anneal.schedule import Policy, graph, plan_for
+from anneal.schedule import CostModel, graph, plan_for
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, toposort
 
 from .build import buffer, matmul, permute, reduce, reshape
 from .test_fusion import adam
 
-POLICY = Policy(max_buffers=16, row_fusion=8192, parallel=512)
+COST_MODEL = CostModel(max_buffers=16, row_fusion=8192, parallel=512)
 
 
 def stages(*outputs: object) -> int:
-    return len(plan_for(graph(outputs), POLICY)[0].calls)  # type: ignore[arg-type]
+    return len(plan_for(graph(outputs), COST_MODEL)[0].calls)  # type: ignore[arg-type]
 
 
 def test_a_weight_gradient_is_summed_in_two_stages_and_updated_in_the_second() -> None:
     g = matmul(permute(buffer(4096, 32), 1, 0), buffer(4096, 16))
-    plan, _, _ = plan_for(graph(adam(g)), POLICY)
+    plan, _, _ = plan_for(graph(adam(g)), COST_MODEL)
     assert [c.outputs for c in plan.calls] == [1, 3]
     first = plan.calls[0].kernel.sink
     assert first.src[0].src[0].arg[1] == (32 * 32 * 16,)
@@ -39,8 +39,8 @@ def test_what_fills_the_device_or_is_short_stays_whole() -> None:
     assert stages(reduce(buffer(4096, 1024), Op.ADD, 1)) == 1
 
 
-def test_a_policy_without_parallel_never_splits() -> None:
-    plan, _, _ = plan_for(graph([reduce(buffer(1 << 20), Op.ADD, 0)]), replace(POLICY, parallel=0))
+def test_a_cost_model_without_parallel_never_splits() -> None:
+    plan, _, _ = plan_for(graph([reduce(buffer(1 << 20), Op.ADD, 0)]), replace(COST_MODEL, parallel=0))
     assert len(plan.calls) == 1
 
 
@@ -67,15 +67,15 @@ def norm(sizes: list[tuple[int, ...]]) -> UOp:
 def test_the_norm_of_many_arrays_takes_no_kernel_for_each() -> None:
     sizes = [(128,), (65, 128), (512, 128), (384,), (7,)] * 2
     assert stages(norm(sizes)) == 2
-    many = plan_for(graph([norm(sizes * 3)]), POLICY)[0]
+    many = plan_for(graph([norm(sizes * 3)]), COST_MODEL)[0]
     assert len(many.calls) == 4  # 14 arrays a kernel
-    assert all(len(c.args) <= POLICY.max_buffers for c in many.calls)
+    assert all(len(c.args) <= COST_MODEL.max_buffers for c in many.calls)
     assert stages(norm(sizes[:2])) == 2
 
 
 def test_a_sum_that_occurs_twice_counts_twice(device: str) -> None:
     x = [numbers(n, 40) for n in (3, 5, 32)]
-    with mock.patch.object(get_device(device), "cost_model", POLICY):
+    with mock.patch.object(get_device(device), "cost_model", COST_MODEL):
         t = [Tensor(a) for a in x]
         s = [a.sum() for a in t]
         pair = s[0] + s[1]
@@ -92,7 +92,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def test_the_values_are_the_same(device: str) -> None:
-    with mock.patch.object(get_device(device), "cost_model", POLICY):
+    with mock.patch.object(get_device(device), "cost_model", COST_MODEL):
         check_values()
 
 
@@ -113,7 +113,7 @@ def check_values() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k", "pieces"), [(1024, 1024, 1024, 1), (512, 512, 1024, 8), (1024, 1024, 8192, 8)])
 def test_a_product_is_cut_where_the_pieces_pay_for_their_sum(m: int, n: int, k: int, pieces: int) -> None:
-    plan, _, _ = plan_for(graph([matmul(buffer(m, k), buffer(k, n))]), POLICY)
+    plan, _, _ = plan_for(graph([matmul(buffer(m, k), buffer(k, n))]), COST_MODEL)
     assert plan.calls[0].kernel.sink.src[0].src[0].arg[1] == (pieces * m * n,)
 
 
@@ -121,7 +121,7 @@ def test_long_segments_are_cut(device: str) -> None:
     r = np.random.default_rng(5)
     index = r.choice(9, 2000, p=[0.6, 0.2, 0.05, 0, 0.05, 0.04, 0.03, 0.02, 0.01]).astype(np.int32)
     cotangent = numbers(2000, 3)
-    with mock.patch.object(get_device(device), "cost_model", POLICY):
+    with mock.patch.object(get_device(device), "cost_model", COST_MODEL):
         table = Tensor(np.zeros((9, 3), np.float32), requires_grad=True)
         (table[Tensor(index)] * Tensor(cotangent)).sum().backward()
         assert table.grad is not None

@@ -16,7 +16,7 @@ import pytest
 from anneal.backend import cost_models, get_device
 from anneal.backend.cpu.reference import evaluate
 from anneal.runtime import execute
-from anneal.schedule import Plan, Policy, graph, plan_for
+from anneal.schedule import CostModel, Plan, graph, plan_for
 from anneal.tensor import Tensor
 
 SIZES = (1, 2, 3, 4, 7, 8, 16, 33, 64, 130)
@@ -62,13 +62,13 @@ def results(rng: np.random.Generator) -> list[Tensor]:
     return [*out, *[t.grad for t in (*leaves, *parameters) if t.grad is not None]]
 
 
-def hold(seed: int, policies: dict[str, Policy], tensors: list[Tensor] | None = None) -> None:
+def hold(seed: int, models: dict[str, CostModel], tensors: list[Tensor] | None = None) -> None:
     tensors = results(np.random.default_rng(seed)) if tensors is None else tensors
     nodes = list(dict.fromkeys(t.uop for t in tensors))
     want = evaluate(nodes)
     device = get_device("cpu")
-    for name, policy in policies.items():
-        plan, inputs, _ = plan_for(graph(nodes), policy)
+    for name, cost_model in models.items():
+        plan, inputs, _ = plan_for(graph(nodes), cost_model)
         reads_what_was_written(plan)
         for n, (s, w) in enumerate(zip(execute(plan, device, inputs), want, strict=True)):
             got = device.download(s.ensure(), s.size, s.dtype).reshape(w.shape)
@@ -90,7 +90,7 @@ def reads_what_was_written(plan: Plan) -> None:
     assert known.issuperset(v for v in plan.outputs if plan.values[v].size)
 
 
-def policies() -> dict[str, Policy]:
+def targets() -> dict[str, CostModel]:
     many, few = (replace(cost_models.gpu(n), concurrent=False) for n in (128, 8))  # the cpu's memory has one dtype
     return {"cpu": cost_models.CPU, "webgpu": many, "8 buffers": few}
 
@@ -98,7 +98,7 @@ def policies() -> dict[str, Policy]:
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_results_do_not_show_what_they_were_computed_with(first: int) -> None:
     for seed in range(first, first + 10):
-        hold(seed, policies())
+        hold(seed, targets())
 
 
 def nothing(rng: np.random.Generator) -> list[Tensor]:
@@ -124,7 +124,7 @@ def test_results_of_no_elements_are_in_nobodys_way(seed: int) -> None:
     rng = np.random.default_rng(seed)
     empty, full = nothing(rng), results(rng)
     tensors = [*empty, *full] if seed % 2 else [*full, *empty]
-    hold(seed, policies(), tensors)
+    hold(seed, targets(), tensors)
 
 
 if __name__ == "__main__":
@@ -132,7 +132,7 @@ if __name__ == "__main__":
     failed = 0
     for seed in range(begin, begin + int(sys.argv[1])):
         try:
-            hold(seed, policies())
+            hold(seed, targets())
         except Exception as e:
             failed += 1
             print(f"{seed}: {type(e).__name__}: {str(e)[:300]}")

@@ -21,9 +21,9 @@ from safetensors.numpy import save
 
 from anneal.backend import get_device
 from anneal.errors import DataError, DeviceError
+from anneal.ops import as_dtype
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor, io, upload
-from anneal.tensor._base import as_dtype
 from anneal.tensor._safetensors import DTYPES
 
 F4 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}

@@ -23,8 +23,7 @@ from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
 from anneal.backend.cpu.workers import Workers, blas_obeys, numpy_settings, one_blas_thread
 from anneal.backend.device import Device, Limits
 from anneal.schedule import name_of
-from anneal.uop import SYMBOLIC, DType, UOp, dtypes
-from anneal.uop.collector import uncollected
+from anneal.uop import SYMBOLIC, DType, UOp, dtypes, uncollected
 from anneal.uop.sizes import variables_of
 
 __all__ = ["CpuDevice", "CpuProgram"]

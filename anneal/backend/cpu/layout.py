@@ -16,8 +16,8 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.segment import segments
-from anneal.rewrite.widen import FLOATS, widened
-from anneal.schedule.parts import parts_of
+from anneal.rewrite import FLOATS, widened
+from anneal.schedule import members_of
 from anneal.uop import UOp
 
 __all__ = ["ALIGN", "Blocks", "CpuProgram", "LoopLayout"]
@@ -253,7 +253,7 @@ class CpuProgram(Program):
         if is_dynamic(self.sink):
             self.dynamic = partial(dynamic_step, self.sink)
             return
-        for part in parts_of(self.sink):
+        for part in members_of(self.sink):
             for piece in segments(part):
                 self._lay_out(make_plan(piece), workers)
 

@@ -21,8 +21,7 @@ from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Block
 from anneal.backend.cpu.planner import Planner
-from anneal.schedule.parts import parts_of
-from anneal.schedule.rangeify import simplify_indices
+from anneal.schedule import members_of, simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, is_symbolic, most
 
@@ -87,7 +86,7 @@ class PartialProgram(CpuProgram):
     def _plan(self, workers: int) -> None:
         self._bounds: list[Callable[[Mapping[str, int]], Block]] = []
         limits: list[UOp] = []
-        for part in parts_of(self.sink):
+        for part in members_of(self.sink):
             sink, variables = _largest(share_ranges(part))
             plan = Planner(sink, variables).plan()
             self._lay_out(plan, workers)

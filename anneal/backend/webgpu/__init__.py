@@ -3,6 +3,7 @@
 from anneal.backend.webgpu.adapters import AdapterInfo, choose_adapter, describe_adapter
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.device import WebGpuDevice, open_device
+from anneal.backend.webgpu.native import enumerate_adapters
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "WebGpuProgram",
     "choose_adapter",
     "describe_adapter",
+    "enumerate_adapters",
     "open_device",
 ]

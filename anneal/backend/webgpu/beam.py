@@ -24,13 +24,21 @@ from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.errors import translated
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.program import WebGpuProgram
-from anneal.codegen import Kernel, Opt, axes_of, choose, decode_opts, encode_opts, generate, opts_text, prepare
-from anneal.codegen.candidates import neighbours, work
+from anneal.codegen import (
+    Kernel,
+    Opt,
+    axes_of,
+    choose,
+    decode_opts,
+    encode_opts,
+    generate,
+    neighbours,
+    opts_text,
+    prepare,
+    work,
+)
 from anneal.errors import CompilerError, DeviceError
-from anneal.schedule import name_of
-from anneal.schedule.inplace import overwrites_rows
-from anneal.schedule.masks import read_elements
-from anneal.schedule.parts import parts_of
+from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
@@ -94,7 +102,7 @@ class _Outcome:
 class _Search:
     def __init__(self, device: WebGpuDevice, sink: UOp, width: int) -> None:
         self.device, self.sink, self.width = device, sink, width
-        if len(parts_of(sink)) > 1:
+        if len(members_of(sink)) > 1:
             raise _Unsuitable("it is several kernels in one launch")
         if overwrites_rows(sink):
             raise _Unsuitable("it overwrites what it reads")

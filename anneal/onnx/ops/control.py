@@ -1,4 +1,4 @@
-"""Constants, identity, and control flow."""
+"""Constants, identity, control flow: which subgraph runs, how often, and what its turns give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
+from anneal.onnx.graph import Graph
 from anneal.onnx.registry import op
+from anneal.tensor import Tensor
 
 
 @op("Constant", raw=True)
@@ -37,10 +39,178 @@ def constant(
     ):
         if found is not None:
             return np.asarray(found, dtype)
-    raise node.fail("has no value")
+    raise node.fail("has no value", "export the model with its weights")
 
 
 @op("Identity", raw=True)
 def identity(node: Call, x: Any) -> Any:
     """The input itself."""
     return x
+
+
+@op("If", raw=True, values=("cond",))
+def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
+    """What one of two subgraphs gives."""
+    if cond.size != 1:
+        raise node.fail(f"its condition has {cond.size} elements, not one")
+    return tuple(node.run(then_branch if cond.item() else else_branch))
+
+
+@op("Loop", raw=True, values=("most", "cond"))
+def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Graph) -> Any:
+    """A subgraph run again and again, at most `most` times, as long as it says so.
+
+    What it carries goes from turn to turn; its further outputs are stacked, a row for each turn.
+    """
+    state = list(carried)
+    if len(body.inputs) != 2 + len(state) or len(body.outputs) < 1 + len(state):
+        raise node.fail(
+            f"carries {len(state)} values, but its body takes {len(body.inputs) - 2} and gives {len(body.outputs) - 1}"
+        )
+    rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
+    goes = cond is None or bool(_one(node, cond, "condition"))
+    turns = None if most is None else int(_one(node, most, "count"))
+    turn = 0
+    while goes and (turns is None or turn < turns):
+        results = node.run(body, node.count(turn), node.truth(True), *state)
+        state = results[1 : 1 + len(state)]
+        for row, value in zip(rows, results[1 + len(state) :]):
+            row.append(value)
+        turn += 1
+        if turns is None or turn < turns:
+            goes = bool(_one(node, node.host(results[0], "it says whether a loop goes on"), "condition"))
+    stacked = [_stacked(node, row) if row else _no_rows(node, body, 1 + len(state) + n) for n, row in enumerate(rows)]
+    return (*state, *stacked)
+
+
+def _one(node: Call, value: Any, what: str) -> Any:
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        raise node.fail(f"its {what} is not one number")
+    return value.reshape(())[()]
+
+
+def _stacked(node: Call, rows: list[Any], axis: int = 0) -> Any:
+    """Values of one shape as rows of one value."""
+    if any(r is None or isinstance(r, list) for r in rows):
+        raise node.fail("a turn gives no tensor to be stacked")
+    shapes = {tuple(r.shape) for r in rows}
+    if len(shapes) > 1:
+        raise node.fail(f"its turns give rows of shapes {sorted(shapes)}, which cannot be stacked")
+    if not any(isinstance(r, Tensor) for r in rows):
+        return np.stack(rows, axis)
+    return Tensor.stack([node.tensor(r) for r in rows], axis)
+
+
+def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
+    """What no turn gives: no row of the shape that the body says, where it says one."""
+    info = body.outputs[n]
+    shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
+    dtype = np.dtype(object) if info.dtype == "string" else node.numpy_dtype(info.dtype or "float32")
+    return np.zeros((length, *shape), dtype)
+
+
+@op("Scan", since=9, raw=True)
+def scan(
+    node: Call,
+    *values: Any,
+    body: Graph,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+) -> Any:
+    """A subgraph run for each slice of its last inputs; what it carries goes from turn to turn."""
+    n = num_scan_inputs
+    if not 0 < n <= len(values):
+        raise node.fail(f"scans {n} of its {len(values)} inputs")
+    state, scanned = list(values[: len(values) - n]), list(values[len(values) - n :])
+    axes, backward = _per_input(node, scan_input_axes, n), _per_input(node, scan_input_directions, n)
+    lengths = set()
+    for k, x in enumerate(scanned):
+        if not -x.ndim <= axes[k] < x.ndim:
+            raise node.fail(f"scans axis {axes[k]} of an input of shape {list(x.shape)}")
+        lengths.add(int(x.shape[axes[k]]))
+    if len(lengths) != 1:
+        raise node.fail(f"its scanned inputs have lengths {sorted(lengths)} along their axes, not one length")
+    length = lengths.pop()
+    count = len(body.outputs) - len(state)
+    if count < 0:
+        raise node.fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
+    rows: list[list[Any]] = [[] for _ in range(count)]
+    for turn in range(length):
+        parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
+        for part, x in zip(parts, scanned):
+            node.follows(part, x)
+        results = node.run(body, *state, *parts)
+        state = results[: len(state)]
+        for row, value in zip(rows, results[len(state) :]):
+            row.append(value)
+    out_axes, out_backward = _per_input(node, scan_output_axes, count), _per_input(node, scan_output_directions, count)
+    stacked = []
+    for k, row in enumerate(rows):
+        if row:
+            axis = out_axes[k] + (row[0].ndim + 1 if out_axes[k] < 0 else 0)
+            stacked.append(_stacked(node, row[::-1] if out_backward[k] else row, axis))
+        else:
+            stacked.append(_no_rows(node, body, len(state) + k))
+    return (*state, *stacked)
+
+
+@op("Scan", since=8, raw=True)
+def scan_of_batches(
+    node: Call, lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any = None
+) -> Any:
+    """The first version: a batch of sequences along axis 0, scanned along axis 1."""
+    n = num_scan_inputs
+    if not 0 < n <= len(values):
+        raise node.fail(f"scans {n} of its {len(values)} inputs")
+    if lengths is not None:
+        raise node.fail("has lengths of its sequences", "convert the model to opset 9 or newer")
+    if any(d for d in directions or ()):
+        raise node.fail("scans backward", "convert the model to opset 9 or newer")
+    batch = int(values[-1].shape[0])
+    kept, rows = [], []
+    for b in range(batch):
+        parts = [_slice(x, 0, b) for x in values]
+        for part, x in zip(parts, values):
+            node.follows(part, x)
+        state = parts[: len(parts) - n]
+        scanned = parts[len(parts) - n :]
+        out: list[list[Any]] = [[] for _ in body.outputs[len(state) :]]
+        for turn in range(int(scanned[0].shape[0])):
+            slices = [_slice(x, 0, turn) for x in scanned]
+            for part, x in zip(slices, scanned):
+                node.follows(part, x)
+            results = node.run(body, *state, *slices)
+            state = results[: len(state)]
+            for row, value in zip(out, results[len(state) :]):
+                row.append(value)
+        kept.append(state)
+        rows.append([_stacked(node, r) for r in out])
+    return tuple([_stacked(node, list(column)) for column in (*zip(*kept), *zip(*rows))])
+
+
+def _per_input(node: Call, given: Any, count: int) -> list[int]:
+    if given is None or not len(given):
+        return [0] * count
+    if len(given) != count:
+        raise node.fail(f"has {len(given)} axes or directions for {count} values")
+    return list(given)
+
+
+def _slice(x: Any, axis: int, at: int) -> Any:
+    return x[(*[slice(None)] * (axis % x.ndim), at)]
+
+
+@op("SequenceMap", since=17, raw=True)
+def sequence_map(node: Call, sequence: Any, *others: Any, body: Graph) -> Any:
+    """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
+    if not isinstance(sequence, list):
+        raise node.fail("its first input is no sequence")
+    if any(isinstance(x, list) and len(x) != len(sequence) for x in others):
+        raise node.fail(f"its sequences have other lengths than the first, which has {len(sequence)} items")
+    turns = [
+        node.run(body, item, *[x[n] if isinstance(x, list) else x for x in others]) for n, item in enumerate(sequence)
+    ]
+    return tuple([[turn[k] for turn in turns] for k in range(len(body.outputs))])

@@ -19,9 +19,9 @@ from anneal.backend.webgpu import WebGpuDevice, beam
 from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepare
 from anneal.codegen.candidates import neighbours, threads, work
 from anneal.codegen.opts import KINDS
+from anneal.ops import as_dtype
 from anneal.schedule.masks import UNREAD
 from anneal.tensor import Tensor
-from anneal.tensor._base import as_dtype
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K

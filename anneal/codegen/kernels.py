@@ -1,0 +1,148 @@
+"""Kernels by the passes: one module for a kernel graph, or for all parts of one together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anneal.codegen.hardware import Launch
+from anneal.codegen.linear import LinearProgram, Param
+from anneal.codegen.modules import Text, grid, merged_bytes, merged_module
+from anneal.codegen.opts import Opt
+from anneal.codegen.pipeline import run_passes
+from anneal.codegen.target import Target
+from anneal.codegen.wgsl import write
+from anneal.schedule import members_of, standalone
+from anneal.uop import Op, UOp, arena, dtypes
+
+__all__ = ["Kernel", "generate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Generated code: WGSL text, the bindings it declares, its launch, and the opts that made it."""
+
+    source: str
+    params: tuple[Param, ...]
+    launch: Launch
+    grid: tuple[int, int, int]
+    opts: tuple[Opt, ...]
+    variables: tuple[str, ...] = ()  # whose values the last binding holds, if there are any
+
+
+def generate(sink: UOp, target: Target | None = None, opts: Sequence[Opt] | None = None) -> Kernel:
+    """WGSL for the kernel graph `sink`; `opts` are the heuristic's unless given.
+
+    Raises DTypeError for a dtype the target lacks.
+    """
+    target = target or Target()
+    with arena().untracked():  # whose line a node comes from is told by the tensor graph
+        parts = members_of(sink)
+        if len(parts) > 1:
+            return _merged(parts, target)
+        s = run_passes(sink, target, opts)
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    assert s.source is not None
+    launch = s.program.launch
+    params, names = _with_variables(s.program.params, s.text.variables)
+    return Kernel(s.source, params, launch, grid(launch.workgroups, target.max_workgroups), s.opts, names)
+
+
+def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tuple[Param, ...], tuple[str, ...]]:
+    """The bindings of a kernel, with one for the values of variables."""
+    if not names:
+        return tuple(params), ()
+    slot = 1 + max(p.slot for p in params)
+    return (*params, Param(slot, UOp(Op.PARAM, dtypes.int32, (), (slot, (len(names),))), False)), names
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A kernel, or a part of one, on its way to a module."""
+
+    program: LinearProgram
+    text: Text
+    opts: tuple[Opt, ...]
+
+    @property
+    def launch(self) -> Launch:
+        return self.program.launch
+
+    @property
+    def meets(self) -> bool:
+        """Whether its threads wait for each other."""
+        return bool(self.text.shared) or self.launch.group > 1
+
+
+def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
+    s = run_passes(sink, target, opts, until="write-body")
+    assert s.program is not None
+    assert s.text is not None
+    assert s.opts is not None
+    return _Body(s.program, s.text, s.opts)
+
+
+def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
+    """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
+    kernels, places = zip(*[standalone(p) for p in parts], strict=True)
+    bodies = [_known_body(k, target) for k in kernels]
+    # Threads that wait for each other are as many as the workgroup has.
+    threads = max(b.launch.threads for b in bodies)
+    for n, b in enumerate(bodies):
+        before = [x.text for x in bodies[:n]]
+        if b.meets and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
+            bodies[n] = _body(kernels[n], target, _flat(target))
+    bodies = _alike(bodies, kernels, places, target)
+    launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
+    params: dict[int, Param] = {}
+    for b, slots in zip(bodies, places, strict=True):
+        for x in b.program.params:
+            slot = slots[x.slot]
+            written = x.written or (slot in params and params[slot].written)
+            params[slot] = Param(slot, UOp(Op.PARAM, x.node.dtype, (), (slot, x.node.arg[1])), written)
+    size = grid(launch.workgroups, target.max_workgroups)
+    source = merged_module([b.text.bound(slots) for b, slots in zip(bodies, places, strict=True)], target)
+    names = tuple(sorted({n for b in bodies for n in b.text.variables}))
+    bound, names = _with_variables([params[k] for k in sorted(params)], names)
+    return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
+
+
+_bodies: dict[tuple[UOp, Target], _Body] = {}  # of parts: many kernels have the same, and one has it many times
+_MOST_BODIES = 1024
+
+
+def _known_body(part: UOp, target: Target) -> _Body:
+    found = _bodies.get((part, target))
+    if found is None:
+        while len(_bodies) >= _MOST_BODIES:
+            del _bodies[next(iter(_bodies))]
+        found = _bodies[part, target] = _body(part, target)
+    return found
+
+
+def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
+    """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
+    lanes: dict[int, set[int]] = {}
+    sub_word: set[int] = set()
+    for b, slots in zip(bodies, places, strict=True):
+        sub_word.update(slots[p.arg[0]] for p in b.program.sub_word)
+        for x in b.program.params:
+            lanes.setdefault(slots[x.slot], set()).add(b.program.wide.get(x.node, 1))
+    if any(len(found - {1}) > 1 for found in lanes.values()) or any(lanes[slot] != {1} for slot in sub_word):
+        # Vectors of two lengths, or beside parts of words: then no part stores vectors.
+        return _alike([_body(k, target, _flat(target)) for k in kernels], kernels, places, target)
+    out = []
+    for b, slots in zip(bodies, places, strict=True):
+        wide = {x.node: n for x in b.program.params if (n := max(lanes[slots[x.slot]])) > 1}
+        atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
+        if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
+            program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
+            b = _Body(program, write(program, target), b.opts)
+        out.append(b)
+    return out
+
+
+def _flat(target: Target) -> tuple[Opt, ...]:
+    return (Opt("FLAT", 0, min(64, target.max_threads)),)

@@ -1,0 +1,103 @@
+"""What a model needs, and all of what cannot be run, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anneal.onnx.graph import Graph, Node, Program, schema_of
+from anneal.onnx.registry import table
+
+__all__ = ["Gap", "gaps_of", "nodes_of", "told"]
+
+# Attributes that change nothing that is computed.
+_SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name"))
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One thing that cannot be run: which node, why, and what to do."""
+
+    op: str
+    domain: str
+    version: int
+    node: str  # its name in the file, or the name of its first output
+    path: str  # of the graph that it stands in
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        name = f"{self.domain}.{self.op}" if self.domain else self.op
+        version = f" {self.version}" if self.version else ""
+        return f"{name}{version}, node {self.node!r} of {self.path}: {self.what}; {self.fix}"
+
+
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph and of the subgraphs inside it, in order; not those of functions."""
+    stack = [iter(graph.nodes)]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            continue
+        yield node
+        stack.extend(iter(g.nodes) for g in reversed(node.subgraphs()))
+
+
+def gaps_of(program: Program) -> tuple[Gap, ...]:
+    """Every gap of a model, those inside functions once for each function."""
+    out: list[Gap] = []
+    todo = [program.graph]
+    seen = set()
+    while todo:
+        for node in nodes_of(todo.pop()):
+            if node.function is not None:
+                if node.function.proto is not None and node.function.key not in seen:
+                    seen.add(node.function.key)
+                    body = node.body()
+                    todo += [] if body is None else [body]
+            elif (gap := _gap(node)) is not None:
+                out.append(gap)
+    return tuple(out)
+
+
+def _gap(node: Node) -> Gap | None:
+    """Why a node cannot be run, if that can be said before it is."""
+    name = node.name or next((x for x in node.outputs if x), "")
+
+    def gap(what: str, fix: str) -> Gap:
+        return Gap(node.op, node.domain, node.version, name, node.path, what, fix)
+
+    if node.implementation is None:
+        if not node.opset:
+            return gap(
+                f"the model imports no opset of its domain {node.domain or 'ai.onnx'!r}",
+                "add an opset_import, or functions that define it",
+            )
+        known = table().get((node.domain, node.op), [])
+        if known:
+            since = known[0].since
+            return gap(f"anneal has it from version {since} on", f"convert the model to opset {since} or newer")
+        if schema_of(node.op, node.domain, node.opset) is None:
+            return gap(
+                "neither ONNX nor anneal has this operator", "define it as a function in the model, or replace it"
+            )
+        return gap("anneal does not have this operator", "replace it in the model, or add it to anneal/onnx/ops")
+    schema = schema_of(node.op, node.domain, node.opset)
+    unknown = sorted(a for a in node.given if schema is not None and a not in schema.attributes and a not in _SILENT)
+    if unknown:
+        return gap(
+            f"has the attribute {', '.join(unknown)}, which version {node.version} of it does not have",
+            "export the model again, or take the attribute away",
+        )
+    unread = sorted(node.unusual - set(node.implementation.attributes) - _SILENT)
+    if unread:
+        return gap(f"anneal does not read its attribute {', '.join(unread)}", "leave the attribute at its default")
+    return None
+
+
+def told(gaps: tuple[Gap, ...]) -> str:
+    """All gaps as the text of an error."""
+    lines = "\n".join([f"  {g}" for g in gaps[:200]])
+    more = f"\n  and {len(gaps) - 200} more" if len(gaps) > 200 else ""
+    return f"{len(gaps)} of the model's nodes cannot be run:\n{lines}{more}"

@@ -1,0 +1,315 @@
+"""The arguments of an op, checked by kind before it runs, and its name in every message.
+
+`checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is True
+or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
+operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was called,
+whichever op below found the fault: `softmax` does not speak of `max`.
+
+The classes that make up Tensor are checked as they are defined (`TensorBase.__init_subclass__`), so a new op is too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
+import numpy as np
+
+from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.uop import UOp
+from anneal.uop.sizes import Count, is_symbolic
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["Integer", "bound_int", "check_methods", "checked", "is_bool", "need_tensor", "said", "several", "whole"]
+
+Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
+F = TypeVar("F", bound=Callable[..., Any])
+_LIMIT = 1 << 31  # index arithmetic has 32 bits
+
+
+def is_tensor(x: Any) -> TypeGuard[Tensor]:
+    """Whether something is a tensor."""
+    return isinstance(getattr(x, "uop", None), UOp)
+
+
+def is_bool(x: Any) -> bool:
+    """Whether something is a bool, which is never an axis, a size or a position."""
+    return isinstance(x, (bool, np.bool_))
+
+
+def said(x: Any) -> str:
+    """A wrong argument in the words of a message; nothing is computed for it."""
+    if is_tensor(x):
+        return f"a tensor of {x.dtype.name} of shape {x.shape}"
+    if isinstance(x, np.ndarray):
+        return f"an array of {x.dtype} of shape {x.shape}"
+    if isinstance(x, (list, tuple, dict, set)) and any(is_tensor(y) for y in x):
+        return f"a {type(x).__name__} with tensors in it"
+    text = repr(x)
+    return text if len(text) <= 60 else f"{type(x).__name__} {text[:40]}..."
+
+
+def bound_int(name: str, what: str, n: int) -> int:
+    """An int that fits 32 bits."""
+    if -_LIMIT <= n < _LIMIT:
+        return n
+    raise ShapeError(f"{name}: {what} is an int of 32 bits, not {said(n)}")
+
+
+def whole(name: str, what: str, x: Any) -> Any:
+    """An int, or a symbolic size; raises ShapeError for all else, bools among it."""
+    if x.__class__ is int:
+        return bound_int(name, what, x)
+    if isinstance(x, Count) or (isinstance(x, UOp) and is_symbolic(x)):
+        return x
+    if not is_bool(x) and not (is_tensor(x) and x.dtype.name == "bool"):
+        try:
+            return bound_int(name, what, operator.index(x))
+        except TypeError:
+            pass
+    raise ShapeError(f"{name}: {what} is an int, not {said(x)}")
+
+
+def _integer(name: str, what: str, x: Any) -> Any:
+    """An int of any size."""
+    if not is_bool(x):
+        try:
+            return operator.index(x)
+        except TypeError:
+            pass
+    raise ShapeError(f"{name}: {what} is an int, not {said(x)}")
+
+
+def _flag(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, np.bool_):
+        return bool(x)
+    raise DTypeError(f"{name}: {what} is True or False, not {said(x)}")
+
+
+def _number(name: str, what: str, x: Any) -> Any:
+    if x.__class__ is int:
+        if abs(x) < 1 << 1023:
+            return x
+    elif isinstance(x, (np.integer, np.floating)):
+        return x.item()
+    elif isinstance(x, float):
+        return float(x)
+    elif isinstance(x, UOp) and is_symbolic(x):
+        return x
+    advice = f"; use {what}.{'tolist' if x.shape else 'item'}()" if is_tensor(x) else ""
+    raise DTypeError(f"{name}: {what} is a number, not {said(x)}{advice}")
+
+
+def _value(name: str, what: str, x: Any) -> Any:
+    return bool(x) if isinstance(x, np.bool_) else _number(name, what, x)
+
+
+def _text(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, str):
+        return x
+    raise DTypeError(f"{name}: {what} is a text, not {said(x)}")
+
+
+def need_tensor(name: str, what: str, x: Any) -> Any:
+    """A tensor; raises DTypeError for all else."""
+    if is_tensor(x):
+        return x
+    raise DTypeError(f"{name}: {what} is a tensor, not {said(x)}; make one with Tensor(...)")
+
+
+def several(name: str, what: str, x: Any) -> list[Any]:
+    """The items of a list, a tuple, a range or an array of one axis."""
+    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+        return list(x)
+    raise ShapeError(f"{name}: {what} is a list or a tuple of ints, not {said(x)}")
+
+
+def _wholes(name: str, what: str, x: Any) -> Any:
+    return tuple([whole(name, f"each of {what}", n) for n in several(name, what, x)])
+
+
+def _sizes(name: str, what: str, x: Any) -> Any:
+    """Sizes of a new shape: a tuple of ints that are not negative."""
+    many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
+    given: tuple[Any, ...] = _wholes(name, what, x) if many else (whole(name, what, x),)
+    if any(isinstance(n, int) and n < 0 for n in given):
+        raise ShapeError(f"{name}: {what} must not be negative, not {said(x)}")
+    return given
+
+
+def _whole_or_wholes(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple, range, np.ndarray)) and not (isinstance(x, np.ndarray) and not x.ndim):
+        return _wholes(name, what, x)
+    try:
+        return whole(name, what, x)
+    except ShapeError:
+        what = "an axis" if what in ("axis", "dim") else what
+        raise ShapeError(f"{name}: {what} is an int, or several are a list of ints, not {said(x)}") from None
+
+
+def _whole_or_text(name: str, what: str, x: Any) -> Any:
+    return x if isinstance(x, str) else _whole_or_wholes(name, what, x)
+
+
+def _number_or_text(name: str, what: str, x: Any) -> Any:
+    return x if isinstance(x, str) else _number(name, what, x)
+
+
+def _number_or_numbers(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+        return [_number(name, f"each of {what}", n) for n in x]
+    return _number(name, what, x)
+
+
+def _outputs(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return tuple([n if n is None else whole(name, f"each of {what}", n) for n in x])
+    return whole(name, what, x)
+
+
+def _device(name: str, what: str, x: Any) -> Any:
+    if isinstance(x, str):
+        return x
+    raise DeviceError(f"{name}: {what} is the name of a device, not {said(x)}")
+
+
+def _generator(name: str, what: str, x: Any) -> Any:
+    if hasattr(x, "key_nodes"):
+        return x
+    raise DTypeError(f"{name}: {what} is a Generator, not {said(x)}; manual_seed starts the default one")
+
+
+class _Kind:
+    """Classes that need no look, and what looks at the others and gives what the op is to see."""
+
+    __slots__ = ("look", "plain")
+
+    def __init__(self, look: Callable[[str, str, Any], Any], *plain: type) -> None:
+        self.look = look
+        self.plain = frozenset(plain)
+
+
+_NONE = type(None)
+_KINDS: dict[str, _Kind] = {
+    "int": _Kind(whole),
+    "int | None": _Kind(whole, _NONE),
+    "Integer": _Kind(_integer, int),
+    "Integer | None": _Kind(_integer, int, _NONE),
+    "bool": _Kind(_flag, bool),
+    "bool | None": _Kind(_flag, bool, _NONE),
+    "float": _Kind(_number, float),
+    "float | None": _Kind(_number, float, _NONE),
+    "int | float": _Kind(_value, float, bool),
+    "Number": _Kind(_value, float, bool),
+    "Number | None": _Kind(_value, float, bool, _NONE),
+    "Number | UOp": _Kind(_number, float, UOp),
+    "Number | UOp | None": _Kind(_number, float, UOp, _NONE),
+    "float | str": _Kind(_number_or_text, float, str),
+    "str": _Kind(_text, str),
+    "str | None": _Kind(_text, str, _NONE),
+    "Tensor": _Kind(need_tensor),
+    "TensorBase": _Kind(need_tensor),
+    "Tensor | None": _Kind(need_tensor, _NONE),
+    "Axes": _Kind(_whole_or_wholes, _NONE),
+    "Axes | bool": _Kind(_whole_or_wholes, _NONE, bool),
+    "int | Sequence[int] | None": _Kind(_whole_or_wholes, _NONE),
+    "int | Sequence[int]": _Kind(_whole_or_wholes),
+    "Sequence[int]": _Kind(_wholes),
+    "Sequence[int] | None": _Kind(_wholes, _NONE),
+    "Sizes": _Kind(_whole_or_wholes),
+    "Sizes | None": _Kind(_whole_or_wholes, _NONE),
+    "Sizes | str": _Kind(_whole_or_text, str),
+    "Outputs": _Kind(_outputs),
+    "Shape": _Kind(_sizes),
+    "float | Sequence[float]": _Kind(_number_or_numbers, float),
+    "float | Sequence[float] | None": _Kind(_number_or_numbers, float, _NONE),
+    "Generator | None": _Kind(_generator, _NONE),
+}
+_DEVICE_KIND = _Kind(_device, str, _NONE)
+
+
+def kind_of(parameter: inspect.Parameter) -> _Kind | None:
+    """The kind of a parameter's values, if its annotation says one."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    if parameter.name == "device":
+        return _DEVICE_KIND
+    return _KINDS.get(parameter.annotation)
+
+
+_PREFIX = re.compile(r"^[A-Za-z_][\w.]*(?: assignment)?: ")
+
+
+def _renamed(error: UserError, name: str) -> None:
+    """The op that the message names becomes `name`."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
+
+
+def checked(function: F, name: str = "", tensors: type | None = None) -> F:
+    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises.
+
+    `tensors` is the class that `self` has to be of.
+    """
+    signature = inspect.signature(function)
+    order: Sequence[inspect.Parameter] = list(signature.parameters.values())
+    kinds = {p.name: k for p in order if (k := kind_of(p)) is not None}
+    placed = tuple(
+        [(i, p.name, kinds[p.name]) for i, p in enumerate(order) if p.name in kinds and p.kind is not p.KEYWORD_ONLY]
+    )
+    title = name or function.__name__
+    of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
+    method = bool(order) and order[0].name == "self" and order[0].annotation is inspect.Parameter.empty
+    of_tensors = tensors if method else None
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        try:
+            if of_tensors is not None and args and not isinstance(args[0], of_tensors):
+                raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}")
+            n = len(args)
+            for i, what, kind in placed:
+                if i >= n:
+                    break
+                if args[i].__class__ not in kind.plain:
+                    seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
+                    if seen is not args[i]:
+                        args = (*args[:i], seen, *args[i + 1 :])
+            for what, x in options.items():
+                named = kinds.get(what)
+                if named is not None and x.__class__ not in named.plain:
+                    options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
+            return function(*args, **options)
+        except (ShapeError, DTypeError, DeviceError) as error:
+            if title != "forward" and not isinstance(
+                error, OutOfMemoryError
+            ):  # there, the layer inside that found the fault tells more
+                _renamed(error, type(args[0]).__name__ if of_class else title)
+            raise
+        except (AttributeError, TypeError):
+            if method and args and not of_class and not is_tensor(args[0]):
+                raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
+            raise
+
+    if name:
+        called.__name__ = name
+    return called  # type: ignore[return-value]
+
+
+def check_methods(cls: type, tensors: type) -> None:
+    """Put `checked` around every public op that a class of `tensors` defines."""
+    for name, found in list(vars(cls).items()):
+        if name.startswith("_"):
+            continue
+        inner = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+        if not isinstance(inner, FunctionType) or inner.__globals__ is globals():
+            continue
+        wrapped = checked(inner, name, tensors)
+        setattr(cls, name, type(found)(wrapped) if inner is not found else wrapped)

@@ -1,0 +1,117 @@
+"""Data in: dtypes by any of their names, and numbers, lists and arrays as nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.backend import HOST, get_device, numpy_dtype
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops.arguments import is_tensor, said
+from anneal.ops.nodes import reshape
+from anneal.runtime import host_storage
+from anneal.uop import DType, Op, UOp, by_name, const, dtypes
+
+__all__ = ["HELD", "Array", "DTypeLike", "array_of", "as_dtype", "check_device_dtype", "wrap_array"]
+
+Array = npt.NDArray[Any]
+DTypeLike = DType | str | npt.DTypeLike | type
+
+HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))  # the dtypes that data may have
+
+
+def as_dtype(dtype: DTypeLike) -> DType:
+    """A dtype given as anneal's own, a name, a NumPy dtype, or Python's bool, int or float.
+
+    Raises DTypeError, listing the known names, for anything else.
+
+    >>> as_dtype("half"), as_dtype(int), as_dtype(np.uint8)
+    (dtypes.float16, dtypes.int32, dtypes.uint8)
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str):
+        return by_name(dtype)
+    if dtype is bool:
+        return dtypes.bool_
+    if dtype is int:
+        return dtypes.int32
+    if dtype is float:
+        return dtypes.float32
+    try:
+        if isinstance(dtype, (type, np.dtype)):
+            return by_name(np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        pass
+    by_name(said(dtype))
+    raise AssertionError("unreachable: by_name takes no such name")
+
+
+def check_device_dtype(device: str, dtype: DType) -> None:
+    """Raise DTypeError if `device` cannot hold `dtype`."""
+    if device != HOST:
+        held = get_device(device).limits.dtypes
+        if dtype not in held:
+            names = ", ".join(sorted(d.name for d in held))
+            raise DTypeError(f"device {device!r} has no {dtype.name}; it has {names}: cast first, or use device 'cpu'")
+
+
+def _ragged(data: Any) -> str | None:
+    """Where a nested list stops being a box, in words; None if it is one."""
+    level: list[tuple[str, Any]] = [("", data)]
+    while level and any(isinstance(x, (list, tuple)) for _, x in level):
+        sizes: dict[int | None, str] = {}
+        for where, x in level:
+            sizes.setdefault(len(x) if isinstance(x, (list, tuple)) else None, where)
+        if len(sizes) > 1:
+            (n0, w0), (n1, w1) = list(sizes.items())[:2]
+            said = ["is a number" if n is None else f"has {n} items" for n in (n0, n1)]
+            return f"data{w0} {said[0]} but data{w1} {said[1]}"
+        level = [(f"{where}[{i}]", y) for where, x in level for i, y in enumerate(x)]
+    return None
+
+
+def array_of(data: Any, dtype: DType | None) -> Array:
+    """`data` as a fresh contiguous array of a dtype that anneal has."""
+    weak = isinstance(data, (list, tuple, range))
+    if weak and not isinstance(data, range):
+        if any(is_tensor(x) for x in data):
+            raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
+        fault = _ragged(data)
+        if fault is not None:
+            raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")
+    try:
+        array = np.asarray(data)
+    except (TypeError, ValueError) as e:
+        raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
+    if weak and array.size == 0 and array.dtype == np.float64:
+        array = array.astype(np.float32)
+    if array.dtype.name not in HELD:
+        what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
+        raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(HELD)}")
+    wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
+    if dtype is None and weak:
+        # Python numbers are weak: 32 bits unless a value needs more or NumPy scalars say otherwise.
+        if array.dtype == np.float64:
+            wanted = np.dtype(np.float32)
+        elif array.dtype == np.int64:
+            fits = not array.size or (array.min() >= -(2**31) and array.max() < 2**31)
+            wanted = np.dtype(np.int32) if fits else array.dtype
+    if dtype is not None and dtype.is_int and array.dtype.kind in "iu" and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < dtype.min or high > dtype.max:
+            raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")
+    with np.errstate(all="ignore"):
+        return np.array(array, dtype=wanted, order="C", copy=True)
+
+
+def wrap_array(array: Array, device: str) -> UOp:
+    """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used."""
+    dtype = by_name(array.dtype.name)
+    check_device_dtype(device, dtype)
+    if array.ndim == 0:
+        return const(dtype, array.item())
+    storage = host_storage(array.reshape(-1), dtype, device)
+    return reshape(UOp(Op.BUFFER, dtype, (), storage), array.shape)

@@ -1,0 +1,33 @@
+"""Tensors made of what is no tensor: of data, and of nodes that no tensor was taken for.
+
+An op gives tensors by way of those that it takes (`x._new(node)`). What takes none asks here, since no file of ops
+imports the class: the class says what it is when it is defined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anneal.ops.data import DTypeLike
+    from anneal.tensor import Tensor
+    from anneal.uop import UOp
+
+__all__ = ["fresh", "register", "tensor"]
+
+_class: list[type[Tensor]] = []
+
+
+def register(cls: type[Tensor]) -> None:
+    """`cls` is the class of tensors."""
+    _class[:] = [cls]
+
+
+def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """`Tensor(data, device, dtype)`."""
+    return _class[0](data, device, dtype)
+
+
+def fresh(u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
+    """The tensor of a node made from nothing; device as `default_device`."""
+    return _class[0]._fresh(u, device, requires_grad)

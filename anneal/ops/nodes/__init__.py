@@ -1,0 +1,82 @@
+"""Nodes from nodes: what the ops, the adjoints and the optimisers put graphs together from.
+
+Movement that costs nothing when nothing moves, values that meet in one dtype and one shape, rows picked and put by
+integers, sizes that a run fixes. Nothing here knows tensors.
+"""
+
+from anneal.ops.nodes.movement import (
+    Pairs,
+    every,
+    expand,
+    flip,
+    iota,
+    pad,
+    permute,
+    reduce_axis,
+    reduce_node,
+    reshape,
+    shrink,
+    spread,
+)
+from anneal.ops.nodes.rows import (
+    Pick,
+    elementwise_where,
+    inverse,
+    lay_back,
+    lay_out,
+    meet,
+    put_rows,
+    take_rows,
+    wrapped,
+)
+from anneal.ops.nodes.sizes import Variable, check_inside, reciprocal
+from anneal.ops.nodes.sorting import COUNTED, first_by_blocks, keys, sorted_places
+from anneal.ops.nodes.values import (
+    Number,
+    broadcast,
+    check_fits,
+    common_dtype,
+    elementwise,
+    share,
+    weak_const,
+    weak_dtype,
+)
+
+__all__ = [
+    "COUNTED",
+    "Number",
+    "Pairs",
+    "Pick",
+    "Variable",
+    "broadcast",
+    "check_fits",
+    "check_inside",
+    "common_dtype",
+    "elementwise",
+    "elementwise_where",
+    "every",
+    "expand",
+    "first_by_blocks",
+    "flip",
+    "inverse",
+    "iota",
+    "keys",
+    "lay_back",
+    "lay_out",
+    "meet",
+    "pad",
+    "permute",
+    "put_rows",
+    "reciprocal",
+    "reduce_axis",
+    "reduce_node",
+    "reshape",
+    "share",
+    "shrink",
+    "sorted_places",
+    "spread",
+    "take_rows",
+    "weak_const",
+    "weak_dtype",
+    "wrapped",
+]

@@ -1,0 +1,122 @@
+"""Rows picked and put by integer nodes: what indexing by tensors is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anneal.ops.axes import broadcast_shapes
+from anneal.ops.nodes.movement import pad, permute, reshape, shrink
+from anneal.ops.nodes.values import broadcast
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+__all__ = ["Pick", "elementwise_where", "inverse", "lay_back", "lay_out", "meet", "put_rows", "take_rows", "wrapped"]
+
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+Pick = tuple[UOp, bool]  # an integer tensor of an index, and whether it was checked and wrapped already
+
+
+def elementwise_where(index: UOp, u: UOp) -> UOp:
+    """A gather from shape (): the value where the index is 0, else 0."""
+    return alu(Op.WHERE, (index.eq(0), u, const(u.dtype, 0)))
+
+
+def take_rows(u: UOp, index: UOp) -> UOp:
+    """The rows `index` (any shape, int32, counted from 0) of `u`: shape (*index.shape, *u.shape[1:])."""
+    rest = u.shape[1:]
+    n, d = math.prod(index.shape), math.prod(rest)
+    flat = reshape(index, (n,))
+    if rest:
+        u = reshape(u, (u.shape[0], d))
+        flat = broadcast(reshape(flat, (n, 1)), (n, d))
+    return reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
+
+
+def wrapped(index: UOp, n: int) -> UOp:
+    """An index that may count from the end, counted from 0."""
+    if index.vmin is not None and index.vmin >= 0:
+        return index
+    if index.op is Op.EXPAND:  # a row's place for all of the row stays one
+        return broadcast(wrapped(index.src[0], n), index.shape)
+    return alu(Op.WHERE, (index < 0, index + n, index))
+
+
+def meet(op: Op, a: UOp | None, b: UOp) -> UOp:
+    """`op` of two nodes, broadcast; `b` alone if there is no `a`."""
+    if a is None:
+        return b
+    shape = broadcast_shapes("index", a.shape, b.shape)
+    return alu(op, (broadcast(a, shape) if a.shape else a, broadcast(b, shape) if b.shape else b))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def lay_out(u: UOp, picks: dict[int, Pick]) -> tuple[UOp, UOp, tuple[int, ...], list[int]]:
+    """Reading at integer tensors as a look-up of rows.
+
+    Returns the picked axes of `u` in front and as one; the row for every element of the index; the index's shape; and
+    the order that brings the result (index axes where they belong) to index axes first.
+    """
+    s = u.shape
+    axes = sorted(picks)
+    others = [i for i in range(len(s)) if i not in picks]
+    shape = broadcast_shapes("index", *[picks[a][0].shape for a in axes])
+    total = math.prod([s[a] for a in axes])
+    rows = reshape(permute(u, [*axes, *others]), (total, *[s[i] for i in others]))
+    position: UOp | None = None
+    inside: UOp | None = None
+    stride = total
+    for a in axes:
+        n = s[a]
+        stride //= max(n, 1)
+        p, checked = picks[a]
+        if not checked:
+            p = wrapped(p, n)
+            if len(axes) > 1:
+                inside = meet(Op.AND, inside, alu(Op.AND, (alu(Op.NOT, (p < 0,)), p < n)))
+        position = meet(Op.ADD, position, p * stride if stride != 1 else p)
+    assert position is not None
+    position = broadcast(position, shape)
+    if inside is not None:
+        position = alu(Op.WHERE, (broadcast(inside, shape), position, const(_INT32, -1)))
+    together = axes[-1] - axes[0] == len(axes) - 1
+    at = axes[0] if together else 0
+    k = len(shape)
+    front = [*range(at, at + k), *range(at), *range(at + k, k + len(others))]
+    return rows, position, shape, front
+
+
+def lay_back(rows: UOp, shape: tuple[int, ...], picks: dict[int, Pick]) -> UOp:
+    """`lay_out`'s rows as the array of `shape` they came from."""
+    axes = sorted(picks)
+    order = [*axes, *[i for i in range(len(shape)) if i not in picks]]
+    return permute(reshape(rows, tuple([shape[i] for i in order])), inverse(order))
+
+
+def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
+    """`u` (v rows) with row index[j] replaced by value[j]; of several j the last stays.
+
+    Sorting by position, stably, brings the writes to one row together in order; all but the last of each are sent out
+    of range, so that what is left can be added to zeros.
+    """
+    v, n = u.shape[0], index.shape[0]
+    if not n or not v:
+        return UOp(Op.COMPOSITE, u.dtype, (u, value), ("beside", ())) if u.dtype.is_float else u
+    rest = u.shape[1:]
+    d = math.prod(rest)
+    dtype = _INT32 if u.dtype is _BOOL else u.dtype
+    order = UOp(Op.ARGSORT, _INT32, (index,))
+    placed = take_rows(index, order)
+    following = pad(shrink(placed, ((1, n),)), ((0, 1),))
+    is_end = alu(Op.EQ, (UOp(Op.IOTA, _INT32, (), (n,)), const(_INT32, n - 1)))
+    last = alu(Op.OR, (broadcast(is_end, (n,)), alu(Op.NE, (placed, following))))
+    target = alu(Op.WHERE, (last, placed, const(_INT32, -1)))
+    sorted_value = take_rows(reshape(value.cast(dtype), (n, d)), order)
+    new = UOp(Op.SCATTER_ADD, dtype, (target, sorted_value), (v,))
+    hits = UOp(Op.SCATTER_ADD, _INT32, (target, broadcast(const(_INT32, 1), (n, 1))), (v,))
+    hit = broadcast(alu(Op.LT, (const(_INT32, 0), hits)), (v, d))
+    chosen = alu(Op.WHERE, (hit, new, reshape(u.cast(dtype), (v, d))))
+    return reshape(chosen, u.shape).cast(u.dtype)

@@ -1,0 +1,75 @@
+"""Values as nodes: constants in the dtype that a Python number takes, dtypes that meet, shapes that broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anneal.errors import DTypeError
+from anneal.ops.nodes.movement import expand, reshape
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, promote
+
+__all__ = ["Number", "broadcast", "check_fits", "common_dtype", "elementwise", "share", "weak_const", "weak_dtype"]
+
+Number = bool | int | float
+Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
+
+_FLOAT32 = dtypes.float32
+_INT32 = dtypes.int32
+
+
+def broadcast(u: UOp, shape: Shape) -> UOp:
+    """`u` repeated to `shape`, which it is known to broadcast to."""
+    if u.shape == shape:
+        return u
+    return expand(reshape(u, (1,) * (len(shape) - len(u.shape)) + u.shape), shape)
+
+
+def elementwise(op: Op, src: tuple[UOp, ...], shape: Shape) -> UOp:
+    """`op(*src)` with `shape` even where folding leaves a scalar."""
+    u = alu(op, src)
+    return u if u.shape == shape else broadcast(u, shape)
+
+
+def weak_dtype(value: Number) -> DType:
+    """The dtype of a Python number that stands alone."""
+    if isinstance(value, bool):
+        return dtypes.bool_
+    return _INT32 if isinstance(value, int) else _FLOAT32
+
+
+def check_fits(name: str, dtype: DType, value: Number) -> None:
+    if dtype.is_int and isinstance(value, int) and not dtype.min <= value <= dtype.max:
+        raise DTypeError(
+            f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); cast to a wider dtype"
+        )
+
+
+def weak_const(name: str, dtype: DType, value: Number) -> UOp:
+    """A Python number beside a tensor of `dtype`: it takes the tensor's dtype unless its kind is higher."""
+    if isinstance(value, float):
+        return const(dtype if dtype.is_float else _FLOAT32, value)
+    if isinstance(value, bool):
+        return const(dtype, value)
+    if dtype is dtypes.bool_:
+        dtype = _INT32
+    check_fits(name, dtype, value)
+    return const(dtype, value)
+
+
+def common_dtype(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """Both nodes cast to the dtype they promote to."""
+    da, db = a.dtype, b.dtype
+    if da is db:
+        return a, b
+    d = promote(da, db)
+    return a.cast(d), b.cast(d)
+
+
+def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
+    """`e / (e + c)` for e = exp(x) and y = 1 / (e + c), also where e is infinite and y zero: from the smaller of both
+    parts.
+    """
+    if not c:
+        return const(y.dtype, 1)
+    v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
+    return UOp(Op.COMPOSITE, v.dtype, (v, x, y), ("share", c))

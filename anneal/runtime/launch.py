@@ -1,0 +1,137 @@
+"""A launch: the calls of one plan, compiled, bound to memory and run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage
+from anneal.runtime.context import here
+from anneal.runtime.steps import Launch
+from anneal.schedule import BUILDING, Origin, Plan
+
+__all__ = ["Execution", "compiled", "execute", "new_outputs"]
+
+
+class Execution:
+    """A launch bound to buffers: `run()` executes it, any number of times.
+
+    Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
+    """
+
+    __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries", "values")
+
+    def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program] | None = None) -> None:
+        plan = step.plan
+        if programs is None:
+            programs = compiled(plan, device)
+        self.plan, self.device = plan, device
+        self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
+        self.temporaries: list[OpaqueBuffer] = []
+        buffers: list[OpaqueBuffer] = [None] * len(plan.values)  # type: ignore[list-item]  # the loops below fill it
+        try:
+            for i, s in enumerate(step.inputs):
+                buffers[i] = s.ensure()
+            for v, s in zip(plan.outputs, step.outputs, strict=True):
+                buffers[v] = s.ensure()
+            for size, dtype in plan.temporaries:
+                self.temporaries.append(device.alloc(size, dtype))
+        except BaseException:
+            self.close()  # a traceback may keep this for longer
+            raise
+        for v, t in plan.memory:
+            buffers[v] = self.temporaries[t]
+        self.buffers = buffers
+        self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
+        self._programs = programs
+        self._bind()
+
+    def _bind(self) -> None:
+        begun = time.perf_counter()
+        calls = zip(self._programs, self.plan.calls, strict=True)
+        self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
+        here.context.compile_seconds += time.perf_counter() - begun
+
+    def give(self, values: Mapping[str, int]) -> bool:
+        """Run with these values of the variables from the next time on; whether what is prepared must be anew."""
+        mine = {name: values.get(name, old) for name, old in self.values.items()}
+        if mine == self.values:
+            return False
+        self.values = mine
+        return self.batch.give(mine)
+
+    def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
+        """Use the buffer `new` in place of `old`."""
+        if any(b is old for b in self.buffers):
+            self.buffers = [new if b is old else b for b in self.buffers]
+            self._places.clear()
+            self._bind()
+
+    def run(self, swap: Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]] | None = None) -> None:
+        """Launch; from the next time on, use the second buffer of each pair in place of the first.
+
+        `swap` makes the pairs once the launch is under way, and gives the same ones again when it is called again.
+        """
+        if swap is None:
+            self.batch.run()
+            return
+        self.batch.run_and_swap(swap)
+        for old, new in swap():
+            places = self._places.pop(id(old), None)
+            if places is None:
+                places = [v for v, b in enumerate(self.buffers) if b is old]
+            self._places[id(new)] = places
+            for v in places:
+                self.buffers[v] = new
+
+    def close(self) -> None:
+        """Give the temporaries back."""
+        temporaries, self.temporaries = self.temporaries, []
+        for t in temporaries:
+            self.device.free(t)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.close()
+
+
+def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
+    """The programs of a plan's calls."""
+    begun = time.perf_counter()
+    with BUILDING:
+        programs = device.compile_all([c.kernel for c in plan.calls])
+    here.context.compile_seconds += time.perf_counter() - begun
+    return programs
+
+
+def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
+    """Storages for what a plan computes; they get memory when it is bound."""
+    return [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
+
+
+def execute(
+    plan: Plan,
+    device: AnyDevice,
+    inputs: Sequence[Storage],
+    values: Mapping[str, int] | None = None,
+    origins: Sequence[Origin] = (),
+) -> list[Storage]:
+    """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
+
+    Raises DeviceError for an output that the device can never hold.
+    """
+    for v in plan.outputs:
+        device.check_size(plan.values[v].size, plan.values[v].dtype)
+    programs = compiled(plan, device)
+    outputs = new_outputs(plan, device)
+    step = Launch(plan, inputs, outputs, values or {}, origins)
+    with device.lock:
+        run = Execution(step, device, programs)
+        try:
+            run.run()
+        finally:
+            run.close()
+    for observe in here.observers:
+        observe(step)
+    return outputs

@@ -1,0 +1,71 @@
+"""The target's cost model: the limits and prices by which a device's kernels are chosen, and what an op costs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from anneal.uop import ALU, Op, UOp
+
+__all__ = ["COST", "GATHER_COST", "MASK_COST", "REDUCE_COST", "CostModel", "memory_bytes"]
+
+# What recomputing an op costs, in units of one multiply.
+COST = dict.fromkeys(ALU, 1) | dict.fromkeys(
+    (Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.SIN, Op.COS, Op.TAN, Op.TANH, Op.ERF, Op.POW), 6
+)
+COST |= dict.fromkeys((Op.SQRT, Op.RSQRT, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD), 3)
+COST |= {Op.THREEFRY: 60, Op.CAST: 0, Op.BITCAST: 0}
+GATHER_COST = 40  # an indirect read: worth keeping where several kernels want it
+REDUCE_COST = 1000
+MASK_COST = 4  # what indices alone decide is computed again up to this price: it says what need not be computed
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The target's cost model: limits and prices of the fusion decisions.
+
+    `max_buffers` is the device's storage buffers per kernel. Only a horizontally fused kernel may take more than
+    `member_buffers`: one body with many more runs out of registers.
+    """
+
+    max_buffers: int = 8
+    recompute_cost: int = 30  # elementwise work wanted by several kernels is recomputed up to this price
+    recompute_loads: int = 3  # ... and up to this many full-size loads
+    epilogue_steps: int = 48  # how far ahead a reduce's value may fork before it must meet itself again
+    row_fusion: int = 0  # reduces over at most this many trailing elements are fused into their consumer's loop
+    expand_cost: int = 1  # work below a repeating EXPAND is recomputed up to this price
+    repeated_rows: int = 0  # ... and rows that a matrix-vector product repeats, up to this many elements in all
+    parallel: int = 0  # workgroups that fill the device: long reduces for fewer are done in two stages; 0 is never
+    horizontal_fusion: bool = True  # one launch may have bodies that share no range, each with workgroups of its own
+    join_epilogues: bool = True  # elementwise work joins the reduce that it reads, also where both are stored
+    keeps_functions: bool = True  # a product stores what others make of it rather than itself
+    keeps_rows: bool = True  # a kernel holds a row while it reduces it: a reduce may join the kernel that makes the row
+    masks: bool = False  # kernels are told what an index alone decides, and leave it out
+    concurrent: bool = False  # calls that do not need each other run side by side, on memory without a size or dtype
+    sort_by_counting: int = 0  # rows longer than this are sorted by radix, not by counting; 0: none
+    kernel_steps: int = (
+        1024  # elementwise ops that follow each other in one kernel: a long chain is cut, at equal pieces
+    )
+    binding_bytes: int = 0  # the most that one binding shows: larger values count as several buffers; 0 is no limit
+
+    @property
+    def member_buffers(self) -> int:
+        """The most buffers of one member of a horizontally fused kernel."""
+        return min(self.max_buffers, 32)
+
+    def bindings(self, values: Collection[UOp]) -> int:
+        """The storage bindings that `values` take in a kernel."""
+        if not self.binding_bytes:
+            return len(values)
+        return sum(max(1, -(-memory_bytes(u) // self.binding_bytes)) for u in values)
+
+    def fit_to(self, values: Iterable[UOp]) -> CostModel:
+        """The same cost model, without a limit that none of `values` reaches."""
+        if not self.binding_bytes or any(memory_bytes(u) > self.binding_bytes for u in values):
+            return self
+        return replace(self, binding_bytes=0)
+
+
+def memory_bytes(u: UOp) -> int:
+    """The bytes that `u` takes on a device, once it is materialised."""
+    return u.size * u.dtype.device_itemsize

@@ -1,0 +1,88 @@
+"""Facts about a tensor graph that no decision changes: who reads a node, how deep it lies, which sums alone read it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from anneal.schedule.fusion.cost_model import CostModel
+from anneal.uop import MOVEMENT, Op, UOp
+
+__all__ = ["COPY", "LEAVES", "NEVER_TWICE", "REORDER", "Consumers", "base", "cone", "consumers_of", "is_widening"]
+__all__ += ["long_axes", "only_summed", "reduce_depths"]
+
+Consumers = dict[UOp, list[UOp]]
+
+LEAVES = frozenset((Op.BUFFER, Op.PARAM))
+NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
+REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
+COPY = "copy for an update"  # in the tag of a CONTIGUOUS: the memory that an UPDATE writes into
+
+
+def base(u: UOp) -> UOp:
+    """`u` below its movement ops."""
+    while u.op in MOVEMENT:
+        u = u.src[0]
+    return u
+
+
+def is_widening(u: UOp) -> bool:
+    """Whether `u` is a cast to more bits: memory holds the fewer ones, and each reader casts."""
+    return u.op is Op.CAST and u.dtype.itemsize > u.src[0].dtype.itemsize
+
+
+def long_axes(u: UOp) -> list[int]:
+    return [n for n in u.shape if n != 1]
+
+
+def consumers_of(order: Sequence[UOp]) -> Consumers:
+    """For each node of `order` (sources first) the nodes that read it, each once."""
+    consumers: Consumers = {u: [] for u in order}
+    for u in order:
+        src = u.src
+        for s in src if len(src) == 1 else dict.fromkeys(src):
+            consumers[s].append(u)
+    return consumers
+
+
+def only_summed(order: Sequence[UOp], consumers: Consumers, cost_model: CostModel) -> set[UOp]:
+    """Values that only sums read, where bindings are limited in size: such a value is never materialised for its
+    readers, so it takes no binding, however large it is."""
+    found: set[UOp] = set()
+    if cost_model.binding_bytes:
+        for u in reversed(order):
+            if consumers[u] and all(c.op is Op.REDUCE_AXIS or c in found for c in consumers[u]):
+                found.add(u)
+    return found
+
+
+def reduce_depths(order: Sequence[UOp]) -> dict[UOp, int]:
+    """For each node the most reductions (and gathers) on a way to it from an input."""
+    depth: dict[UOp, int] = {}
+    for u in order:
+        deepest = 0
+        for s in u.src:
+            if depth[s] > deepest:
+                deepest = depth[s]
+        depth[u] = deepest + (u.op in NEVER_TWICE)
+    return depth
+
+
+def cone(root: UOp, materialised: Collection[UOp]) -> tuple[list[UOp], dict[UOp, None], int]:
+    """Of a kernel that makes `root`: the nodes it computes, its inputs (leaves and materialised nodes), and how many
+    nodes these are, with constants."""
+    inside: list[UOp] = []
+    inputs: dict[UOp, None] = {}
+    seen = {root}
+    stack = [root]
+    while stack:
+        u = stack.pop()
+        inside.append(u)
+        for s in reversed(u.src):
+            if s in seen:
+                continue
+            seen.add(s)
+            if s in materialised or s.op in LEAVES:
+                inputs[s] = None
+            elif s.src:
+                stack.append(s)
+    return inside, inputs, len(seen)

@@ -1,0 +1,161 @@
+"""Groups: kernels to be, as the materialised nodes that each stores, and the facts by which they are joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from anneal.schedule.concat import pieces_of
+from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.fusion.facts import COPY, cone
+from anneal.schedule.fusion.rows import is_vector_product, row_length
+from anneal.schedule.fusion.state import Materialised
+from anneal.uop import Op, UOp
+from anneal.uop.sizes import count, most
+
+__all__ = ["Group", "Groups", "as_late_as_possible", "by_level", "depends", "extent", "group_of", "in_order"]
+
+_SHORT = 64  # elements of a reduce that one thread takes in
+
+
+@dataclass(eq=False)
+class Group:
+    """One kernel to be: the nodes it stores, in structural order."""
+
+    roots: list[UOp]
+    inputs: dict[UOp, None] = field(default_factory=dict)  # leaves and roots of other groups that it reads
+    reduces: tuple[tuple[Any, ...], ...] = ()  # shapes of the values it reduces; empty if elementwise
+    opaque: bool = False  # ARGSORT and the like, never merged
+    size: int = 0  # values that it computes, or reduces row by row
+    row: int = 0  # length of a row, if all it reduces are rows of `size` values in memory order
+    product: bool = False  # what it reduces is larger than all it reads, as in a matrix product
+    nodes: int = 0  # of the graph that one kernel computes
+    level: int = 0
+    vector: bool = False  # it multiplies a matrix with a vector
+    concatenates: bool = False  # its root is stored piece by piece
+    members: tuple[Group, ...] = ()  # what it is made of, if each has ranges of its own
+    again: bool = False  # it computes a second time what another group has computed
+    second: frozenset[UOp] = frozenset()  # inputs that are read as they were computed then
+
+    @property
+    def sums_columns(self) -> bool:
+        """Whether it reduces values it reads, rather than products of them, along other axes than rows."""
+        return bool(self.reduces) and not self.row and not self.product
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a thread alone may compute each value."""
+        return not self.row and all(count(s) <= _SHORT * self.size for s in self.reduces)
+
+    @property
+    def computes_rows(self) -> bool:
+        """Whether no reduce, or one along rows only, stands between its inputs and its values."""
+        return not self.reduces or self.row > 0
+
+
+def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> Group:
+    concatenates = cost_model.horizontal_fusion and bool(pieces_of(root, materialised))
+    opaque = concatenates or root.op in (Op.ARGSORT, Op.SEGMENT_SUM, Op.UPDATE)
+    if root.op is Op.CONTIGUOUS and isinstance(root.tag, tuple) and root.tag[0] == COPY:
+        opaque = True  # alone, so that it can be left out where the update may overwrite what it copies
+    inside, inputs, nodes = cone(root, materialised)
+    g = Group([root], inputs, opaque=opaque, concatenates=concatenates, nodes=nodes)
+    reduces = [u for u in inside if u.op is Op.REDUCE_AXIS or u.op is Op.SEGMENT_SUM]
+    g.reduces = in_order({r.src[0].shape for r in reduces})
+    g.size = root.size if root.op is not Op.UPDATE else root.src[1].size
+    if reduces:
+        rows = {(r.src[0].size, row_length(r)) for r in reduces}
+        body = max(size for size, _ in rows)
+        g.product = not any(i.size * 2 > body for i in g.inputs)
+        g.vector = any(r.src[0].size == body and is_vector_product(r) for r in reduces)
+        size, row = rows.pop()
+        whole = root.size == size or root.size * row == size
+        if not rows and 0 < row <= cost_model.row_fusion and whole and not g.product:
+            g.size, g.row = size, row
+    return g
+
+
+def in_order(shapes: set[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(sorted(shapes, key=lambda shape: [(most(n), str(n)) for n in shape]))
+
+
+class Groups:
+    """The groups of a program as they are joined: who makes a value (`owner`), and who reads it (`readers`)."""
+
+    def __init__(
+        self,
+        groups: list[Group],
+        owner: dict[UOp, Group],
+        materialised: Materialised,
+        outputs: tuple[UOp, ...],
+        cost_model: CostModel,
+    ) -> None:
+        self.groups, self.owner, self.materialised, self.cost_model = groups, owner, materialised, cost_model
+        self.outputs = set(outputs)
+        self.patient = False  # whether others who read a producer may be told to wait for the join
+        self.gone: set[Group] = set()
+        self.readers: dict[UOp, dict[Group, None]] = {}
+        for g in groups:
+            for i in g.inputs:
+                self.readers.setdefault(i, {})[g] = None
+
+    def put_behind(self, g: Group, level: int) -> None:
+        """Raise g, and with it all that depends on it, above `level`."""
+        stack = [(g, level)]
+        while stack:
+            g, level = stack.pop()
+            if g.level <= level:
+                g.level = level + 1
+                stack += [(r, g.level) for root in g.roots for r in self.readers.get(root, ())]
+
+
+def depends(g: Group, on: Group, owner: dict[UOp, Group]) -> bool:
+    """Whether what g reads is made from what `on` makes."""
+    seen: set[Group] = set()
+    stack = [g]
+    while stack:
+        for i in stack.pop().inputs:
+            p = owner.get(i)
+            if p is on:
+                return True
+            if p is not None and p.level > on.level and p not in seen:
+                seen.add(p)
+                stack.append(p)
+    return False
+
+
+def extent(g: Group) -> int:
+    """The number of elements that a group walks over."""
+    return max((g.roots[0].size, *[count(s) for s in g.reduces]))
+
+
+def as_late_as_possible(groups: list[Group], owner: dict[UOp, Group]) -> None:
+    """Make `level` the last one that leaves its readers theirs; `groups` are sorted."""
+    last = max((g.level for g in groups), default=0)
+    level = dict.fromkeys(groups, last)
+    for g in reversed(groups):
+        g.level = level[g]
+        for i in g.inputs:
+            if (p := owner.get(i)) is not None:
+                level[p] = min(level[p], g.level - 1)
+
+
+def by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
+    """Groups sorted so that producers come first, with `level` = longest path from an input."""
+    out: list[Group] = []
+    state: set[Group] = set()
+    for g0 in groups:
+        stack = [(g0, False)]
+        while stack:
+            g, ready = stack.pop()
+            if ready:
+                needs = [owner[i].level for i in g.inputs if i in owner and owner[i] is not g]
+                g.level = 1 + max(needs, default=-1)
+                out.append(g)
+                continue
+            if g in state:
+                continue
+            state.add(g)
+            stack.append((g, True))
+            stack.extend((owner[i], False) for i in g.inputs if i in owner and owner[i] is not g)
+    return out

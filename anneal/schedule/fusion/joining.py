@@ -1,0 +1,243 @@
+"""Vertical fusion: a kernel takes in the kernels that make its inputs, where it reads these only in place."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from anneal.rewrite import Watch
+from anneal.schedule.concat import pieces_of
+from anneal.schedule.fusion.cost_model import COST, CostModel
+from anneal.schedule.fusion.facts import LEAVES
+from anneal.schedule.fusion.groups import Group, Groups, depends, in_order
+from anneal.schedule.fusion.rows import goes_back, row_length
+from anneal.schedule.fusion.state import Materialised, Reason
+from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop.sizes import count
+
+__all__ = ["Joining", "Refusal", "refusals"]
+
+_WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
+
+
+class Refusal(NamedTuple):
+    """Why the kernel of `reader` did not take in the one of `producer`, whose result it reads."""
+
+    producer: tuple[UOp, ...]
+    reader: tuple[UOp, ...]
+    reason: str
+
+
+_REFUSALS = Watch[Refusal]()
+
+
+def refusals() -> AbstractContextManager[list[Refusal]]:
+    """Every refusal to join two kernels within the block, in order: of a pair tried twice the last one counts."""
+    return _REFUSALS.listening()
+
+
+class Joining(Groups):
+    """Groups join the producers of what they read."""
+
+    def run(self) -> list[Group]:
+        for g in self.groups:
+            if g.concatenates:
+                self.take_pieces(g)
+            self.join_producers(g)
+        # Then with other readers of the producers put behind, the largest first: they gain most.
+        self.patient = True
+        for g in sorted(self.groups, key=lambda g: -g.size):
+            self.join_producers(g)
+        left = [g for g in self.groups if g not in self.gone]
+        for g in left:
+            if g.product and self.cost_model.keeps_functions:
+                self.keep_functions(g)
+        return left
+
+    def join_producers(self, g: Group) -> None:
+        again = g not in self.gone and not g.opaque
+        while again:
+            again = False
+            for i in list(g.inputs):
+                p = self.owner.get(i)
+                if p is None or p is g:
+                    continue
+                if p.opaque:
+                    self.refused(p, g, "a sort, or what moves rows of memory, is a kernel of its own")
+                elif self.joined(p, g):
+                    again = True
+                    break
+
+    def joined(self, p: Group, g: Group) -> bool:
+        """Let g take in p, the producer of some of its inputs, if that is right."""
+        row = _common_row(p, g, self.cost_model)
+        if row is None:
+            return self.refused(p, g, "they have neither a shape nor rows in common")
+        if p.nodes + g.nodes > self.cost_model.kernel_steps:
+            return self.refused(p, g, f"one kernel computes at most {self.cost_model.kernel_steps} nodes")
+        # Where the joined kernel stands: after all it reads, before all who read it.
+        level = max(
+            [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
+        )
+        others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
+        if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
+            return self.refused(p, g, "another kernel reads the result, and could not run behind both")
+        size = max(p.size, g.size)
+        if not _in_place(g, p, self.materialised, size, row, self.cost_model.keeps_rows):
+            return self.refused(p, g, "the result is read at other places than where it is made")
+        if not self.takes(g, p):
+            return self.refused(p, g, "together they bind more buffers than a kernel may")
+        g.level, g.size, g.row = level, size, row
+        for r in others:
+            self.put_behind(r, level)
+        return True
+
+    def refused(self, p: Group, g: Group, reason: str) -> bool:
+        """False: g does not take in p. Whoever asked is told why."""
+        if _REFUSALS.found is not None:
+            _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
+        return False
+
+    def takes(self, g: Group, p: Group) -> bool:
+        """Make p part of g, unless that were too many buffers."""
+        kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
+        mine = set(p.roots)
+        inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
+        limit = self.cost_model.max_buffers if g.concatenates else self.cost_model.member_buffers
+        if self.cost_model.bindings([*inputs, *kept, *g.roots]) > limit:
+            return False
+        for root in p.roots:
+            self.readers.get(root, {}).pop(g, None)
+            if root in kept:
+                self.owner[root] = g
+            else:
+                del self.owner[root], self.materialised[root]
+        for k in p.inputs:
+            readers = self.readers[k]
+            readers.pop(p, None)
+            readers[g] = None
+        g.roots, g.inputs = kept + g.roots, inputs
+        g.reduces, g.product = in_order({*g.reduces, *p.reduces}), g.product or p.product
+        g.vector, g.nodes = g.vector or p.vector, g.nodes + p.nodes
+        self.gone.add(p)
+        return True
+
+    def take_pieces(self, g: Group) -> None:
+        """Let a concatenation take in what makes its pieces and is read by nobody else."""
+        kinds: set[object] = set()
+        for pad in pieces_of(g.roots[0], self.materialised):
+            p = self.owner.get(_origin(pad.src[0], self.materialised))
+            if p is None or p.opaque or len(p.roots) > 1 or p.roots[0] in self.outputs:
+                continue
+            if list(self.readers[p.roots[0]]) != [g] or p.roots[0].size != pad.src[0].size:
+                continue
+            if not p.is_light:  # workgroups of one size compute products or rows of one kind
+                kinds.add((p.size, tuple(sorted(map(count, p.reduces)))))
+                if len(kinds) > 1:
+                    kinds.pop()
+                    continue
+            self.takes(g, p)
+
+    def keep_functions(self, g: Group) -> None:
+        """Store a function of a product in the product's place, where all readers compute the same one at some cost: an
+        activation's slope, which the backward product then multiplies with."""
+        for n, h in enumerate(g.roots):
+            readers = self.readers.get(h)
+            if not readers or h in self.outputs or g.concatenates:
+                continue
+            made = {_function_of(r, h, self.materialised) for r in readers}
+            f = made.pop()
+            if made or f is None or f in self.materialised:
+                continue
+            g.roots[n] = f
+            del self.materialised[h], self.owner[h], self.readers[h]
+            self.materialised[f], self.owner[f], self.readers[f] = Reason.FUNCTION, g, readers
+            for r in readers:
+                r.inputs = {f if i is h else i: None for i in r.inputs}
+
+
+def _function_of(r: Group, h: UOp, materialised: Materialised) -> UOp | None:
+    """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
+    of_h: dict[UOp, bool | None] = {h: True}  # made of h alone; of something else; None: of constants
+    price: dict[UOp, int] = {h: 0}
+    frontier: set[UOp] = set()
+    mine = set(r.roots)
+    for u in toposort(r.roots, until=lambda u: u.op in LEAVES or (u in materialised and u not in mine)):
+        if not u.src:
+            of_h[u] = None if u.op is Op.CONST else False
+            continue
+        sources = [of_h.get(s, False) for s in u.src]
+        if u.op in ALU and True in sources and False not in sources and u.size == h.size:
+            of_h[u] = True
+            price[u] = COST[u.op] + sum({s: price.get(s, 0) for s in u.src}.values())
+        else:
+            of_h[u] = False if any(x is not None for x in sources) or u.op not in ALU else None
+            frontier.update(s for s in u.src if of_h.get(s))
+    if len(frontier) != 1 or any(of_h.get(root) for root in r.roots):
+        return None
+    f = frontier.pop()
+    return f if f is not h and price[f] >= _WORTH_KEEPING and f.dtype.itemsize <= h.dtype.itemsize else None
+
+
+def _origin(u: UOp, materialised: Materialised) -> UOp:
+    """What `u` shows in another order."""
+    while u not in materialised and u.op in (Op.RESHAPE, Op.PERMUTE):
+        u = u.src[0]
+    return u
+
+
+def _common_row(p: Group, g: Group, cost_model: CostModel) -> int | None:
+    """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
+    if not p.computes_rows:
+        return 0 if cost_model.join_epilogues and not g.reduces and g.size == p.size else None
+    if not g.computes_rows:
+        return None
+    if p.row and g.row and p.row != g.row:
+        return None
+    row = p.row or g.row
+    if p.size == g.size:
+        return row
+    small, large = min(p.size, g.size), max(p.size, g.size)
+    lesser = p if p.size == small else g
+    return row if row and not lesser.row and small * row == large else None
+
+
+def _in_place(g: Group, p: Group, materialised: Materialised, size: int, row: int, may_reduce: bool) -> bool:
+    """Whether g reads p's values only where they are made: at its own index, or as rows or numbers of a row."""
+    targets = set(p.roots)
+    below: dict[UOp, bool] = {}  # node of g -> whether it depends on p
+    stack = list(g.roots)
+    while stack:
+        u = stack[-1]
+        if u in below:
+            stack.pop()
+            continue
+        todo = [
+            s for s in u.src if s not in below and s not in targets and s not in materialised and s.op not in LEAVES
+        ]
+        if u in materialised and u not in g.roots:
+            todo = []
+        if todo:
+            stack.extend(todo)
+            continue
+        stack.pop()
+        sources = [s for s in u.src if s in targets or below.get(s)]
+        below[u] = bool(sources)
+        for s in sources:
+            if not _keeps_place(u, s, size, row) or (u.op is Op.REDUCE_AXIS and not may_reduce):
+                return False
+    return True
+
+
+def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
+    """Whether u reads s in memory order: element by element, or the elements of a row for its number and back."""
+    op = u.op
+    if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
+        return u.size == s.size
+    if op is Op.PERMUTE:
+        return [a for a in u.arg if s.shape[a] != 1] == [a for a, n in enumerate(s.shape) if n != 1]
+    if not row or op not in (Op.EXPAND, Op.REDUCE_AXIS):
+        return False
+    if op is Op.REDUCE_AXIS:
+        return s.size == size and row_length(u) == row
+    return u.shape == s.shape or u.size == size and goes_back(u, row)

@@ -1,0 +1,118 @@
+"""Materialisation: which nodes of the tensor graph get memory, and so where the graph is cut into kernels.
+
+Everything fuses unless a hard boundary (correctness) or a cost decision says otherwise.
+
+Hard boundaries: outputs; CONTIGUOUS; the inputs and outputs of ARGSORT; the order and starts of SEGMENT_SUM.
+
+Cost decisions, in the order they are taken:
+- a reduce starts a chain; elementwise work on it joins as its epilogue until the value is repeated (EXPAND), padded,
+  reduced again, met by a second reduce, or wanted in more than one place;
+- with `row_fusion`, a reduce over trailing axes (softmax, norms) stays in the kernel that goes on over the same rows;
+- elementwise work that an EXPAND would repeat is materialised unless it is next to free;
+- with `repeated_rows`, so is a short row (of a norm, of a softmax), but for a product that reads one matrix element for
+  each element that it repeats, as a matrix does for a vector: the memory is what takes time there, and a launch is
+  saved;
+- elementwise work wanted by several kernels is recomputed in each unless that costs more than reading it back;
+- a chain of very many elementwise ops is cut: drivers take far longer over one large kernel, and the pieces of a
+  regular chain are one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anneal.schedule.fusion.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
+from anneal.schedule.fusion.decisions import DECISIONS, price_of
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, is_widening
+from anneal.schedule.fusion.state import Materialised, Reason, State
+from anneal.uop import ALU, Op, UOp
+
+__all__ = ["materialised_nodes"]
+
+
+def materialised_nodes(order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel) -> Materialised:
+    """The nodes of `order` (sources first) to materialise, each with the first reason for it."""
+    state = State(order, outputs, cost_model)
+    for u in order:
+        if u.op in LEAVES or not u.src:
+            state.open_reduce[u], state.cost[u] = None, 0
+            state.leaves[u] = frozenset((u,)) if u.op in LEAVES else frozenset()
+        else:
+            DECISIONS[u.op](state, u)
+            end_chain(state, u)
+    keep_shared(state, homes(state))
+    return state.materialised
+
+
+def end_chain(state: State, u: UOp) -> None:
+    """An output is materialised, and so are the result of a reduction that goes several ways and the end of a chain
+    that is too long for one kernel."""
+    done = state.materialised
+    if u in state.outputs:
+        state.keep(u, Reason.OUTPUT)
+    else:
+        r = state.open_reduce[u]
+        if r is not None and r not in state.rows and len(state.consumers[u]) > 1 and not state.converges(u):
+            state.materialise(u, Reason.FORKED)
+    steps, longest = state.steps, 0
+    for s in u.src:
+        if s not in done and (n := steps.get(s, 0)) > longest:
+            longest = n
+    if u.op in ALU:
+        longest += 1
+    if longest > state.cost_model.kernel_steps:
+        state.materialise(u, Reason.LONG_CHAIN)
+        longest = 0
+    steps[u] = longest
+
+
+def homes(state: State) -> dict[UOp, UOp | None]:
+    """For each node the one materialised node whose kernel computes it; None where several kernels do."""
+    home: dict[UOp, UOp | None] = {}
+    consumers, repeated = state.consumers, state.repeated
+    for u in reversed(state.order):
+        if u in state.materialised:
+            home[u] = u
+            continue
+        readers = consumers[u]
+        first = home[readers[0]] if readers else None
+        if readers and all(home[c] is first for c in readers[1:]):
+            home[u] = first
+        else:
+            home[u] = u if u in repeated else None
+    return home
+
+
+def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
+    """Materialise what several kernels compute and is dear to compute in each.
+
+    By now the prices know what is materialised below.
+    """
+    done = state.materialised
+    for u in state.order:
+        if u.op in LEAVES or not u.src:
+            continue
+        inputs = state.within_limit(u, state.buffers_saved)
+        if u in done:
+            continue
+        state.cost[u] = price_of(_PRICES.get(u.op, 0), u.src, state.cost)
+        state.leaves[u] = inputs
+        if home[u] is None and (u.op in ALU or u.op in NEVER_TWICE) and is_dear(state, u, home):
+            state.keep(u, Reason.SHARED)
+
+
+_PRICES = COST | dict.fromkeys(NEVER_TWICE, REDUCE_COST) | {Op.GATHER: GATHER_COST, Op.PAD: 1}
+
+
+def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
+    """Whether reading `u` back takes less than computing it in each kernel that wants it; not where one thing alone is
+    made of it, which then is kept, if anything."""
+    then = u
+    while len(state.consumers[then]) == 1 and (then is u or then.op is Op.RESHAPE):
+        then = state.consumers[then][0]
+    same = then is not u and then.op in ALU and then.size == u.size and not is_widening(then)
+    if same and home[then] is None:
+        return False
+    if u.op in NEVER_TWICE or state.cost[u] > state.cost_model.recompute_cost:
+        return True
+    return sum([x.size >= u.size for x in state.leaves[u]]) > state.cost_model.recompute_loads

@@ -1,0 +1,174 @@
+"""The state of the fusion decisions: the nodes materialised so far, and what the kernels of the others hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cached_property
+
+from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.fusion.facts import (
+    LEAVES,
+    REORDER,
+    consumers_of,
+    is_widening,
+    long_axes,
+    only_summed,
+    reduce_depths,
+)
+from anneal.schedule.fusion.rows import row_length
+from anneal.uop import ALU, MOVEMENT, Op, UOp
+
+__all__ = ["Materialised", "Reason", "State"]
+
+
+class Reason(Enum):
+    """Why a node is materialised: the text is what a listing says."""
+
+    OUTPUT = "an output of the program"
+    REQUESTED = "CONTIGUOUS, UPDATE and ARGSORT are memory by their meaning"
+    READ_ANYWHERE = "a sort, or a sum of segments, reads it in no order that a loop has"
+    REPEATED = "an EXPAND repeats it, and computing it again costs more than a read"
+    SCALAR = "every element would compute this scalar again"
+    PADDED = "the result of a reduction is padded"
+    REDUCED = "the result of a reduction is reduced again"
+    SECOND_REDUCTION = "the results of two reductions meet, and the other one goes on"
+    NO_ROW = "it is a reduction across rows, and meets a kernel of rows"
+    GATHERED = "a GATHER reads it, and computing it again costs more than a read"
+    FORKED = "the result of a reduction goes several ways that do not meet again"
+    BINDINGS = "a kernel that computed it as well would bind too many buffers"
+    LONG_CHAIN = "a kernel computes no longer chain of elementwise ops"
+    SHARED = "several kernels read it, and computing it in each costs more than a read"
+    FUNCTION = "all readers make the same of a product: that is kept in its place"
+
+
+Materialised = dict[UOp, Reason]  # in the order of the decisions
+
+
+class State:
+    """The decisions so far. `open_reduce`, `cost` and `leaves` are of the kernel that computes a node.
+
+    `open_reduce`: the reduction whose result it carries in a register. `cost`: the price of computing it once more.
+    `leaves`: the memory that it is made of.
+    """
+
+    def __init__(self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel) -> None:
+        self.order, self.outputs, self.cost_model = order, set(outputs), cost_model
+        self.consumers = consumers_of(order)
+        self.summed = only_summed(order, self.consumers, cost_model)
+        self.materialised: Materialised = {}
+        self.open_reduce: dict[UOp, UOp | None] = {}
+        self.cost: dict[UOp, int] = {}
+        self.leaves: dict[UOp, frozenset[UOp]] = {}
+        self.rows: set[UOp] = set()  # reductions that can be fused into the loop of the kernel that reads them
+        self.row_of: dict[UOp, UOp] = {}  # of elements of rows that results for the row went into: one such reduction
+        self.repeated: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
+        self.steps: dict[UOp, int] = {}  # elementwise ops that follow each other in the kernel
+
+    @cached_property
+    def position(self) -> dict[UOp, int]:
+        """Each node's number in the order."""
+        return {u: n for n, u in enumerate(self.order)}
+
+    @cached_property
+    def depth(self) -> dict[UOp, int]:
+        """Each node's reductions on the longest way from an input."""
+        return reduce_depths(self.order)
+
+    def inputs_of(self, src: tuple[UOp, ...]) -> frozenset[UOp]:
+        """The memory that a kernel reads for the values `src`."""
+        leaves = self.leaves
+        found = leaves[src[0]]
+        for s in src[1:]:
+            more = leaves[s]
+            if more and more is not found:
+                found = found | more if found else more
+        return found
+
+    def keep(self, u: UOp, reason: Reason) -> None:
+        """Materialise `u` itself."""
+        self.materialised[u] = reason
+        self.open_reduce[u], self.cost[u], self.leaves[u] = None, 0, frozenset((u,))
+
+    def materialise(self, u: UOp, reason: Reason) -> None:
+        """Materialise the value of which `u` is a view, not a repeated or shifted view of it.
+
+        A view that only reorders the value, and is all that anybody sees of it, is kept as it is seen: whoever computes
+        the value can write it in that order. Of a cast to more bits its source is kept.
+        """
+        done = self.materialised
+        chain = [u]
+        while chain[-1].op in MOVEMENT and chain[-1] not in done and chain[-1].op is not Op.PAD:
+            chain.append(chain[-1].src[0])
+        value = chain[-1]
+        if value.op in LEAVES or not value.src:
+            return
+        if value not in done and is_widening(value) and value.src[0].src:
+            self.materialise(value.src[0], reason)
+            kept = self.leaves[value.src[0]]
+        else:
+            if value not in done:
+                chain = chain[: self._as_seen(chain) + 1]
+                value = chain[-1]
+                done[value] = reason
+            kept = frozenset((value,))
+            for c in chain:
+                self.row_of.pop(c, None)
+        for c in chain:
+            self.open_reduce[c], self.cost[c], self.leaves[c] = None, 0, kept
+
+    def _as_seen(self, chain: list[UOp]) -> int:
+        """Which view of `chain`, from its last node up, is the order in which the value is kept."""
+        at = top = len(chain) - 1
+        while top and chain[top - 1].op in REORDER and len(self.consumers[chain[top]]) == 1:
+            top -= 1
+            if chain[top].op is Op.PERMUTE:
+                at = top
+            elif long_axes(chain[top]) != long_axes(chain[top].src[0]):
+                break  # split axes put in another order: a product would have to be scattered, not just written
+        return at
+
+    def within_limit(self, u: UOp, buffers: Callable[[UOp], int]) -> frozenset[UOp]:
+        """The inputs of a kernel that computes `u`, which binds no more buffers than it may: as long as it did, the
+        source with the most `buffers` is materialised."""
+        src, bindings, most = u.src, self.cost_model.bindings, self.cost_model.member_buffers
+        own = 1 if u in self.summed else bindings((u,))
+        inputs = self.inputs_of(src)
+        while bindings(inputs) + own > most:
+            widest = max(dict.fromkeys(src), key=buffers)
+            if widest in self.materialised or len(self.leaves[widest]) <= 1:
+                break
+            self.materialise(widest, Reason.BINDINGS)
+            inputs = self.inputs_of(src)
+        return inputs
+
+    def buffers_below(self, u: UOp) -> int:
+        """The buffers that `u` is made of, or its own."""
+        return self.cost_model.bindings(self.leaves[u])
+
+    def buffers_saved(self, u: UOp) -> int:
+        """The buffers that `u` is made of; nothing is saved where it is materialised already."""
+        return 0 if u in self.materialised else self.cost_model.bindings(self.leaves[u])
+
+    def is_row(self, reduce: UOp) -> bool:
+        """Whether a reduction makes one number of each short row of values that are read, rather than of products: a
+        body larger than twice each input is a contraction."""
+        if not 0 < row_length(reduce) <= self.cost_model.row_fusion:
+            return False
+        return any(x.size * 2 > reduce.src[0].size for x in self.leaves[reduce])
+
+    def converges(self, u: UOp) -> bool:
+        """Whether all that is made of `u` meets in one value a few elementwise steps on: `u` stays in a register."""
+        frontier = {self.position[c] for c in self.consumers[u]}
+        for _ in range(self.cost_model.epilogue_steps):
+            n = min(frontier)
+            if len(frontier) == 1:
+                return True
+            node = self.order[n]
+            if node in self.outputs or not (node.op in ALU or node.op in REORDER) or node.size != u.size:
+                return False
+            frontier.remove(n)
+            frontier.update(self.position[c] for c in self.consumers[node])
+            if not frontier:
+                return False
+        return False

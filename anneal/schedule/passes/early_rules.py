@@ -1,0 +1,212 @@
+"""Generated from anneal/schedule/passes/early.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop import Op, UOp, alu
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, scatter_by_sorting, summed_apart, zeros
+
+_CONST = Op.CONST
+_RESHAPE = Op.RESHAPE
+_PERMUTE = Op.PERMUTE
+_REDUCE_AXIS = Op.REDUCE_AXIS
+_ARGSORT = Op.ARGSORT
+_NEG = Op.NEG
+_ADD = Op.ADD
+_MUL = Op.MUL
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop.', 7),
+    ('early', 'composite(x, *r) -> x', 'COMPOSITE', 'Gradients are written by now; nothing is left to stop.', 8),
+    ('early', 'pad[a](x) -> zeros(u) if 0 in x.shape', 'PAD', 'What is read from nothing, or added up from nothing, is zero.', 11),
+    ('early', 'gather[a](x, i) -> zeros(u) if 0 in x.shape', 'GATHER', 'What is read from nothing, or added up from nothing, is zero.', 12),
+    ('early', 'scatter_add(i, x) -> zeros(u) if 0 in x.shape', 'SCATTER_ADD', 'What is read from nothing, or added up from nothing, is zero.', 13),
+    ('early', 'reshape[s](reshape(x)) -> reshape[s](x)', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 16),
+    ('early', 'reshape[s](x) -> x if x.shape == s', 'RESHAPE', 'Movement that moves nothing, and movement of movement.', 17),
+    ('early', 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 18),
+    ('early', 'permute[p](x) -> x if is_identity(p)', 'PERMUTE', 'Movement that moves nothing, and movement of movement.', 19),
+    ('early', 'expand[s](x) -> x if x.shape == s', 'EXPAND', 'Movement that moves nothing, and movement of movement.', 20),
+    ('early', 'shrink[a](x) -> x if x.shape == u.shape', 'SHRINK', 'Movement that moves nothing, and movement of movement.', 21),
+    ('early', 'pad[a](x) -> x if x.shape == u.shape', 'PAD', 'Movement that moves nothing, and movement of movement.', 22),
+    ('early', 'flip[a](x) -> x if not a', 'FLIP', 'Movement that moves nothing, and movement of movement.', 23),
+    ('early', 'contiguous(x) -> x if is_view(x) and u.tag is None', 'CONTIGUOUS', "What is in memory, whole and in order, need not be copied there. A tag asks for memory of one's own.", 26),
+    ('early', 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 29),
+    ('early', 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow', 'REDUCE_AXIS', 'Floats of 8 and 16 bits are summed in float32, with products that are exact there.', 30),
+    ('early', 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 33),
+    ('early', 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape', 'REDUCE_AXIS', 'A sum is linear: signs and constant factors wait until it is done, on fewer elements.', 34),
+    ('early', 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])', 'REDUCE_AXIS', 'Products that were added before their sum (gradients of one input read by several weights) are matrix products apart.', 37),
+    ('early', 'argsort(x) -> argsort(materialised(x)) if not is_view(x)', 'ARGSORT', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 40),
+    ('early', 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)', 'SCATTER_ADD', "Opaque kernels read flat memory. A scatter is a sort by destination and a sum of each destination's run.", 41),
+)
+
+def _early_detach(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        # detach(x) -> x
+        return (s0, 'detach(x) -> x')
+    return None
+
+
+def _early_composite(u: Any, ctx: Any) -> Any:
+    if len(u.src) >= 1:
+        s0 = u.src[0]
+        # composite(x, *r) -> x
+        return (s0, 'composite(x, *r) -> x')
+    return None
+
+
+def _early_pad(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if 0 in s0.shape:
+            # pad[a](x) -> zeros(u) if 0 in x.shape
+            r = zeros(u)
+            if r is not None and r is not u:
+                return (r, 'pad[a](x) -> zeros(u) if 0 in x.shape')
+        if s0.shape == u.shape:
+            # pad[a](x) -> x if x.shape == u.shape
+            return (s0, 'pad[a](x) -> x if x.shape == u.shape')
+    return None
+
+
+def _early_gather(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 2:
+        s0, s1 = u.src
+        if 0 in s0.shape:
+            # gather[a](x, i) -> zeros(u) if 0 in x.shape
+            r = zeros(u)
+            if r is not None and r is not u:
+                return (r, 'gather[a](x, i) -> zeros(u) if 0 in x.shape')
+    return None
+
+
+def _early_scatter_add(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 2:
+        s0, s1 = u.src
+        if 0 in s1.shape:
+            # scatter_add(i, x) -> zeros(u) if 0 in x.shape
+            r = zeros(u)
+            if r is not None and r is not u:
+                return (r, 'scatter_add(i, x) -> zeros(u) if 0 in x.shape')
+        # scatter_add(i, x) -> scatter_by_sorting(u, i, x)
+        r = scatter_by_sorting(u, s0, s1)
+        if r is not None and r is not u:
+            return (r, 'scatter_add(i, x) -> scatter_by_sorting(u, i, x)')
+    return None
+
+
+def _early_reshape(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.op is _RESHAPE and len(s0.src) == 1:
+            s0_0, = s0.src
+            # reshape[s](reshape(x)) -> reshape[s](x)
+            return (UOp(_RESHAPE, s0_0.dtype, (s0_0,), u.arg), 'reshape[s](reshape(x)) -> reshape[s](x)')
+        if s0.shape == u.arg:
+            # reshape[s](x) -> x if x.shape == s
+            return (s0, 'reshape[s](x) -> x if x.shape == s')
+    return None
+
+
+def _early_permute(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.op is _PERMUTE and len(s0.src) == 1:
+            s0_0, = s0.src
+            # permute[p](permute[q](x)) -> permute[composed(p, q)](x)
+            return (UOp(_PERMUTE, s0_0.dtype, (s0_0,), composed(u.arg, s0.arg)), 'permute[p](permute[q](x)) -> permute[composed(p, q)](x)')
+        if is_identity(u.arg):
+            # permute[p](x) -> x if is_identity(p)
+            return (s0, 'permute[p](x) -> x if is_identity(p)')
+    return None
+
+
+def _early_expand(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.shape == u.arg:
+            # expand[s](x) -> x if x.shape == s
+            return (s0, 'expand[s](x) -> x if x.shape == s')
+    return None
+
+
+def _early_shrink(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if s0.shape == u.shape:
+            # shrink[a](x) -> x if x.shape == u.shape
+            return (s0, 'shrink[a](x) -> x if x.shape == u.shape')
+    return None
+
+
+def _early_flip(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if not u.arg:
+            # flip[a](x) -> x if not a
+            return (s0, 'flip[a](x) -> x if not a')
+    return None
+
+
+def _early_contiguous(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if is_view(s0) and u.tag is None:
+            # contiguous(x) -> x if is_view(x) and u.tag is None
+            return (s0, 'contiguous(x) -> x if is_view(x) and u.tag is None')
+    return None
+
+
+def _early_reduce_axis(u: Any, ctx: Any) -> Any:
+    if u.arg[0] is _ADD and len(u.src) == 1:
+        s0, = u.src
+        if s0.dtype.is_float and s0.dtype.is_narrow:
+            # reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
+            r = reduced_wide(u, s0)
+            if r is not None and r is not u:
+                return (r, 'reduce_axis[add, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
+    if u.arg[0] is _MUL and len(u.src) == 1:
+        s0, = u.src
+        if s0.dtype.is_float and s0.dtype.is_narrow:
+            # reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow
+            r = reduced_wide(u, s0)
+            if r is not None and r is not u:
+                return (r, 'reduce_axis[mul, a](x:float) -> reduced_wide(u, x) if x.dtype.is_narrow')
+    if u.arg[0] is _ADD:
+        if len(u.src) == 1:
+            s0, = u.src
+            if s0.op is _NEG:
+                s0_0, = s0.src
+                # reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)
+                return (alu(_NEG, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])),)), 'reduce_axis[add, a](-x) -> -reduce_axis[add, a](x)')
+            if s0.op is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_0.dtype.is_float and s0_0.shape == u.src[0].shape:
+                    # reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape
+                    return (alu(_MUL, (UOp(_REDUCE_AXIS, s0_0.dtype, (s0_0,), (_ADD, u.arg[1])), s0_1)), 'reduce_axis[add, a](x:float * c) -> reduce_axis[add, a](x) * c if x.shape == u.src[0].shape')
+            if s0.op is _ADD:
+                s0_0, s0_1 = s0.src
+                if has_products(u.src[0]):
+                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
+                    r = summed_apart(u)
+                    if r is not None and r is not u:
+                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
+                    # reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])
+                    r = summed_apart(u)
+                    if r is not None and r is not u:
+                        return (r, 'reduce_axis[add, a](x + y) -> summed_apart(u) if has_products(u.src[0])')
+    return None
+
+
+def _early_argsort(u: Any, ctx: Any) -> Any:
+    if len(u.src) == 1:
+        s0, = u.src
+        if not is_view(s0):
+            # argsort(x) -> argsort(materialised(x)) if not is_view(x)
+            return (UOp(_ARGSORT, u.dtype, (materialised(s0),), None), 'argsort(x) -> argsort(materialised(x)) if not is_view(x)')
+    return None
+
+
+EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.COMPOSITE: _early_composite, Op.PAD: _early_pad, Op.GATHER: _early_gather, Op.SCATTER_ADD: _early_scatter_add, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort}

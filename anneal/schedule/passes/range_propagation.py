@@ -1,0 +1,485 @@
+"""Range propagation: one cut of the tensor graph becomes one kernel of stores over ranges.
+
+Movement ops dissolve into index arithmetic on the way down from the outputs; a REDUCE_AXIS opens new ranges; leaves
+become loads. The work is iterative and memoised on (node, index, gate), so a value read twice at the same place is one
+node, and a value read at two places is computed twice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from anneal.errors import CompilerError
+from anneal.rewrite import over, rebuild, simplify
+from anneal.schedule.concat import pieces_of, placed
+from anneal.schedule.masks import nested, where
+from anneal.schedule.members import members_of
+from anneal.schedule.records import CONCATENATION, Kernel, Schedule, name_of
+from anneal.shape import linear_index, reshaped_index, source_index, unflatten
+from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, dtypes, reduce_identity, toposort
+from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
+
+__all__ = ["forget_kernels", "rangeify", "run", "simplify_indices", "split_ranges"]
+
+Index = tuple[UOp, ...]
+Context = tuple[UOp, Index, UOp | None]
+
+_I32 = dtypes.int32
+
+
+def run(s: Schedule) -> Schedule:
+    return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
+
+
+_kernels: dict[UOp, Kernel] = {}
+_MAX_KERNELS = 4096
+
+
+def forget_kernels() -> None:
+    """Empty the cache of kernels by piece."""
+    _kernels.clear()
+
+
+def _kernel_of(piece: UOp) -> Kernel:
+    found = _kernels.get(piece)
+    if found is None:
+        with arena().untracked():
+            sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+        while len(_kernels) >= _MAX_KERNELS:
+            del _kernels[next(iter(_kernels))]
+        # pieces that differ only in the shapes of their leaves become one kernel
+        found = _kernels.get(sink) or Kernel(sink, name_of(sink))
+        _kernels[piece] = _kernels[sink] = found
+    return found
+
+
+def _int(value: Size) -> UOp:
+    return value if isinstance(value, UOp) else const(_I32, value)
+
+
+def _both(a: UOp | None, b: UOp | None) -> UOp | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return alu(Op.AND, (a, b))
+
+
+class _Ranges:
+    """Hands out range ids: siblings with equal extents at the same depth share them, nested ranges never do."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shared: dict[tuple[int, int, Any], UOp] = {}
+
+    def loop(self, extent: Size) -> UOp:
+        if extent == 1:
+            return _int(0)
+        self.count += 1
+        return UOp(Op.RANGE, _I32, (_int(extent),), (self.count - 1, "loop"))
+
+    def reduce(self, extent: UOp, open_ranges: int, position: int) -> UOp:
+        if extent.is_const and extent.arg == 1:
+            return _int(0)
+        if not extent.is_const and not is_symbolic(extent):
+            self.count += 1
+            return UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+        key = (open_ranges, position, extent.arg if extent.is_const else extent)
+        found = self.shared.get(key)
+        if found is None:
+            self.count += 1
+            found = self.shared[key] = UOp(Op.RANGE, _I32, (extent,), (self.count - 1, "reduce"))
+        return found
+
+
+def rangeify(cut: UOp) -> UOp:
+    """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
+
+    Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
+    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a kernel in parts,
+    each with ranges of its own; a SINK marked CONCATENATION stores the pieces of its root, a part each.
+    """
+    ranges = _Ranges()
+    stores: list[UOp] = []
+    slot = 0
+    for part in cut.src if cut.src[0].op is Op.SINK else (cut,):
+        if part.arg == CONCATENATION:
+            stores += _stores_of_pieces(part.src[0], slot, ranges)
+        else:
+            stores += _stores(part.src, slot, ranges)
+        slot += len(part.src)
+    return UOp(Op.SINK, cut.dtype, tuple(stores))
+
+
+def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
+    shape = max((_stored(r).shape for r in roots), key=count)
+    whole = tuple([ranges.loop(s) for s in shape])
+    stores = []
+    lower = _Lower(ranges)
+    for n, root in enumerate(roots):
+        param = UOp(Op.PARAM, root.dtype, (), (slot + n, (int(root.size),)))
+        made = _stored(root)
+        index = place = whole if made.shape == shape else _same_place(whole, shape, made.shape)
+        if root.op is Op.UPDATE:  # the elements of its part in their places; the others are in that memory already
+            place = _place(root, index, lower)
+        if root.op is Op.ARGSORT:
+            keys = lower.flat(root.src[0])
+            value = UOp(Op.ARGSORT, _I32, (keys, index[0]), root.arg) if root.size > 1 else _int(0)
+        else:
+            value = lower.value(made, index if made.shape else ())
+        position = linear_index(place, widest(root.shape))
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, value)))
+    return stores
+
+
+def _stored(root: UOp) -> UOp:
+    """What a root stores: of an update its part."""
+    return root.src[1] if root.op is Op.UPDATE else root
+
+
+def _place(update: UOp, index: Index, lower: _Lower) -> Index:
+    """Where an element of the part that an update replaces is in the whole."""
+    starts = iter(update.src[2:])
+    place = []
+    for i, b, n, whole in zip(index, update.arg, update.src[1].shape, update.shape, strict=True):
+        begin = b
+        if b is None:  # what is looked up stays inside, whatever it says
+            last = whole - n
+            begin = alu(Op.MAX, (lower.value(next(starts), ()), _int(0)))
+            begin = alu(Op.MIN, (begin, last if isinstance(last, UOp) else _int(last)))
+        place.append(i + begin if begin.__class__ is not int or begin else i)
+    return tuple(place)
+
+
+def _stores_of_pieces(root: UOp, slot: int, ranges: _Ranges) -> list[UOp]:
+    param = UOp(Op.PARAM, root.dtype, (), (slot, (int(root.size),)))
+    stores = []
+    for pad in pieces_of(root):
+        piece = pad.src[0]
+        index = tuple([ranges.loop(s) for s in piece.shape])
+        position = linear_index(placed(root, pad, index), widest(root.shape))
+        stores.append(UOp(Op.STORE, root.dtype, (param, position, _Lower(ranges).value(piece, index))))
+    return stores
+
+
+def _same_place(whole: Index, shape: tuple[Any, ...], other: tuple[Any, ...]) -> Index:
+    """The index in an array of shape `other` of the element, or of the row, that `whole` is or is part of."""
+    row = divided_size(product(shape), product(other)) if count(other) else 1
+    assert row is not None, (shape, other)
+    if row == 1:
+        return reshaped_index(whole, shape, other)
+    lead = _leading(shape, other)
+    if lead is not None:
+        return reshaped_index(whole[:lead], shape[:lead], other)
+    return unflatten(alu(Op.IDIV, (linear_index(whole, shape), _int(row))), other)
+
+
+def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
+    """How many leading axes of `shape` have the elements of `other`, if its rows are whole axes of symbolic sizes."""
+    if not symbolic_arg(shape):
+        return None
+    wanted = product(other)
+    return next((n for n in range(len(shape) + 1) if product(shape[:n]) == wanted), None)
+
+
+class _Lower:
+    def __init__(self, ranges: _Ranges) -> None:
+        self.ranges = ranges
+        self.memo: dict[Context, UOp] = {}
+
+    def flat(self, leaf: UOp) -> UOp:
+        while leaf.op is Op.RESHAPE:
+            leaf = leaf.src[0]
+        if leaf.op is not Op.PARAM:
+            raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
+        return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
+
+    def load(self, leaf: UOp, index: Index, gate: UOp | None) -> UOp:
+        param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
+        position = linear_index(index, widest(leaf.shape))
+        return UOp(Op.LOAD, leaf.dtype, (param, position) if gate is None else (param, position, gate))
+
+    def value(self, root: UOp, index: Index) -> UOp:
+        memo = self.memo
+        first: Context = (root, index, None)
+        waiting: dict[Context, tuple[list[Context], object]] = {}
+        stack = [first]
+        while stack:
+            ctx = stack[-1]
+            if ctx in memo:
+                stack.pop()
+                continue
+            todo = waiting.get(ctx)
+            if todo is None:
+                done = self.leaf(ctx)
+                if done is not None:
+                    memo[ctx] = done
+                    stack.pop()
+                    continue
+                todo = waiting[ctx] = self.children(ctx)
+                missing = [c for c in todo[0] if c not in memo]
+                if missing:
+                    stack.extend(missing)
+                    continue
+            children, extra = todo
+            missing = [c for c in children if c not in memo]
+            if missing:
+                # a gather's source is known only once its index is
+                stack.extend(missing)
+                continue
+            if extra == "gather" and len(children) == 1:
+                children.append(self.gather_source(ctx, memo[children[0]]))
+                continue
+            memo[ctx] = self.combine(ctx, [memo[c] for c in children], extra)
+            stack.pop()
+            del waiting[ctx]
+        return memo[first]
+
+    def leaf(self, ctx: Context) -> UOp | None:
+        node, index, gate = ctx
+        op = node.op
+        if op is Op.CONST or op is Op.VARIABLE:
+            return node
+        if op is Op.PARAM:
+            return self.load(node, index, gate)
+        if op is Op.IOTA:
+            return index[0]
+        if op is Op.RESHAPE and node.src[0].op is Op.PARAM and not symbolic_arg(node.src[0].shape):
+            param = node.src[0]
+            return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, gate)
+        return None
+
+    def children(self, ctx: Context) -> tuple[list[Context], object]:
+        node, index, gate = ctx
+        op = node.op
+        if op in ALU:
+            return [(s, index if s.shape else (), gate) for s in node.src], None
+        if op in MOVEMENT:
+            below, extra = source_index(node, index)
+            return [(node.src[0], below, _both(gate, extra))], extra
+        if op is Op.REDUCE_AXIS:
+            src = node.src[0]
+            open_ranges = gate.ranges if gate is not None else 0
+            for i in index:
+                open_ranges |= i.ranges
+            new = [self.ranges.reduce(_int(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
+            inner = list(index)
+            for a, r in zip(node.arg[1], new, strict=True):
+                inner[a] = r
+            return [(src, tuple(inner), gate)], tuple([r for r in new if r.op is Op.RANGE])
+        if op is Op.GATHER:
+            return [(node.src[1], index, gate)], "gather"
+        if op is Op.SEGMENT_SUM:
+            value, order, starts = node.src
+            first = self.load(self.shaped(starts), (index[0],), gate)
+            last = self.load(self.shaped(starts), (index[0] + 1,), gate)
+            r = self.ranges.reduce(last - first, 0, 0)
+            row = self.load(self.shaped(order), (first + r,), gate)
+            return [(value, (row, *index[1:]), gate)], (r,)
+        if op in (Op.CONTIGUOUS, Op.DETACH):
+            return [(node.src[0], index, gate)], None
+        raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
+
+    def shaped(self, leaf: UOp) -> UOp:
+        flat = self.flat(leaf)
+        return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
+
+    def gather_source(self, ctx: Context, where: UOp) -> Context:
+        node, index, gate = ctx
+        axis, size = node.arg, node.src[0].shape[node.arg]
+        inside: UOp | None = None
+        if where.vmin is None or where.vmin < 0:
+            inside = alu(Op.LT, (_int(-1), where))
+        if where.vmax is None or size.__class__ is not int or where.vmax >= size:
+            inside = _both(inside, alu(Op.LT, (where, _int(size))))
+        below = list(index)
+        below[axis] = where if size != 1 else _int(0)
+        return (node.src[0], tuple(below), _both(gate, inside))
+
+    def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
+        node, _index, gate = ctx
+        op = node.op
+        if op is Op.WHERE:
+            return where(values[0], values[1], values[2], node.tag)
+        if op in ALU:
+            return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
+        value = values[-1]
+        if op is Op.PAD or op is Op.GATHER:
+            inner: UOp | None
+            if op is Op.PAD:
+                assert extra is None or isinstance(extra, UOp)
+                inner = extra
+            else:
+                source_gate = self.gather_source(ctx, values[0])[2]
+                inner = None if source_gate is gate else source_gate
+            if inner is None or (inner.is_const and inner.arg):
+                return value
+            full = _both(gate, inner) if op is Op.PAD else inner
+            if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
+                return value  # the gated load is zero there already
+            return alu(Op.WHERE, (inner, value, const(value.dtype, 0)))
+        if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
+            assert isinstance(extra, tuple)
+            kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
+            if not extra:
+                return value
+            if any(r.src[0].is_const and r.src[0].arg == 0 for r in extra):
+                return const(value.dtype, reduce_identity(kind, value.dtype))
+            return _reduce(kind, value, extra)
+        return value
+
+
+def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    """REDUCE over the ranges the value depends on; the others only repeat it."""
+    used = tuple([r for r in ranges if value.ranges >> r.arg[0] & 1 or not is_symbolic(r.src[0])])
+    idle = product([r.src[0] if not r.src[0].is_const else r.src[0].arg for r in ranges if r not in used])
+    if used:
+        value = UOp(Op.REDUCE, value.dtype, (value, *used), kind)
+    if isinstance(idle, UOp) and kind is not Op.ADD and (kind is Op.MUL or not idle.vmin):
+        # nothing may be left of it, or its power: summed up after all
+        value = UOp(Op.REDUCE, value.dtype, (value, *[r for r in ranges if r not in used]), kind)
+    elif idle != 1:
+        if kind is Op.ADD:
+            value = alu(
+                Op.MUL, (value, _int(idle).cast(value.dtype) if isinstance(idle, UOp) else const(value.dtype, idle))
+            )
+        elif kind is Op.MUL:
+            power, result = value, const(value.dtype, 1)
+            while idle:  # square and multiply
+                if idle & 1:
+                    result = alu(Op.MUL, (power, result))
+                power, idle = alu(Op.MUL, (power, power)), idle >> 1
+            value = result
+    return value
+
+
+# -- splitting ranges -------------------------------------------------------------------------------------------------
+
+
+def split_ranges(sink: UOp) -> UOp:
+    """Split a range that is only ever taken apart: where `r // 32` and `r % 32` occur, r becomes `r1 * 32 + r2`.
+
+    Afterwards most indices are affine in their ranges. Before: `a[r // 32, r % 32]`; after: `a[r1, r2]`.
+    """
+    for _ in range(4):
+        cuts: dict[UOp, set[int]] = {}
+        order = toposort((sink,))
+        for u in order:
+            if u.op is Op.IDIV or u.op is Op.MOD:
+                x, c = u.src
+                if not c.is_const or c.arg <= 0:
+                    continue
+                if x.op is Op.RANGE:
+                    cuts.setdefault(x, set()).add(c.arg)
+                elif u.op is Op.MOD and x.op is Op.IDIV and x.src[0].op is Op.RANGE and x.src[1].is_const:
+                    cuts.setdefault(x.src[0], set()).update((x.src[1].arg, x.src[1].arg * c.arg))
+        mapping: dict[UOp, list[UOp]] = {}
+        fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
+        for r, divisors in cuts.items():
+            if not r.src[0].is_const:
+                continue
+            extent = r.src[0].arg
+            chain = [*sorted(d for d in divisors if 1 < d < extent), extent]
+            if len(chain) == 1 or any(b % a for a, b in zip(chain, chain[1:], strict=False)):
+                continue
+            parts = []
+            for low, high in zip([1, *chain], chain, strict=False):
+                parts.append(UOp(Op.RANGE, _I32, (_int(high // low),), (fresh, r.arg[1])))
+                fresh += 1
+            mapping[r] = parts[::-1]
+        if not mapping:
+            return sink
+        sink = _substitute_ranges(order, mapping)
+    return sink
+
+
+def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        parts = mapping.get(u)
+        if parts is not None:
+            total, stride = parts[-1], parts[-1].src[0].arg
+            for p in reversed(parts[:-1]):
+                total = alu(Op.ADD, (alu(Op.MUL, (p, _int(stride))), total))
+                stride *= p.src[0].arg
+            return total
+        if u.op is Op.REDUCE:
+            ranges: list[UOp] = []
+            for r, again in zip(u.src[1:], src[1:], strict=True):
+                ranges.extend(mapping.get(r) or [again])
+            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg)
+        return over(u, src)
+
+    return rebuild(order[-1], visit, order=order)
+
+
+def renumber(sink: UOp) -> UOp:
+    """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
+    order = toposort((sink,))
+    position = {id(u): n for n, u in enumerate(order)}
+    loops: list[UOp] = []
+    reduces: list[UOp] = []
+    for u in order:
+        if u.op is Op.RANGE:
+            (loops if u.arg[1] == "loop" else reduces).append(u)
+    rank: dict[UOp, tuple[int, int]] = {}
+    for n, part in enumerate(members_of(sink)):
+        strides = _strides(max(part.src, key=lambda st: st.src[0].arg[1][0]).src[1])
+        for r in loops:
+            if any(s.ranges >> r.arg[0] & 1 for s in part.src):
+                rank[r] = (n, -strides.get(r, 0))
+    loops.sort(key=lambda r: (*rank.get(r, (0, 0)), position[id(r)]))
+    number = {r: n for n, r in enumerate(loops + reduces)}
+    if all(r.arg[0] == n for r, n in number.items()):
+        return sink
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        return UOp(Op.RANGE, u.dtype, src, (number[u], u.arg[1])) if u.op is Op.RANGE else over(u, src)
+
+    return rebuild(sink, visit, order=order)
+
+
+def _strides(position: UOp) -> dict[UOp, int]:
+    """Coefficient of each range in an affine position; the largest it can be, where it is symbolic."""
+    out: dict[UOp, int] = {}
+    stack = [(position, 1)]
+    while stack:
+        u, k = stack.pop()
+        if u.op is Op.ADD:
+            stack.extend((s, k) for s in u.src)
+        elif u.op is Op.MUL and u.src[1].is_const:
+            stack.append((u.src[0], k * u.src[1].arg))
+        elif u.op is Op.MUL and u.src[0].is_const:
+            stack.append((u.src[1], k * u.src[0].arg))
+        elif u.op is Op.MUL and is_symbolic(u.src[1]):
+            stack.append((u.src[0], k * most(u.src[1])))
+        elif u.op is Op.RANGE:
+            out[u] = out.get(u, 0) + k
+    return out
+
+
+def simplify_indices(sink: UOp) -> UOp:
+    """Run the index algebra over every load, store and gate that still holds a division, modulo or comparison."""
+    return rebuild(sink, _simplified)
+
+
+def _simplified(u: UOp, src: tuple[UOp, ...]) -> UOp:
+    if u.op is Op.LOAD or u.op is Op.STORE:
+        src = (src[0], simplify(src[1]), *src[2:])
+        gate = 2 if u.op is Op.LOAD else 3
+        if len(src) > gate:
+            condition = simplify(src[gate])
+            src = src[:gate] if condition.is_const and condition.arg else (*src[:gate], condition)
+        return UOp(u.op, u.dtype, src, u.arg)
+    if u.op is Op.WHERE and u.src[0].op is not Op.CONST:
+        condition, value, zero = simplify(src[0]), src[1], src[2]
+        if (
+            value.op is Op.LOAD
+            and len(value.src) == 3
+            and value.src[2] is condition
+            and zero.is_const
+            and zero.arg == 0
+            and math.copysign(1, zero.arg) > 0
+        ):
+            return value
+        return where(condition, value, zero, u.tag)
+    return over(u, src)

@@ -1,0 +1,130 @@
+"""Products with one vector whose results are read in pieces: a product for each piece, with its rows of the matrix.
+
+    SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
+
+Queries, keys and values come from one product, and each goes its own way: keys and values straight into the memory that
+keeps them. The pieces share a launch again (`groups.py`), as do products that were written one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anneal.rewrite import rebuild, unfolded
+from anneal.schedule.fusion import CostModel, is_vector_product
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
+from anneal.shape import matched_axes
+from anneal.uop import ALU, Op, UOp, toposort
+
+__all__ = ["run", "split_contractions"]
+
+Bounds = tuple[tuple[int, int], ...]
+
+_VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
+
+
+def run(s: Schedule) -> Schedule:
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_contractions(s.sink, s.cost_model)))
+
+
+def split_contractions(sink: UOp, cost_model: CostModel) -> UOp:
+    """The graph with such products in pieces, where `cost_model` has kernels in parts and computes rows again."""
+    if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
+        return sink
+    order = toposort((sink,))
+    consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
+    for u in order:
+        for s in dict.fromkeys(u.src):
+            consumers[s].append(u)
+    found: set[UOp] = set()
+    for u in order:
+        if u.op is Op.REDUCE_AXIS and u.src[0].size <= cost_model.repeated_rows and is_vector_product(u):
+            found.update(_pieces(u, consumers))
+    if not found:
+        return sink
+    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), order=order)
+
+
+def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
+    """The SHRINKs through which alone the results of a product are read, if they read no element twice."""
+    last = product
+    while (
+        len(consumers[last]) == 1 and consumers[last][0].size == last.size and consumers[last][0].op in (ALU | _VIEWS)
+    ):
+        last = consumers[last][0]
+    out: list[UOp] = []
+    for c in consumers[last]:
+        while c.op in _VIEWS and len(consumers[c]) == 1:
+            c = consumers[c][0]
+        if c.op is not Op.SHRINK:
+            return []
+        out.append(c)
+    return out if len(out) > 1 and sum(c.size for c in out) <= last.size else []
+
+
+def _part(value: UOp, bounds: Bounds) -> UOp:
+    """What lies within `bounds` of `value`, cut out as near to the inputs as that goes."""
+    first = (value, bounds)
+    made: dict[tuple[UOp, Bounds], UOp] = {}
+    stack = [first]
+    while stack:
+        u, at = stack[-1]
+        below = _below(u, at)
+        missing = [b for b in below if b is not None and b not in made]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if not below:
+            whole = all(b == 0 and e == n for (b, e), n in zip(at, u.shape, strict=True))
+            made[u, at] = u if whole else UOp(Op.SHRINK, u.dtype, (u,), at)
+            continue
+        src = tuple([s if b is None else made[b] for s, b in zip(u.src, below, strict=True)])
+        shape = tuple([e - b for b, e in at])
+        arg = shape if u.op is Op.RESHAPE or u.op is Op.EXPAND else u.arg
+        made[u, at] = UOp(u.op, u.dtype, src, arg, u.tag)
+    return made[first]
+
+
+def _below(u: UOp, at: Bounds) -> list[tuple[UOp, Bounds] | None]:
+    """The parts of u's sources that its part `at` is made of, None for a scalar; nothing if that is no such part."""
+    if u.op in ALU:
+        return [(s, at) if s.shape else None for s in u.src]
+    if u.op is Op.PERMUTE:
+        inner = [(0, 0)] * len(at)
+        for to, axis in enumerate(u.arg):
+            inner[axis] = at[to]
+        return [(u.src[0], tuple(inner))]
+    if u.op is Op.EXPAND:
+        s = u.src[0]
+        return [(s, tuple([(0, 1) if n == 1 else b for n, b in zip(s.shape, at, strict=True)]))]
+    if u.op is Op.REDUCE_AXIS:
+        s = u.src[0]
+        return [(s, tuple([(0, n) if a in u.arg[1] else at[a] for a, n in enumerate(s.shape)]))]
+    if u.op is Op.RESHAPE:
+        reshaped = _reshaped(at, u.shape, u.src[0].shape)
+        return [] if reshaped is None else [(u.src[0], reshaped)]
+    return []
+
+
+def _reshaped(at: Bounds, shape: Sequence[int], other: Sequence[int]) -> Bounds | None:
+    """`at`, bounds in `shape`, as bounds in the shape `other` of the same elements; None if these are no box there."""
+    if not all(isinstance(n, int) and n for n in (*shape, *other)):
+        return None
+    out: list[tuple[int, int]] = []
+    for mine, its in matched_axes(shape, other):
+        if not mine:
+            out.append((0, 1))
+            continue
+        # Within the axes that belong together only the first may be cut: what is cut out is one run of neighbours.
+        if any(at[k] != (0, shape[k]) for k in mine[1:]):
+            return None
+        begin, end = at[mine[0]]
+        step, steps = (math.prod(x[k] for k in axes[1:]) for x, axes in ((shape, mine), (other, its)))
+        if begin * step % steps or end * step % steps:
+            return None
+        out += [(begin * step // steps, end * step // steps), *[(0, other[k]) for k in its[1:]]]
+    return tuple(out)

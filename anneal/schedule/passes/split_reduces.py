@@ -1,0 +1,234 @@
+"""Long reductions for few results in two stages, where one stage would leave most of the device idle.
+
+    sum over k of x[k, n]   ->  sum over s of kept(sum over j of x[s*J + j, n])
+    sum(x) + sum(y) + ...   ->  sum of kept(concatenation of partial sums of x, of y, ...)
+    sums of segments        ->  sums over the parts of each of kept(sums of shorter segments)
+
+The partial results go to memory, and a second kernel reduces them; what follows joins that one. The order of a sum is
+fixed by its shape alone, so it stays deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from anneal.rewrite import rebuild, unfolded
+from anneal.schedule.fusion import CostModel
+from anneal.schedule.passes.early_helpers import is_product
+from anneal.schedule.places import carried
+from anneal.schedule.records import Schedule
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, toposort
+from anneal.uop.sizes import symbolic_arg
+
+__all__ = ["run", "split_reduces"]
+
+_TILE = 64 * 128  # results of a product that a workgroup computes
+_COLUMNS = 128  # neighbouring columns that a workgroup sums
+_LEAST_DEPTH = 128  # elements that one partial result of a product sums
+_LONG_DEPTH = 512  # ... where there are more pieces than the device runs at once
+_ROUNDS = 3
+_ALONE_DEPTH = 4096  # ... where each multiprocessor has a workgroup as it is
+_LEAST_ROWS = 128  # ... of a sum over columns
+_LEAST_RUN = 4096  # ... of a sum of neighbours in memory
+_RUN = 64  # elements that one thread sums of each of several arrays
+_SUMS = 3  # fewer whole sums are done one by one
+_LONG_SEGMENTS = 1024  # with fewer elements segments stay whole
+_SEGMENT_PART = 64  # elements in all for each part of a segment: some segments may be much longer than the mean
+_MOST_PARTS = 32
+_THREADS = 64  # of a workgroup
+_WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
+
+
+def run(s: Schedule) -> Schedule:
+    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.cost_model)))
+
+
+def split_reduces(sink: UOp, cost_model: CostModel) -> UOp:
+    """The graph with the reductions split that would not fill `cost_model.parallel` workgroups; all as it is if
+    that is 0.
+    """
+    if not cost_model.parallel:
+        return sink
+    new: dict[UOp, UOp] = {}
+    order = toposort((sink,))
+    joint = _joint_sums(order)
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        v = unfolded(u, src)
+        if (terms := joint.get(u)) is not None:
+            v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], cost_model)
+        if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, cost_model)) > 1:
+            v = _in_two_stages(v, pieces)
+        elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, cost_model)) > 1:
+            v = _in_short_segments(v, pieces)
+        return v
+
+    return rebuild(sink, visit, new, order)
+
+
+def _pieces(u: UOp, cost_model: CostModel) -> int:
+    """How many partial results each result of a reduction is worth."""
+    body, axes = u.src[0], u.arg[1]
+    if SYMBOLIC.seen and symbolic_arg(tuple([body.shape[a] for a in axes])):
+        return 1  # a sum is cut where its shape alone says so
+    depth: int = math.prod([body.shape[a] for a in axes])
+    if depth < min(_WORTH.values()) or not u.size:
+        return 1
+    if is_product(body):
+        kind, least, groups = "product", _LEAST_DEPTH, -(-u.size // _TILE)
+    elif all(n == 1 or a in axes for a, n in enumerate(body.shape) if a > min(axes)):
+        kind, least, groups = "run", _LEAST_RUN, u.size
+    else:
+        kind, least, groups = "columns", _LEAST_ROWS, -(-u.size // _COLUMNS)
+    if depth < _WORTH[kind] or groups * 2 > cost_model.parallel:
+        return 1
+    if kind == "product":
+        return _product_pieces(groups, depth, cost_model)
+    return min(-(-cost_model.parallel // groups), depth // least)
+
+
+def _product_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
+    """Pieces of a product: as many workgroups as `parallel` at once, or a few times that of a long sum each.
+
+    A device runs several workgroups of a product at once; a last round that does not fill it costs as much as a full
+    one, so more rounds are better as long as a piece still sums enough to be worth its partial result. One workgroup
+    alone reaches four fifths of a multiprocessor's speed, which is hard to beat unless the sum is long.
+    """
+    if 4 * tiles >= cost_model.parallel and depth < _ALONE_DEPTH:
+        return 1
+    few = min(-(-cost_model.parallel // tiles), depth // _LEAST_DEPTH)
+    many = min(-(-_ROUNDS * cost_model.parallel // tiles), depth // _LONG_DEPTH)
+    return max(few, many)
+
+
+def _in_two_stages(u: UOp, pieces: int) -> UOp:
+    """`u` as a reduction over the leading digits of its axes, of what the reduction over the other digits keeps."""
+    body, (op, axes) = u.src[0], u.arg
+    shape: list[int] = []
+    outer: list[int] = []  # the new axes of the second stage
+    inner: list[int] = []
+    for a, n in enumerate(body.shape):
+        if a not in axes:
+            shape.append(n)
+            continue
+        # Leading axes are taken whole while they fit, then the largest part of the next that divides it.
+        part = next(d for d in range(min(pieces, n), 0, -1) if n % d == 0)
+        pieces = pieces // part if part == n else 1
+        outer.append(len(shape))
+        inner.append(len(shape) + 1)
+        shape += (part, n // part)
+    if all(shape[a] == 1 for a in outer) or all(shape[a] == 1 for a in inner):
+        return u
+    d = u.dtype
+    split = UOp(Op.RESHAPE, d, (body,), tuple(shape))
+    first = UOp(Op.REDUCE_AXIS, d, (split,), (op, tuple(inner)))
+    order = (*outer, *[a for a in range(len(shape)) if a not in outer])
+    kept = UOp(Op.CONTIGUOUS, d, (UOp(Op.PERMUTE, d, (first,), order),))
+    second = UOp(Op.REDUCE_AXIS, d, (kept,), (op, tuple(range(len(outer)))))
+    return UOp(Op.RESHAPE, d, (second,), u.shape)
+
+
+def _segment_pieces(u: UOp, cost_model: CostModel) -> int:
+    """How many parts each segment is worth: fewer the more sums there are, one to a thread."""
+    elements = u.src[1].size
+    if elements < _LONG_SEGMENTS or not u.size or symbolic_arg((*u.shape, elements)):
+        return 1
+    return min(_MOST_PARTS, elements // _SEGMENT_PART, cost_model.parallel * _THREADS * 8 // u.size)
+
+
+def _in_short_segments(u: UOp, pieces: int) -> UOp:
+    """A sum of segments with each segment cut into `pieces`, which threads of their own sum."""
+    value, order, starts = u.src
+    i32, rows = starts.dtype, u.shape[0]
+    table = (rows, pieces)
+
+    def column(first: int) -> UOp:
+        part = UOp(Op.SHRINK, i32, (starts,), ((first, first + rows),))
+        return UOp(Op.EXPAND, i32, (UOp(Op.RESHAPE, i32, (part,), (rows, 1)),), table)
+
+    turn = UOp(Op.RESHAPE, i32, (UOp(Op.IOTA, i32, (), (pieces,)),), (1, pieces))
+    length = alu(Op.SUB, (column(1), column(0)))
+    shifted = alu(Op.MUL, (length, UOp(Op.EXPAND, i32, (turn,), table)))
+    cuts = alu(Op.ADD, (column(0), alu(Op.IDIV, (shifted, const(i32, pieces)))))
+    count = rows * pieces
+    end = UOp(Op.PAD, i32, (UOp(Op.SHRINK, i32, (starts,), ((rows, rows + 1),)),), ((count, 0),))
+    bounds = alu(Op.ADD, (UOp(Op.PAD, i32, (UOp(Op.RESHAPE, i32, (cuts,), (count,)),), ((0, 1),)), end))
+    parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
+    split = UOp(Op.RESHAPE, u.dtype, (parts,), (*table, *u.shape[1:]))
+    return UOp(Op.RESHAPE, u.dtype, (UOp(Op.REDUCE_AXIS, u.dtype, (split,), (Op.ADD, (1,))),), u.shape)
+
+
+# -- sums of sums -----------------------------------------------------------------------------------------------------
+
+
+def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
+    """Numbers that add up whole sums, as the norm of many gradients does: what the sums sum, and the other terms."""
+    uses: dict[UOp, int] = {}
+    adds = []
+    for u in order:
+        for s in u.src:
+            uses[s] = uses.get(s, 0) + 1
+        if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32:
+            adds.append(u)
+    inner = {s for u in adds for s in u.src if s.op is Op.ADD and uses[s] == 1}
+    found = {}
+    for u in adds:
+        if u in inner:
+            continue
+        bodies: dict[UOp, UOp] = {}
+        rest: list[UOp] = []
+        stack = [u.src[1], u.src[0]]
+        while stack:
+            t = stack.pop()
+            if t in inner:
+                stack += (t.src[1], t.src[0])
+            elif (body := _summed_whole(t)) is not None and t not in bodies:
+                bodies[t] = body
+            else:
+                rest.append(t)
+        if len(bodies) >= _SUMS:
+            found[u] = list(bodies.values()), rest
+    return found
+
+
+def _summed_whole(u: UOp) -> UOp | None:
+    """What `u`, of shape (), is the sum of all elements of."""
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):
+        return None
+    return u.src[0] if u.src[0].size else None
+
+
+def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
+    """One sum over partial sums of all of `bodies`, plus `rest`."""
+    d = bodies[0].dtype
+    parts = [_partial_sums(body, d) for body in bodies]
+    rows: list[UOp] = []
+    step = max(1, cost_model.member_buffers - 2)
+    length = max(sum(p.size for p in parts[i : i + step]) for i in range(0, len(parts), step))
+    for i in range(0, len(parts), step):
+        chunk, at, row = parts[i : i + step], 0, None
+        size = sum(p.size for p in chunk)
+        for p in chunk:
+            piece = UOp(Op.PAD, d, (p,), ((at, size - at - p.size),))
+            row = piece if row is None else alu(Op.ADD, (row, piece))
+            at += p.size
+        assert row is not None
+        kept = UOp(Op.CONTIGUOUS, d, (row,))
+        rows.append(kept if size == length else UOp(Op.PAD, d, (kept,), ((0, length - size),)))
+    together = rows[0]
+    for row in rows[1:]:
+        together = alu(Op.ADD, (together, row))
+    total = UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (together,), (Op.ADD, (0,))),), ())
+    for term in rest:
+        total = alu(Op.ADD, (total, term))
+    return total
+
+
+def _partial_sums(body: UOp, d: DType) -> UOp:
+    """Sums of up to _RUN elements each that lie equally far apart, so that neighbours read neighbours."""
+    depth = next(n for n in range(min(_RUN, body.size), 0, -1) if body.size % n == 0 and body.size >= n * 32 or n == 1)
+    table = UOp(Op.RESHAPE, body.dtype, (body,), (depth, body.size // depth))
+    return UOp(Op.RESHAPE, d, (UOp(Op.REDUCE_AXIS, d, (table,), (Op.ADD, (0,))),), (body.size // depth,))

@@ -1,0 +1,290 @@
+"""The adjoints that need thought: each answers one rule of `gradient.upat` by name.
+
+Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
+`y`, or `()` if it is the same number everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from anneal.ops.nodes import Pairs, expand, flip, pad, permute, reciprocal, reduce_axis, reshape, shrink, spread
+from anneal.uop import Op, UOp, alu, const, dtypes, promote
+from anneal.uop.sizes import Size, divided_size, most, product
+
+__all__ = [
+    "around",
+    "expanded",
+    "flipped",
+    "gathered",
+    "max_left",
+    "max_right",
+    "nothing",
+    "others_product",
+    "padded",
+    "part",
+    "permuted",
+    "placed",
+    "power_base",
+    "power_exponent",
+    "reduced",
+    "reshaped",
+    "scattered",
+    "shrunk",
+    "standardized",
+    "widest",
+]
+
+
+def scale(g: UOp, factor: float | UOp) -> UOp:
+    """`g * factor`, without a node for a factor of one."""
+    return g * factor if isinstance(factor, UOp) or factor != 1 else g
+
+
+# -- movement -----------------------------------------------------------------------------------------------------
+
+
+def reshaped(g: UOp, x: UOp) -> UOp:
+    """Reshape back."""
+    return reshape(g, x.shape) if g.shape else g
+
+
+def permuted(g: UOp, axes: tuple[int, ...]) -> UOp:
+    """Permute by the inverse order."""
+    return permute(g, _inverse(axes)) if g.shape else g
+
+
+def _inverse(axes: Sequence[int]) -> list[int]:
+    inverse = [0] * len(axes)
+    for place, axis in enumerate(axes):
+        inverse[axis] = place
+    return inverse
+
+
+def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
+    """Sum over the repeated axes."""
+    if not g.shape:
+        times = divided_size(product(y.shape), product(x.shape)) if x.size else 1
+        if not isinstance(times, UOp):
+            return scale(g, times) if times else nothing(g)  # repeated not once: nobody reads it, whatever g is
+        return scale(g, times.cast(g.dtype))
+    return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
+
+
+def padded(g: UOp, x: UOp, pairs: Pairs) -> UOp:
+    """Cut the padding off."""
+    if not g.shape:
+        return g
+    return shrink(g, tuple([(b, b + n) for (b, _), n in zip(pairs, x.shape, strict=True)]))
+
+
+def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
+    """Zeros where nothing was kept."""
+    return pad(spread(g, y.shape), tuple([(b, n - e) for (b, e), n in zip(pairs, x.shape, strict=True)]))
+
+
+def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g` outside of the part that was replaced."""
+    g = spread(g, y.shape)
+    ends = zip(begins, v.shape, y.shape, strict=True)
+    inside = pad(spread(const(dtypes.bool_, True), v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
+    return alu(Op.WHERE, (inside, g.const_like(0), g))
+
+
+def part(g: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g` in the part that was replaced."""
+    return shrink(g, tuple([(b, b + m) for b, m in zip(begins, v.shape, strict=True)])) if g.shape else g
+
+
+def placed(g: UOp, x: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:
+    """`g`, of the part that replaces another in `x`, in its place, zeros around it."""
+    ends = zip(begins, v.shape, x.shape, strict=True)
+    return pad(spread(g, v.shape), tuple([(b, n - (b + m)) for b, m, n in ends]))
+
+
+def flipped(g: UOp, axes: tuple[int, ...]) -> UOp:
+    """Flip back."""
+    return flip(g, axes) if g.shape else g
+
+
+# -- elementwise --------------------------------------------------------------------------------------------------
+
+
+def max_left(g: UOp, a: UOp, b: UOp) -> UOp:
+    """To the left of max(a, b), and of min(b, a): all of `g` where b < a, half of it at a tie."""
+    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (b, a)), g)))
+
+
+def max_right(g: UOp, a: UOp, b: UOp) -> UOp:
+    """The other half: all of `g` where a < b, half of it at a tie."""
+    return alu(Op.WHERE, (alu(Op.EQ, (a, b)), g * 0.5, _keep(alu(Op.LT, (a, b)), g)))
+
+
+def _keep(condition: UOp, g: UOp) -> UOp:
+    return alu(Op.WHERE, (condition, g, g.const_like(0)))
+
+
+def power_base(g: UOp, x: UOp, n: UOp) -> UOp:
+    """`g * n * x**(n-1)`, and zero where n is zero, also at x = 0."""
+    if n.is_const:
+        if n.arg == 0:
+            return g.const_like(0)
+        return g * (x if n.arg == 2 else alu(Op.POW, (x, n - 1.0))) * n
+    slope = n * alu(Op.POW, (x, n - 1.0))
+    return g * alu(Op.WHERE, (n.eq(0.0), n.const_like(0), slope))
+
+
+def power_exponent(g: UOp, x: UOp, n: UOp, y: UOp) -> UOp:
+    """`g * y * log(x)`; where x is zero, and y too or one, zero."""
+    flat = x.eq(0.0) & alu(Op.NOT, (n < 0.0,))
+    return g * y * alu(Op.LOG, (alu(Op.WHERE, (flat, x.const_like(1), x)),))
+
+
+def widest(g: UOp, x: UOp, y: UOp) -> UOp:
+    """The cotangent of a cast in the wider of the two float types, or wider still if it comes so."""
+    return g.cast(promote(g.dtype, promote(x.dtype, y.dtype)))
+
+
+# -- reductions ---------------------------------------------------------------------------------------------------
+
+
+def reduced(g: UOp, x: UOp, y: UOp) -> UOp:
+    """Sum: repeat. Max and min: share evenly among the ties. Product: the product of the others."""
+    op, axes = y.arg
+    if op is Op.ADD:
+        return expand(g, x.shape) if g.shape else g
+    g = spread(g, y.shape)
+    if op is Op.MUL:
+        return expand(g, x.shape) * others_product(x, axes)
+    hit = alu(Op.EQ, (x, expand(y, x.shape)))
+    ties = reduce_axis(hit.cast(g.dtype), Op.ADD, axes)
+    return _keep(hit, expand(g / ties, x.shape))
+
+
+def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """For each element the product of the others along `axes`: its slope in the product of all.
+
+    Zeros are set aside: with `p` the product of the elements that are not zero, the product of the others is `p/x` if
+    none of them is zero (where x is zero itself: `p`), and zero otherwise. No division by zero takes place. Derivatives
+    of that would be wrong at zeros; those of `_others_by_pairs`, which takes more steps, are not.
+    """
+    zero = x.eq(0.0)
+    safe = alu(Op.WHERE, (zero, x.const_like(1), x))
+    zeros = zero.cast(x.dtype)
+    p = reduce_axis(safe, Op.MUL, axes)
+    others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
+    v = _keep(others.eq(0.0), expand(p, x.shape) / safe)
+    return UOp(Op.COMPOSITE, v.dtype, (v, _others_by_pairs(x, axes)), ("equal", ()))
+
+
+def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """The same by multiplications alone: products of pairs, of pairs of pairs, and back down with the other of each."""
+    order = [*[i for i in range(len(x.shape)) if i not in axes], *axes]
+    lead, along = [x.shape[i] for i in order[: -len(axes)]], [x.shape[i] for i in order[-len(axes) :]]
+    n, rest = product(along), product(lead)
+    size = 1 << (most(n) - 1).bit_length() if most(n) else 0
+    margin = ((0, 0), (0, size - n))
+    p = pad(reshape(permute(x, order), (rest, n)), margin)
+    if size != n:
+        inside = pad(spread(const(x.dtype, 1), (rest, n)), margin)
+        p = p + (1.0 - inside)
+    levels = []
+    while p.shape[1] > 1:
+        pairs = reshape(p, (rest, p.shape[1] // 2, 2))
+        levels.append(pairs)
+        first, second = (shrink(pairs, ((0, rest), (0, pairs.shape[1]), (i, i + 1))) for i in (0, 1))
+        p = reshape(first * second, pairs.shape[:2])
+    others = spread(const(x.dtype, 1), p.shape)
+    for pairs in reversed(levels):
+        above = expand(reshape(others, (*pairs.shape[:2], 1)), pairs.shape)
+        others = reshape(above * flip(pairs, (2,)), (rest, pairs.shape[1] * 2))
+    others = shrink(others, ((0, rest), (0, n)))
+    return permute(reshape(others, (*lead, *along)), _inverse(order))
+
+
+# -- indexed reads and writes ----------------------------------------------------------------------------------------
+
+
+def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
+    """Add every element of `g` where it was read: one deterministic SCATTER_ADD of rows.
+
+    Axes along which the index only repeats and which are read whole form the row (an embedding's width); the others
+    are linearised with the index into the row's number.
+    """
+    shape = index.shape
+    g = spread(g, shape)
+    repeats = index.op is Op.EXPAND
+    row = [
+        i
+        for i, n in enumerate(x.shape)
+        if i != axis and n == shape[i] and (n == 1 or (repeats and index.src[0].shape[i] == 1))
+    ]
+    outer = [i for i in range(len(x.shape)) if i != axis and i not in row]
+    if repeats and row:
+        index = _keep_axes(index, row)
+    lead = [*outer, axis]
+    counts = [shape[i] for i in lead]
+    rows = reshape(permute(index, [*lead, *row]), tuple(counts))
+    # The number of the row: coordinates along `outer`, then the index itself.
+    if outer:
+        rows = _linear(rows, [x.shape[i] for i in lead])
+    n, d = math.prod(counts), math.prod([x.shape[i] for i in row])
+    height = math.prod([x.shape[i] for i in lead])
+    value = reshape(permute(g, [*lead, *row]), (n, d))
+    total = UOp(Op.SCATTER_ADD, g.dtype, (reshape(rows, (n,)), value), (height,))
+    order = [*lead, *row]
+    return permute(reshape(total, tuple([x.shape[i] for i in order])), _inverse(order))
+
+
+def _keep_axes(index: UOp, row: list[int]) -> UOp:
+    """The expanded index before it was repeated along the axes of `row`."""
+    shape = tuple([1 if i in row else n for i, n in enumerate(index.shape)])
+    return expand(index.src[0], shape)
+
+
+def _linear(index: UOp, sizes: list[int]) -> UOp:
+    """Row numbers from an index over the last axis; -1 (which SCATTER_ADD ignores) where it is out of range."""
+    shape = index.shape
+    last = sizes[-1]
+    flat = index
+    stride = last
+    for i in range(len(shape) - 2, -1, -1):
+        coordinate = UOp(Op.IOTA, dtypes.int32, (), (shape[i],)) * stride
+        view = tuple([shape[i] if j == i else 1 for j in range(len(shape))])
+        flat = flat + expand(reshape(coordinate, view), shape)
+        stride *= sizes[i]
+    assert index.vmin is not None
+    assert index.vmax is not None
+    if index.vmin >= 0 and index.vmax < last:
+        return flat
+    inside = alu(Op.NOT, (index < 0,)) & (index < last)
+    return alu(Op.WHERE, (inside, flat, const(dtypes.int32, -1)))
+
+
+def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
+    """Read back the row that each value was added to; rows that were ignored read zero."""
+    g = spread(g, y.shape)
+    column = expand(reshape(index, (index.shape[0], 1)), value.shape)
+    return UOp(Op.GATHER, g.dtype, (g, column), 0)
+
+
+# -- composites ---------------------------------------------------------------------------------------------------
+
+
+def nothing(x: UOp) -> UOp:
+    """Zero everywhere."""
+    return const(x.dtype, 0)
+
+
+def standardized(g: UOp, y: UOp, r: UOp, axes: tuple[int, ...]) -> UOp:
+    """Of y = (x - mean) * r with r = 1 / sqrt(variance + eps): r * (g - mean(g) - y * mean(g * y)), means over `axes`.
+
+    Ioffe and Szegedy, "Batch Normalization" (2015), section 3, simplified.
+    """
+    if not g.shape:
+        g = spread(g, y.shape)
+    share = reciprocal(y.dtype, [y.shape[a] for a in axes])
+    mean = reduce_axis(g, Op.ADD, axes) * share
+    along = reduce_axis(g * y, Op.ADD, axes) * share
+    return (g - expand(mean, y.shape) - y * expand(along, y.shape)) * expand(r, y.shape)

@@ -1,0 +1,131 @@
+"""`Tensor.backward()`, as in PyTorch (`transforms` has JAX's functions over functions).
+
+A door to the pass in `pullback.py`, which writes the adjoint nodes into the graph of the result by the rules of
+`gradient.upat`. Nothing is computed until a gradient is realised.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING
+
+from anneal.errors import GradientError, ShapeError
+from anneal.ops import grad_enabled
+from anneal.runtime import here, storage_of
+from anneal.schedule import BUILDING
+from anneal.transforms.leaves import leaf_nodes, leaves
+from anneal.transforms.pullback import gradient
+from anneal.uop import UOp, const
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["backward", "take_results"]
+
+
+_KEPT = 64
+
+
+def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool = False) -> None:
+    """Add the gradient of `result` to the `.grad` of every leaf it depends on.
+
+    The gradients are lazy: they are computed when realised, best together with the loss and the optimiser's update.
+
+    Args:
+        result: a float tensor, of one element unless `cotangent` is given.
+        cotangent: what to multiply the result with before summing; same shape. Default 1.
+        retain_graph: allow a later backward from the same tensor.
+
+    Raises:
+        GradientError: no leaf is reached, the result has several elements and no cotangent, `no_grad` is in force,
+            or this tensor's backward has been taken already.
+        ShapeError: `cotangent` has another shape.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    Tensor([2., 4., 6.], dtype=float32)
+    """
+    seed = _seed(result, cotangent)
+    if not grad_enabled():
+        raise GradientError("backward: called inside no_grad(); move the call out of the block")
+    if not result.requires_grad:
+        raise GradientError(
+            f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose gradient "
+            f"you want before computing with them (a result made inside no_grad() or after detach() has no gradient either)"
+        )
+    if result._spent:
+        raise GradientError(
+            "backward: called a second time on the same result, which would add every gradient twice; "
+            "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
+        )
+    if here.in_host_call:
+        raise GradientError(
+            "backward: called inside a function of host_call, which gets arrays and computes no tensors"
+        )
+    # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
+    # with it
+    with BUILDING:
+        live = [t for t in leaves() if t.device == result.device]
+        nodes = [leaf_nodes(t) for t in live]
+        owners: dict[UOp, Tensor] = {}
+        for t, group in zip(live, nodes, strict=True):
+            for n in group:
+                if owners.setdefault(n, t) is not t:
+                    raise GradientError(
+                        "backward: two leaves show the same value of another tensor and cannot be told apart; "
+                        "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
+                    )
+        flat = [n for group in nodes for n in group]
+        found = iter(gradient(result.uop, seed, flat))
+        reached = False
+        for t, group in zip(live, nodes, strict=True):
+            for g in itertools.islice(found, len(group)):
+                if g is not None:
+                    reached = True
+                    t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
+    if not reached:
+        raise GradientError(
+            f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
+            f"comparison, or the leaf was changed or freed since"
+        )
+    if not retain_graph:
+        result._spent = True
+        memory = storage_of(result.uop)
+        if memory is not None:
+            # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
+            memory.origin = None
+        here.backwards.append(weakref.ref(result))
+        del here.backwards[:-_KEPT]
+
+
+def take_results() -> list[Tensor]:
+    """The live tensors whose backward was taken since the last call: an optimiser computes them with its step."""
+    out = [t for r in here.backwards if (t := r()) is not None]
+    here.backwards.clear()
+    return out
+
+
+def _text(t: Tensor) -> str:
+    return f"the result (shape {t.shape}, {t.dtype.name})"
+
+
+def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
+    u = result.uop
+    if not u.dtype.is_float:
+        raise GradientError(
+            f"backward: only floats have gradients, and {_text(result)} is not one; use .float() before"
+        )
+    if cotangent is None:
+        if u.size != 1:
+            raise GradientError(
+                f"backward: {_text(result)} has {u.size} elements; reduce it to one number (.sum(), .mean()) "
+                f"or pass backward(gradient=...) of the same shape"
+            )
+        return const(u.dtype, 1)
+    c = result._lift("backward", cotangent).uop
+    if c.shape != u.shape:
+        raise ShapeError(f"backward: gradient has shape {c.shape}, but the result has {u.shape}; they must be equal")
+    return c.cast(u.dtype)

@@ -1,0 +1,218 @@
+"""What each op is for many examples at once: the rules of vmap.
+
+A batched node is the node of one example with the examples along a new first axis. `BATCHING` maps an op to
+`(y, sources, batched, n) -> node`: `y` is the node of one example, `sources` its sources, those that `batched` marks
+with `n` examples each. A source that is the same for every example stays as it is until an op needs it beside others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anneal.errors import TransformError
+from anneal.ops import nodes
+from anneal.ops.nodes import sorted_places
+from anneal.uop import ALU, Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Size, most, product
+
+__all__ = ["BATCHING", "COMPOSITES", "batch", "drawn", "repeated"]
+
+Sources = Sequence[UOp]
+Flags = Sequence[bool]
+Rule = Callable[[UOp, Sources, Flags, Size], UOp]
+
+
+def repeated(u: UOp, n: Size) -> UOp:
+    """`u` for each of `n` examples: a new first axis."""
+    core = u.src[0] if u.op is Op.EXPAND else u
+    return nodes.expand(nodes.reshape(core, (1, *core.shape)), (n, *u.shape))
+
+
+def _full(s: UOp, batched: bool, n: Size) -> UOp:
+    """A source with its axis of examples, whether it has one or not."""
+    return s if batched else repeated(s, n)
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def _elementwise(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    """The same op. A source of shape () stands for all elements of its example."""
+    shape = (n, *y.shape)
+    wide = []
+    for s, is_batched in zip(sources, batched, strict=True):
+        if is_batched:
+            if s.shape != shape:
+                s = nodes.expand(nodes.reshape(s, (n, *[1] * len(y.shape))), shape)
+        elif s.shape:
+            s = repeated(s, n)
+        wide.append(s)
+    return nodes.spread(y.replace(src=tuple(wide)), shape)
+
+
+def drawn(y: UOp, n: Size) -> UOp:
+    """Random words of their own for each example: the example's number, enciphered, takes the place of the first key.
+
+    (A counter shifted by the example would meet the counters of other words of the same call.)
+    """
+    counter, seed, call = y.src
+    number = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(dtypes.uint32)
+    key = alu(Op.THREEFRY, (number, alu(Op.XOR, (seed, const(dtypes.uint32, 0x9E3779B9))), call))
+    return _elementwise(y, (counter, key, call), (False, True, False), n)
+
+
+# -- movement ---------------------------------------------------------------------------------------------------------
+
+
+def _reshape(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.reshape(sources[0], (n, *y.shape))
+
+
+def _permute(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.permute(sources[0], (0, *[a + 1 for a in y.arg]))
+
+
+def _expand(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.expand(sources[0], (n, *y.shape))
+
+
+def _pad(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.pad(sources[0], ((0, 0), *y.arg))
+
+
+def _shrink(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.shrink(sources[0], ((0, n), *y.arg))
+
+
+def _update(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return UOp(y.op, y.dtype, tuple([_full(s, b, n) for s, b in zip(sources, batched, strict=True)]), (0, *y.arg))
+
+
+def _flip(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return nodes.flip(sources[0], tuple([a + 1 for a in y.arg]))
+
+
+def _same(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return UOp(y.op, y.dtype, tuple(sources), y.arg, y.tag)
+
+
+def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    op, axes = y.arg
+    return nodes.reduce_axis(sources[0], op, tuple([a + 1 for a in axes]))
+
+
+# -- indexed reads and writes -----------------------------------------------------------------------------------------
+
+
+def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    """Where only the index differs, the examples are more positions to read; else each example reads its own part."""
+    (x, index), axis = sources, y.arg
+    if batched[0]:
+        return UOp(Op.GATHER, y.dtype, (x, _full(index, batched[1], n)), axis + 1)
+    rest = [a for a in range(len(x.shape)) if a != axis]
+    # An index that repeats along an axis (rows of a table) is laid out before it repeats, so that its gradient sees it.
+    core = index.src[0] if index.op is Op.EXPAND and index.src[0].shape[0] == n else index
+    core = nodes.permute(core, (0, axis + 1, *[a + 1 for a in rest]))
+    sizes = tuple([index.shape[a + 1] for a in rest])
+    rows = nodes.reshape(core, (n * core.shape[1], *core.shape[2:]))
+    if core.shape[1] != index.shape[axis + 1]:  # it repeats along the axis itself
+        rows = nodes.expand(core, (n, index.shape[axis + 1], *core.shape[2:]))
+        rows = nodes.reshape(rows, (n * index.shape[axis + 1], *core.shape[2:]))
+    rows = nodes.expand(rows, (rows.shape[0], *sizes))
+    read = UOp(Op.GATHER, y.dtype, (nodes.permute(x, (axis, *rest)), rows), 0)
+    read = nodes.reshape(read, (n, index.shape[axis + 1], *sizes))
+    back = [0, *[0] * len(x.shape)]
+    for place, a in enumerate((axis, *rest)):
+        back[a + 1] = place + 1
+    return nodes.permute(read, back)
+
+
+def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    """Where only the values differ, the examples are more columns; else more rows, each example's below the last's."""
+    index, value = sources
+    rows = y.arg[0]
+    if not batched[0]:
+        m = index.shape[0]
+        width = value.shape[2:]
+        flat = nodes.reshape(nodes.permute(value, (1, 0, *range(2, len(value.shape)))), (m, n * product(width)))
+        total = UOp(Op.SCATTER_ADD, y.dtype, (index, flat), (rows,))
+        total = nodes.reshape(total, (rows, n, *width))
+        return nodes.permute(total, (1, 0, *range(2, len(total.shape))))
+    value = _full(value, batched[1], n)
+    if most(n * rows) >= 1 << 31:
+        raise TransformError(
+            f"vmap: {n} examples of {rows} rows to add to are more rows than an index of 32 bits reaches"
+        )
+    first = UOp(Op.IOTA, dtypes.int32, (), (n,)) * rows
+    inside = alu(Op.AND, (alu(Op.NOT, (index < 0,)), index < rows))
+    below = index + nodes.expand(nodes.reshape(first, (n, 1)), index.shape)
+    below = alu(Op.WHERE, (inside, below, const(dtypes.int32, -1)))
+    m = n * index.shape[1]
+    flat = nodes.reshape(value, (m, *value.shape[2:]))
+    total = UOp(Op.SCATTER_ADD, y.dtype, (nodes.reshape(below, (m,)), flat), (n * rows,))
+    return nodes.reshape(total, (n, rows, *value.shape[2:]))
+
+
+def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    return sorted_places(sources[0])
+
+
+# -- composites -------------------------------------------------------------------------------------------------------
+
+# How the parameters of a composite change when its nodes get an axis in front: its gradient rule then fits as it did.
+COMPOSITES: dict[str, Callable[[Any], Any]] = {
+    "slope": lambda _: (),
+    "equal": lambda _: (),
+    "chosen": lambda _: (),
+    "beside": lambda _: (),
+    "exp": lambda _: (),
+    "inverse": lambda c: c,
+    "share": lambda c: c,
+    "standardize": lambda axes: tuple([a + 1 for a in axes]),
+}
+
+
+def _composite(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    name, params = y.arg
+    wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
+    if not batched[0]:  # the value's own shape is the node's
+        wide[0] = repeated(sources[0], n)
+    return UOp(Op.COMPOSITE, y.dtype, tuple(wide), (name, COMPOSITES[name](params)))
+
+
+def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: a host function is called for each example, and {n} of them are no number")
+    function, number = y.arg
+    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(tuple(batched), n), number))
+
+
+BATCHING: dict[Op, Rule] = {
+    **dict.fromkeys(ALU, _elementwise),
+    Op.RESHAPE: _reshape,
+    Op.PERMUTE: _permute,
+    Op.EXPAND: _expand,
+    Op.PAD: _pad,
+    Op.SHRINK: _shrink,
+    Op.FLIP: _flip,
+    Op.UPDATE: _update,
+    Op.CONTIGUOUS: _same,
+    Op.DETACH: _same,
+    Op.REDUCE_AXIS: _reduce_axis,
+    Op.GATHER: _gather,
+    Op.SCATTER_ADD: _scatter_add,
+    Op.ARGSORT: _argsort,
+    Op.COMPOSITE: _composite,
+    Op.HOST_CALL: _host_call,
+}
+
+
+def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    """The node of `n` examples for the node `y` of one. Raises TransformError for an op without a rule."""
+    rule = BATCHING.get(y.op)
+    if rule is None:
+        raise TransformError(
+            f"vmap: {y.op.name.lower()} has no rule for many examples at once; keep it outside the function"
+        )
+    return rule(y, sources, batched, n)

@@ -1,0 +1,122 @@
+"""jvp: forward mode, a walk with the nodes in the order they were made that gives each its tangent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+from anneal.errors import DTypeError, GradientError, TransformError
+from anneal.ops.nodes import reshape, spread
+from anneal.transforms.forward_rules import FORWARD
+from anneal.transforms.gradient_rules import GRADIENT
+from anneal.transforms.pullback import FLAT, STOPS, Path
+from anneal.transforms.reverse import matching, split
+from anneal.transforms.signatures import Aux, R, Ts
+from anneal.transforms.trace import Trace, as_tensor, results_of
+from anneal.transforms.tree import flatten, like, paths_of, rebuild
+from anneal.uop import ALU, Op, UOp, alu, const
+
+__all__ = ["jvp", "push_forward"]
+
+
+def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None:
+    """Add to `tangents` that of every node of `path` (sources first) on the way to `roots`; one not there is zero.
+
+    Raises GradientError for an op without a rule.
+    """
+    needed = set(roots)
+    for y, sources in reversed(path):
+        if y in needed:
+            needed.update(sources)
+    for y, sources in path:
+        if y not in needed or not y.dtype.is_float or y.op in STOPS or y.op in FLAT:
+            continue
+        total: UOp | None = None
+        for place, s in enumerate(sources):
+            t = tangents.get(s)
+            if t is None:
+                continue
+            c = _contribution(y, place, t)
+            if c is not None:
+                c = spread(c, y.shape).cast(y.dtype)
+                total = c if total is None else alu(Op.ADD, (total, c))
+        if total is not None:
+            tangents[y] = total
+
+
+def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """What the tangent of the source at `place` adds to that of `y`."""
+    if y.op is Op.BUFFER:
+        return reshape(tangent, y.shape)
+    out: tuple[UOp | None, ...] | None = None
+    if y.op in FORWARD:
+        out = FORWARD[y.op](y, tangent, place)
+        place = 0
+    elif y.op in ALU and y.op in GRADIENT:  # the derivative of an elementwise op is its own transpose
+        out = GRADIENT[y.op](y, tangent)
+    if out is None:
+        raise GradientError(
+            f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
+        )
+    return out[place]
+
+
+@overload
+def jvp(
+    f: Callable[[*Ts], R], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[[*Ts], tuple[R, Aux]], primals: tuple[*Ts], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    f: Callable[..., R], primals: list[Any], tangents: Sequence[Any], has_aux: Literal[False] = False
+) -> tuple[R, R]: ...
+@overload
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
+def jvp(f: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> Any:
+    """`f(*primals)` and its derivative in the direction `tangents`: a pair of trees like the result.
+
+    `primals` and `tangents` are tuples of trees of one structure. A tangent has the shape and dtype of its primal; None
+    is zero, and the only tangent of an integer. With `has_aux` the function returns (result, aux), and aux comes third.
+
+    Raises TransformError if the structures differ, ShapeError or DTypeError if a tangent does not fit its primal.
+
+    >>> from anneal.tensor import Tensor
+    >>> jvp(lambda x, y: x * y, (Tensor([2.0]), Tensor([3.0])), (Tensor([1.0]), Tensor([0.5])))
+    (Tensor([6.], dtype=float32), Tensor([4.], dtype=float32))
+    """
+    for what, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TransformError(
+                f"jvp: {what} are a tuple with one tree for each argument, as in jvp(f, (x,), (dx,)), not a "
+                f"{type(given).__name__}"
+            )
+    primals, tangents = tuple(primals), tuple(tangents)
+    trace = Trace("jvp")
+    known: dict[UOp, UOp] = {}
+    stand_ins = []
+    wanted = like("jvp", primals, tangents, "tangents", "primals")
+    for value, where, v in zip(flatten(primals), paths_of(primals, "primals"), wanted, strict=True):
+        t = as_tensor("jvp", where, value)
+        place = "tangents" + where.removeprefix("primals")
+        if not t.dtype.is_float:
+            if v is not None:
+                raise DTypeError(
+                    f"jvp: {where} is {t.dtype.name}, which has no tangent: give None in its place at {place}"
+                )
+            stand_ins.append(t)
+            continue
+        stand_in = trace.variables(t, where)
+        stand_ins.append(stand_in)
+        if v is not None:
+            known[stand_in.uop] = matching("jvp", place, "primals", as_tensor("jvp", place, v), t).uop
+    out, aux = split("jvp", has_aux, trace.run(f, rebuild(primals, iter(stand_ins)), {}))
+    inner, extra = results_of("jvp", out), results_of("jvp", aux, "aux")
+    push_forward(trace.order(), [t.uop for t in inner], known)
+    pushed = [known.get(t.uop, spread(const(t.uop.dtype, 0), t.shape)) for t in inner]
+    results = trace.finish([*inner, *inner, *extra], [*[t.uop for t in inner], *pushed, *[t.uop for t in extra]])
+    n = len(inner)
+    answer = rebuild(out, iter(results)), rebuild(out, iter(results[n : 2 * n]))
+    return (*answer, rebuild(aux, iter(results[2 * n :]))) if has_aux else answer

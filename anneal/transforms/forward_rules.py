@@ -1,0 +1,187 @@
+"""Generated from anneal/transforms/forward.upat by `python -m anneal.rewrite.generate`; edit that file, not this one."""
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.ops.nodes import share
+from anneal.transforms.adjoints import around, nothing, placed, standardized
+from anneal.transforms.tangents import reduced
+
+_RESHAPE = Op.RESHAPE
+_PERMUTE = Op.PERMUTE
+_EXPAND = Op.EXPAND
+_PAD = Op.PAD
+_SHRINK = Op.SHRINK
+_FLIP = Op.FLIP
+_REDUCE_AXIS = Op.REDUCE_AXIS
+_GATHER = Op.GATHER
+_SCATTER_ADD = Op.SCATTER_ADD
+_NEG = Op.NEG
+_ADD = Op.ADD
+_MUL = Op.MUL
+_WHERE = Op.WHERE
+RULES: tuple[tuple[str, str, str, str, int], ...] = (
+    ('forward', 'cast(x:float) -> cast(g, y.dtype)', 'CAST', 'Unlike a cotangent, a tangent has the dtype of its node.', 12),
+    ('forward', 'reshape[shape](x) -> reshape[shape](g)', 'RESHAPE', 'Movement moves a tangent as it moves the values.', 15),
+    ('forward', 'permute[axes](x) -> permute[axes](g)', 'PERMUTE', 'Movement moves a tangent as it moves the values.', 16),
+    ('forward', 'expand[shape](x) -> expand[shape](g)', 'EXPAND', 'Movement moves a tangent as it moves the values.', 17),
+    ('forward', 'pad[pairs](x) -> pad[pairs](g)', 'PAD', 'Movement moves a tangent as it moves the values.', 18),
+    ('forward', 'shrink[pairs](x) -> shrink[pairs](g)', 'SHRINK', 'Movement moves a tangent as it moves the values.', 19),
+    ('forward', 'flip[axes](x) -> flip[axes](g)', 'FLIP', 'Movement moves a tangent as it moves the values.', 20),
+    ('forward', 'contiguous(x) -> g', 'CONTIGUOUS', 'Movement moves a tangent as it moves the values.', 21),
+    ('forward', 'reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 24),
+    ('forward', 'reduce_axis(x) -> reduced(g, x, y)', 'REDUCE_AXIS', "Reductions: sums are linear; max and min take the mean over the ties; a product takes each factor's share.", 25),
+    ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 28),
+    ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 29),
+    ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 32),
+    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
+    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
+    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
+    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
+    ('forward', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
+    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
+    ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
+    ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
+)
+
+def _forward_cast(y: Any, g: Any, place: int) -> Any:
+    s0, = y.src
+    if s0.dtype.is_float:
+        # cast(x:float) -> cast(g, y.dtype)
+        return (g.cast(y.dtype),)
+    return None
+
+
+def _forward_reshape(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # reshape[shape](x) -> reshape[shape](g)
+        return (UOp(_RESHAPE, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_permute(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # permute[axes](x) -> permute[axes](g)
+        return (UOp(_PERMUTE, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_expand(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # expand[shape](x) -> expand[shape](g)
+        return (UOp(_EXPAND, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_pad(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # pad[pairs](x) -> pad[pairs](g)
+        return (UOp(_PAD, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_shrink(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # shrink[pairs](x) -> shrink[pairs](g)
+        return (UOp(_SHRINK, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_flip(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # flip[axes](x) -> flip[axes](g)
+        return (UOp(_FLIP, g.dtype, (g,), y.arg),)
+    return None
+
+
+def _forward_contiguous(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 1:
+        s0, = y.src
+        # contiguous(x) -> g
+        return (g,)
+    return None
+
+
+def _forward_reduce_axis(y: Any, g: Any, place: int) -> Any:
+    if y.arg[0] is _ADD and len(y.src) == 1:
+        s0, = y.src
+        # reduce_axis[add, axes](x) -> reduce_axis[add, axes](g)
+        return (UOp(_REDUCE_AXIS, g.dtype, (g,), (_ADD, y.arg[1])),)
+    if len(y.src) == 1:
+        s0, = y.src
+        # reduce_axis(x) -> reduced(g, x, y)
+        return (reduced(g, s0, y),)
+    return None
+
+
+def _forward_gather(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # gather[axis](x, i) -> gather[axis](g, i), _
+        return (UOp(_GATHER, g.dtype, (g, s1), y.arg) if place == 0 else None,)
+    return None
+
+
+def _forward_scatter_add(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)
+        return (None if place == 0 else UOp(_SCATTER_ADD, y.dtype, (s0, g), y.arg),)
+    return None
+
+
+def _forward_update(y: Any, g: Any, place: int) -> Any:
+    if len(y.src) == 2:
+        s0, s1 = y.src
+        # update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)
+        return (around(g, y, s1, y.arg) if place == 0 else placed(g, s0, s1, y.arg),)
+    return None
+
+
+def _forward_composite(y: Any, g: Any, place: int) -> Any:
+    if y.arg[0] == 'slope' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["slope", _](v, x, s) -> _, g * s, _
+        return (None if place == 0 else alu(_MUL, (g, s2)) if place == 1 else None,)
+    if y.arg[0] == 'standardize' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
+        return (None if place == 0 else standardized(g, y, s2, y.arg[1]) if place == 1 else None,)
+    if y.arg[0] == 'equal' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["equal", _](v, x) -> _, g
+        return (None if place == 0 else g,)
+    if y.arg[0] == 'chosen' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["chosen", _](v, x) -> g, where(False, g, 0)
+        return (g if place == 0 else alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))),)
+    if y.arg[0] == 'beside' and len(y.src) == 2:
+        s0, s1 = y.src
+        # composite["beside", _](v, x) -> g, nothing(x)
+        return (g if place == 0 else nothing(s1),)
+    if y.arg[0] == 'exp' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["exp", _](v, x, p) -> _, g * y, _
+        return (None if place == 0 else alu(_MUL, (g, y)) if place == 1 else None,)
+    if y.arg[0] == 'inverse' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
+        return (None if place == 0 else alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[1]))),)) if place == 1 else None,)
+    if y.arg[0] == 'share' and len(y.src) == 3:
+        s0, s1, s2 = y.src
+        # composite["share", c](v, x, i) -> _, g * (i * y * {c}), _
+        return (None if place == 0 else alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))) if place == 1 else None,)
+    return None
+
+
+FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.COMPOSITE: _forward_composite}

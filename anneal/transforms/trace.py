@@ -1,0 +1,200 @@
+"""One call of a function on stand-ins for its arguments, and how the graph it left behind becomes one of the arguments.
+
+A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
+argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
+on them, so no walk here goes below the part of the graph that the call made.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.errors import DTypeError, GradientError, TransformError
+from anneal.ops import grad_enabled, is_tensor, made
+from anneal.ops.nodes import reshape
+from anneal.runtime import here
+from anneal.transforms.leaves import leaf_nodes, leaves
+from anneal.transforms.pullback import Path, sources_of
+from anneal.transforms.tree import flatten, paths_of, rebuild
+from anneal.uop import Op, UOp, arena, toposort
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["Trace", "as_tensor", "flagged", "results_of"]
+
+_NUMBERS = itertools.count()
+
+
+def as_tensor(name: str, where: str, value: Any) -> Tensor:
+    """A leaf as a tensor; arrays and numbers are made one. Raises DTypeError naming the place of anything else."""
+    if is_tensor(value):
+        return value
+    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+        return made.tensor(value)
+    raise DTypeError(
+        f"{name}: {where} is a {type(value).__name__}; trees have tensors, arrays or numbers at their leaves "
+        f"(dicts, lists, tuples, named tuples and None make the tree)"
+    )
+
+
+def results_of(name: str, tree: Any, whose: str = "the function's result") -> list[Tensor]:
+    """The tensors of what a function returned."""
+    return [as_tensor(name, where, v) for where, v in zip(paths_of(tree, whose), flatten(tree), strict=True)]
+
+
+class Trace:
+    """The stand-ins of one call; `name` is the transform's, for messages."""
+
+    __slots__ = ("_above", "_assigned", "_mark", "name", "nodes", "originals")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nodes: list[UOp] = []
+        self.originals: list[Tensor] = []
+        self._mark = arena().mark()
+        self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
+        self._assigned: list[weakref.ref[Tensor]] = []
+
+    # -- the call -------------------------------------------------------------------------------------------------
+
+    def variables(self, argument: Any, where: str) -> Any:
+        """`argument` with its float leaves replaced by stand-ins of the same values, which want a gradient."""
+        return rebuild(
+            argument,
+            iter([self._variable(v, p) for p, v in zip(paths_of(argument, where), flatten(argument), strict=True)]),
+        )
+
+    def _variable(self, value: Any, where: str) -> Tensor:
+        t = as_tensor(self.name, where, value)
+        if not t.uop.dtype.is_float:
+            raise GradientError(
+                f"{self.name}: {where} is {t.dtype.name}, and only floats have derivatives: use .float(), or let the "
+                "function capture it or take it as an argument that is not differentiated"
+            )
+        node = UOp(Op.CONTIGUOUS, t.uop.dtype, (t.uop,), tag=("variable", next(_NUMBERS)))
+        return self._add(t, node, True)
+
+    def example(self, original: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A stand-in without values: one of many that `original` holds."""
+        node = UOp(Op.PARAM, original.uop.dtype, (), (-1, shape), tag=("example", next(_NUMBERS)))
+        return self._add(original, node, original.requires_grad)
+
+    def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
+        stand_in = original._new_plain(node)
+        stand_in.requires_grad = requires_grad
+        stand_in.is_leaf = not requires_grad
+        self.nodes.append(node)
+        self._above[node] = None
+        self.originals.append(original)
+        return stand_in
+
+    def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
+        """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
+        nothing.
+        """
+        before = here.grad
+        here.grad = before or grad
+        here.depth += 1
+        here.assigned.append(self._assigned)
+        try:
+            return f(*args, **kwargs)
+        finally:
+            here.assigned.pop()
+            here.depth -= 1
+            here.grad = before
+
+    # -- what it made ---------------------------------------------------------------------------------------------
+
+    def made(self) -> list[UOp]:
+        """The nodes made since this was asked last, sources first."""
+        a = arena()
+        new = a.since(self._mark)
+        self._mark = a.mark()
+        above = self._above
+        for u in new:
+            if u not in above and any(s in above for s in sources_of(u)):
+                above[u] = None
+        return new
+
+    def order(self) -> Path:
+        """Every node that depends on a stand-in, sources first, with what it was computed from."""
+        self.made()
+        mine = set(self.nodes)
+        return [(u, sources_of(u)) for u in self._above if u not in mine]
+
+    def put_back(self, roots: Sequence[UOp]) -> list[UOp]:
+        """`roots` as graphs of the real arguments."""
+        self.made()
+        above = self._above
+        new: dict[UOp, UOp] = dict(zip(self.nodes, [t.uop for t in self.originals], strict=True))
+        a = arena()
+        with a.untracked():
+            for u in toposort(roots, until=lambda u: u in new or u not in above):
+                a.inherit(u)
+                new[u] = u.replace(src=tuple([new.get(s, s) for s in u.src])) if u.src else u
+        return [new.get(u, u) for u in roots]
+
+    def finish(self, tensors: Sequence[Tensor], nodes: Sequence[UOp] | None = None) -> list[Tensor]:
+        """Tensors like `tensors` (with other nodes, if they are given) as graphs of the real arguments.
+
+        What the function assigned meanwhile becomes such a graph too.
+        """
+        written = list({id(t): t for r in self._assigned if (t := r()) is not None}.values())
+        self._assigned.clear()
+        given = [t.uop for t in tensors] if nodes is None else list(nodes)
+        roots = self.put_back([*given, *[t.uop for t in written]])
+        for t, u in zip(written, roots[len(given) :], strict=True):
+            t.uop = u
+        return flagged(
+            [
+                t._new_plain(u if u.shape == g.shape else reshape(u, g.shape))
+                for t, g, u in zip(tensors, given, roots, strict=False)
+            ]
+        )
+
+    def check_escapes(self, results: Sequence[Tensor]) -> None:
+        """Raise TransformError if the function assigned what stands for one example to a tensor that outlives
+        the call.
+        """
+        self.made()
+        mine = {id(t) for t in results}
+        escaped = [r for r in self._assigned if (t := r()) is not None and id(t) not in mine and t.uop in self._above]
+        self._assigned.clear()
+        if escaped:
+            gc.collect()  # a tensor of the function's own may wait in a cycle
+        for r in escaped:
+            t = r()
+            if t is not None:
+                raise TransformError(
+                    f"{self.name}: the function assigned a value of one example to a tensor of shape {t.shape} that outlives "
+                    "the call and holds one value for all of them; return the value instead"
+                )
+
+
+def flagged(tensors: list[Tensor]) -> list[Tensor]:
+    """Set requires_grad on fresh results: within a transform on all floats, else where a leaf's gradient is wanted."""
+    floats = [t for t in tensors if t.uop.dtype.is_float]
+    wanting: set[UOp] = set()
+    if not here.depth:
+        wanted = {n for t in leaves() for n in leaf_nodes(t)}
+        for u in toposort([t.uop for t in floats]) if wanted else ():
+            if u.op is Op.BUFFER:
+                wants = u in wanted or bool(sources_of(u))
+            else:
+                wants = u in wanted or (u.op is not Op.DETACH and any(s in wanting for s in u.src))
+            if wants:
+                wanting.add(u)
+    for t in floats:
+        if here.depth or t.uop in wanting:
+            if grad_enabled():
+                t.requires_grad, t.is_leaf = True, False
+            else:
+                t.uop = UOp(Op.DETACH, t.uop.dtype, (t.uop,))
+    return tensors
