@@ -242,6 +242,8 @@ class Call:
         self._scope = scope
         self._key = key
         self._turns = 0  # subgraphs that were run
+        self._made = 0  # constants that were made
+        self._tainted = False  # whether an input is loose
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
@@ -327,6 +329,21 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
+    def constant(self, array: Any) -> Any:
+        """An array that depends on shapes and attributes alone as a Tensor, which is made once."""
+        key = (*self._key, "constant", self._made)
+        self._made += 1
+        run = self.of
+        found = run.memo.results.get(key)
+        if found is None:
+            found = (device_array(np.asarray(array), run.device, run.float64),)
+            if not self._tainted:
+                run.memo.fix(found[0])
+                run.memo.results[key] = found
+        if not self._tainted:
+            run.memo.used[id(found[0])] = found[0]
+        return found[0]
+
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""
         return self.of.number(n)
@@ -368,8 +385,9 @@ class Call:
             return tuple(self.body(values))
         if node.implementation is None:
             raise self.fail("anneal does not have this operator")
+        self._tainted = run.is_loose(values)
         results = self.results(node.implementation, values)
-        if self._read or run.is_loose(values):
+        if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = node.implementation.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)

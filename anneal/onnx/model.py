@@ -16,7 +16,7 @@ from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
 from anneal.onnx.graph import Program, ValueInfo, program_of
 from anneal.onnx.plan import Plan, signature
-from anneal.onnx.report import gaps_of, told
+from anneal.onnx.report import Description, describe, gaps_of, told
 from anneal.onnx.types import device_array, fits_device
 from anneal.tensor import Tensor, default_device
 
@@ -122,6 +122,19 @@ class Model:
     def gaps(self) -> tuple[Any, ...]:
         """What in the model cannot be run, all of it: see `anneal.onnx.Gap`."""
         return gaps_of(self.program)
+
+    def describe(self) -> Description:
+        """What there is: inputs, outputs, opsets, parameters, operators with their counts, gaps."""
+        return describe(self.program)
+
+    def trace(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name as graphs that nobody has computed yet: for `anneal kernels`, and to go on from.
+
+        Raises OnnxError as `run` does.
+        """
+        values = self.taken(feeds, detach=False)
+        plan = Plan(self, values, signature(values)[1])
+        return {v.name: r for v, r in zip(self.outputs, plan.lazy(values))}
 
     @property
     def host_steps(self) -> tuple[HostStep, ...]:

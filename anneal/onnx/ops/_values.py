@@ -1,0 +1,46 @@
+"""What several families ask of values and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.tensor import Tensor
+
+__all__ = ["Array", "Value", "axis_of", "ints", "iota", "is_float", "single"]
+
+Array = np.ndarray[Any, Any]
+Value = Tensor | Array
+
+
+def is_float(x: Value) -> bool:
+    """Whether the elements are floats, of any width."""
+    if isinstance(x, Tensor):
+        return bool(x.dtype.is_float)
+    return str(x.dtype.name).startswith(("bfloat", "float"))
+
+
+def single(x: Array) -> Any:
+    """The one element of an array, as Python's number."""
+    return x.reshape(()).item()
+
+
+def ints(x: Array | Sequence[int]) -> list[int]:
+    """The elements of an array of one axis (or of none) as Python's integers."""
+    return [int(v) for v in np.asarray(x).reshape(-1)]
+
+
+def axis_of(node: Call, axis: int, ndim: int) -> int:
+    """An axis counted from 0; an error that names the node for one that does not exist."""
+    if not -ndim <= axis < max(ndim, 1):
+        raise node.fail(f"axis {axis} of a value of {ndim} axes")
+    return axis + ndim if axis < 0 else axis
+
+
+def iota(x: Tensor, count: int, axis: int, ndim: int) -> Tensor:
+    """0 to count - 1 along one of `ndim` axes, as int32 on the device of x."""
+    row = Tensor.arange(count, device=x.device)
+    return row.reshape(*[count if i == axis else 1 for i in range(ndim)])

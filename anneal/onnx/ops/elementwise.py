@@ -1,0 +1,305 @@
+"""Elementwise operators: a table of those that are one function, and a function for each of the others.
+
+Before version 7 two inputs met by the attributes `broadcast` and `axis` (`_placed`); since then they broadcast as
+NumPy's. `consumed_inputs`, a hint of the first versions, says nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import is_float, single
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor
+
+__all__: list[str] = []
+
+Array = np.ndarray[Any, Any]
+
+# -- one input --------------------------------------------------------------------------------------------------------
+
+# name: on a device, on the host (None: what is on the host is moved to the device)
+UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Any] | None]] = {
+    "Abs": (Tensor.abs, np.abs),
+    "Acos": (Tensor.acos, None),
+    "Acosh": (Tensor.acosh, None),
+    "Asin": (Tensor.asin, None),
+    "Asinh": (Tensor.asinh, None),
+    "Atan": (Tensor.atan, None),
+    "Atanh": (Tensor.atanh, None),
+    "BitwiseNot": (Tensor.bitwise_not, np.bitwise_not),
+    "Ceil": (Tensor.ceil, np.ceil),
+    "Cos": (Tensor.cos, None),
+    "Cosh": (Tensor.cosh, None),
+    "Erf": (Tensor.erf, None),
+    "Exp": (Tensor.exp, np.exp),
+    "Floor": (Tensor.floor, np.floor),
+    "HardSwish": (Tensor.hardswish, None),
+    "IsNaN": (Tensor.isnan, np.isnan),
+    "Log": (Tensor.log, np.log),
+    "Mish": (Tensor.mish, None),
+    "Neg": (Tensor.neg, np.negative),
+    "Not": (Tensor.logical_not, np.logical_not),
+    "Reciprocal": (Tensor.reciprocal, np.reciprocal),
+    "Relu": (Tensor.relu, None),
+    "Round": (Tensor.round, np.round),
+    "Sigmoid": (Tensor.sigmoid, None),
+    "Sign": (Tensor.sign, np.sign),
+    "Sin": (Tensor.sin, None),
+    "Sinh": (Tensor.sinh, None),
+    "Softplus": (Tensor.softplus, None),
+    "Softsign": (Tensor.softsign, None),
+    "Sqrt": (Tensor.sqrt, np.sqrt),
+    "Tan": (Tensor.tan, None),
+    "Tanh": (Tensor.tanh, None),
+}
+
+
+def _unary(name: str, on_device: Callable[[Tensor], Tensor], on_host: Callable[[Array], Any] | None) -> None:
+    """Register a function of one input, the same in every version but for the dtypes it takes."""
+    made = op(name)(lambda node, x: on_device(x))
+    if on_host is not None:
+        made.host(lambda node, x: on_host(x))
+
+
+for _name, _functions in UNARY.items():
+    _unary(_name, *_functions)
+
+
+@op("Celu")
+def celu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+    return x.celu(alpha)
+
+
+@op("Elu")
+def elu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+    """alpha * (exp(x) - 1) below 0."""
+    return x.elu(alpha)
+
+
+@op("Gelu")
+def gelu(node: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function, by erf or by tanh."""
+    return x.gelu(approximate)
+
+
+@op("HardSigmoid")
+def hard_sigmoid(node: Call, x: Tensor, *, alpha: float, beta: float) -> Tensor:
+    """alpha * x + beta, clipped to [0, 1]."""
+    return (x * alpha + beta).clamp(0.0, 1.0)
+
+
+@op("LeakyRelu")
+def leaky_relu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+    """alpha * x below 0."""
+    return x.leaky_relu(alpha)
+
+
+@op("Selu")
+def selu(node: Call, x: Tensor, *, alpha: float, gamma: float) -> Tensor:
+    """gamma * x above 0, gamma * alpha * (exp(x) - 1) below. Version 1 has fewer digits in its defaults."""
+    return (x > 0).where(x, x.minimum(0).expm1() * alpha) * gamma
+
+
+@op("Shrink")
+def shrink(node: Call, x: Tensor, *, bias: float, lambd: float) -> Tensor:
+    """x + bias below -lambd, x - bias above lambd, 0 between; integers are computed as floats."""
+    wide = x if is_float(x) else x.float()
+    return (wide < -lambd).where(wide + bias, (wide > lambd).where(wide - bias, 0.0)).cast(x.dtype)
+
+
+@op("ThresholdedRelu")
+def thresholded_relu(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+    """x above alpha, 0 elsewhere."""
+    return (x > alpha).where(x, x.zeros_like())
+
+
+@op("Swish")
+def swish(node: Call, x: Tensor, *, alpha: float) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    return x.silu() if alpha == 1 else x * (x * alpha).sigmoid()
+
+
+@op("SwiGLU")
+def swiglu(node: Call, a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
+    """Swish of the first input times the second."""
+    gate: Tensor = swish.function(node, a, alpha=alpha)
+    return gate * b
+
+
+@op("IsInf")
+def isinf(node: Call, x: Tensor, *, detect_negative: int, detect_positive: int) -> Tensor:
+    """Whether each element is one of the infinities asked for."""
+    if detect_negative and detect_positive:
+        return x.isinf()
+    if detect_negative:
+        return x.isneginf()
+    return x.isposinf() if detect_positive else Tensor.zeros(*x.shape, dtype="bool", device=x.device)
+
+
+@op("Clip")
+def clip_old(node: Call, x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
+    """x moved into [min, max], which are attributes before version 11."""
+    return x if min is None and max is None else x.clamp(min, max)
+
+
+@op("Clip", since=11, raw=True)
+def clip(node: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+    """x moved into [low, high]; where low is above high, everything is high. Integers since version 12."""
+    if all(v is None or isinstance(v, np.ndarray) for v in (x, low, high)):
+        out = x if low is None else np.maximum(x, low)
+        return out if high is None else np.minimum(out, high)
+    x, low, high = node.tensor(x), _bound(node, low), _bound(node, high)
+    if low is None and high is None:
+        return x
+    if low is not None:
+        x = x.maximum(low)
+    return x if high is None else x.minimum(high)
+
+
+def _bound(node: Call, value: Any) -> Any:
+    """A bound as a number where it is known, so that it becomes part of the kernel, else a Tensor of shape ()."""
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray):
+        return single(value)
+    return node.tensor(value).reshape(())
+
+
+@op("PRelu")
+def prelu(node: Call, x: Tensor, slope: Tensor) -> Tensor:
+    """slope * x below 0. Before version 7 a slope of one axis belongs to axis 1 of x; then it broadcasts."""
+    if node.version < 7 and slope.ndim == 1 and slope.shape[0] > 1 and x.ndim > 1:
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))
+    return (x < 0).where(x * slope, x)
+
+
+# -- two inputs -------------------------------------------------------------------------------------------------------
+
+
+def _truncated(a: Array, b: Array) -> Any:
+    """a / b; between integers rounded towards 0, and 0 where b is, as on devices."""
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    quotient = np.floor_divide(a, b)
+    if a.dtype.kind == "i":
+        inexact = np.not_equal(quotient * b, a) & (np.not_equal(b, 0))
+        quotient = quotient + (inexact & ((a < 0) != (b < 0))).astype(a.dtype)
+    return quotient
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    return a / b if is_float(a) else a.div(b, rounding_mode="trunc")
+
+
+def _power(a: Tensor, b: Tensor) -> Tensor:
+    return a.pow(b).cast(a.dtype)
+
+
+BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
+    "Add": (Tensor.add, np.add),
+    "And": (Tensor.logical_and, np.logical_and),
+    "BitwiseAnd": (Tensor.bitwise_and, np.bitwise_and),
+    "BitwiseOr": (Tensor.bitwise_or, np.bitwise_or),
+    "BitwiseXor": (Tensor.bitwise_xor, np.bitwise_xor),
+    "Div": (_divide, _truncated),
+    "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
+    "Greater": (Tensor.gt, np.greater),
+    "GreaterOrEqual": (Tensor.ge, np.greater_equal),
+    "Less": (Tensor.lt, np.less),
+    "LessOrEqual": (Tensor.le, np.less_equal),
+    "Mul": (Tensor.mul, np.multiply),
+    "Or": (Tensor.logical_or, np.logical_or),
+    "Pow": (_power, lambda a, b: np.power(a, b).astype(a.dtype)),
+    "Sub": (Tensor.sub, np.subtract),
+    "Xor": (Tensor.logical_xor, np.logical_xor),
+}
+
+
+def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
+    """b in the shape that the attributes of versions before 7 give it: its axes are those of a from `axis` on."""
+    if not broadcast or axis is None or b.ndim == a.ndim:
+        return b
+    first = axis + a.ndim if axis < 0 else axis
+    return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
+
+
+def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
+    """Register a function of two inputs that broadcast, and its form before version 7."""
+
+    def before(node: Call, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
+        return on_device(a, _placed(a, b, broadcast, axis))
+
+    op(name)(before).host(lambda node, a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
+    op(name, since=7)(lambda node, a, b: on_device(a, b)).host(lambda node, a, b: on_host(a, b))
+
+
+for _name, _both in BINARY.items():
+    _binary(_name, *_both)
+
+
+@op("Mod")
+def mod(node: Call, a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
+    """The remainder with the sign of b, or with fmod=1 that of a. Floats with fmod=0 since version 28."""
+    return a.fmod(b) if fmod else a.remainder(b)
+
+
+@mod.host
+def _mod_on_host(node: Call, a: Array, b: Array, *, fmod: int) -> Any:
+    return np.fmod(a, b) if fmod else np.mod(a, b)
+
+
+@op("BitShift")
+def bit_shift(node: Call, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+    """Bits moved to the LEFT or RIGHT by y; signed integers, which keep their sign, since version 28."""
+    if direction == "LEFT":
+        return x.bitwise_left_shift(y)
+    if direction != "RIGHT":
+        raise node.fail(f"direction is LEFT or RIGHT, not {direction!r}")
+    moved = x.bitwise_right_shift(y)
+    if x.dtype.name.startswith("uint"):
+        return moved
+    bits = x.dtype.bits
+    return ((y < 0) | (y >= bits)).where((x < 0).where(x * 0 - 1, x * 0), moved)
+
+
+# -- any number of inputs ---------------------------------------------------------------------------------------------
+
+VARIADIC: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
+    "Max": (Tensor.maximum, np.maximum),
+    "Min": (Tensor.minimum, np.minimum),
+    "Sum": (Tensor.add, np.add),
+}
+
+
+def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
+    """Register a function of inputs taken two at a time; they broadcast since version 8."""
+    made = op(name)(lambda node, *xs: reduce(on_device, xs))
+    made.host(lambda node, *xs: reduce(on_host, xs))
+
+
+for _name, _both in VARIADIC.items():
+    _variadic(_name, *_both)
+
+
+@op("Mean")
+def mean(node: Call, *xs: Tensor) -> Tensor:
+    """The mean of the inputs, which broadcast since version 8."""
+    return reduce(Tensor.add, xs) / len(xs)
+
+
+@op("Where")
+def where(node: Call, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """x where the condition holds, y elsewhere."""
+    return condition.where(x, y)
+
+
+@where.host
+def _where_on_host(node: Call, condition: Array, x: Array, y: Array) -> Any:
+    return np.where(condition, x, y)

@@ -1,0 +1,249 @@
+"""Operators that read and write elements by their positions. Negative positions count from the end.
+
+What chooses how many elements there are by their values (NonZero, Compress, Unique, NonMaxSuppression) is computed on
+the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__: list[str] = []
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def wrapped(index: Tensor, count: int) -> Tensor:
+    """Positions counted from 0, as int32."""
+    index = index.cast(dtypes.int32)
+    return (index < 0).where(index + count, index)
+
+
+def _known(node: Call, index: Array, count: int, axis: int) -> Array:
+    """Positions that are on the host, checked and counted from 0."""
+    if index.size and not (-count <= index.min() and index.max() < count):
+        raise node.fail(f"an index from {index.min()} to {index.max()} into {count} elements of axis {axis}")
+    return np.where(index < 0, index + count, index).astype(np.int32)
+
+
+@op("Gather", raw=True)
+def gather(node: Call, x: Value, index: Value, *, axis: int = 0) -> Value:
+    """The elements of an axis at the indices, whose axes take its place. Negative ones since version 11."""
+    axis = axis_of(node, axis, x.ndim)
+    if isinstance(x, np.ndarray) and isinstance(index, np.ndarray):
+        return np.take(x, _known(node, index, x.shape[axis], axis), axis)
+    data: Tensor = node.tensor(x)
+    shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if isinstance(index, np.ndarray):
+        places = _known(node, index, x.shape[axis], axis).reshape(-1)
+        step = int(places[1] - places[0]) if places.size > 1 else 1
+        if places.size and step > 0 and bool((np.diff(places) == step).all()):
+            # A slice moves nothing.
+            lead = (slice(None),) * axis
+            return data[(*lead, slice(int(places[0]), int(places[-1]) + 1, step))].reshape(shape)
+        found = data.index_select(axis, Tensor(places, device=data.device))
+    else:
+        found = data.index_select(axis, wrapped(index, x.shape[axis]).reshape(-1))
+    return found.reshape(shape)
+
+
+@op("GatherElements")
+def gather_elements(node: Call, x: Tensor, index: Tensor, *, axis: int) -> Tensor:
+    """out[i, j] = x[index[i, j], j] for axis 0, and so on."""
+    axis = axis_of(node, axis, x.ndim)
+    return x.gather(axis, wrapped(index, x.shape[axis]))
+
+
+def _flat_places(index: Tensor, sizes: Sequence[int]) -> Tensor:
+    """(..., k) positions along k axes as one position each in the row that these axes make."""
+    place: Tensor | None = None
+    for i, n in enumerate(sizes):
+        along = wrapped(index[..., i], n)
+        place = along if place is None else place * n + along
+    if place is None:
+        raise ValueError("indices of no axes")
+    return place
+
+
+@op("GatherND")
+def gather_nd(node: Call, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
+    """Elements, or slices, at positions along the first axes behind `batch_dims`, which version 12 brought."""
+    k, b = index.shape[-1], batch_dims
+    if k + b > x.ndim or x.shape[:b] != index.shape[:b]:
+        raise node.fail(f"indices of shape {index.shape} do not fit {x.shape} with {b} axes of a batch")
+    batch, sizes, rest = math.prod(x.shape[:b]), x.shape[b : b + k], x.shape[b + k :]
+    row = math.prod(sizes)
+    place = _flat_places(index, sizes).reshape(batch, -1)
+    if b:
+        place = place + iota(x, batch, 0, 2) * row
+    found = x.reshape(batch * row, *rest).index_select(0, place.reshape(-1))
+    return found.reshape(*index.shape[:-1], *rest)
+
+
+@op("OneHot", values=("depth",))
+def one_hot(node: Call, index: Tensor, depth: Array, values: Tensor, *, axis: int) -> Tensor:
+    """values[1] at the position that each index names along a new axis, values[0] elsewhere and for others."""
+    count = int(single(depth))
+    if count < 0:
+        raise node.fail(f"depth is {count}")
+    axis = axis_of(node, axis, index.ndim + 1)
+    place = wrapped(index, count).unsqueeze(axis)
+    return (iota(index, count, axis, index.ndim + 1) == place).where(values[1], values[0])
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+_REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+
+
+def _scattered(node: Call, x: Tensor, index: Tensor, updates: Tensor, axis: int, reduction: str) -> Tensor:
+    if reduction == "none":
+        return x.scatter(axis, index, updates)
+    if reduction not in _REDUCE:
+        raise node.fail(f"reduction is none, {', '.join(_REDUCE)}, not {reduction!r}")
+    return x.scatter_reduce(axis, index, updates, _REDUCE[reduction])
+
+
+@op("ScatterElements", "Scatter")
+def scatter_elements(
+    node: Call, x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none"
+) -> Tensor:
+    """x with x[index[i, j], j] = updates[i, j] for axis 0; `reduction` since version 16, max and min since 18."""
+    axis = axis_of(node, axis, x.ndim)
+    return _scattered(node, x, wrapped(index, x.shape[axis]), updates, axis, reduction)
+
+
+@op("ScatterND")
+def scatter_nd(node: Call, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """x with elements, or slices, replaced at positions along its first axes; `reduction` since version 16."""
+    k = index.shape[-1]
+    row, rest = math.prod(x.shape[:k]), x.shape[k:]
+    place = _flat_places(index, x.shape[:k]).reshape(-1, 1)
+    width = math.prod(rest)
+    out = _scattered(
+        node,
+        x.reshape(row, width),
+        place.expand(place.shape[0], width),
+        updates.reshape(place.shape[0], width),
+        0,
+        reduction,
+    )
+    return out.reshape(*x.shape)
+
+
+@op("TensorScatter")
+def tensor_scatter(
+    node: Call, cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int, mode: str
+) -> Tensor:
+    """A cache with `update` written along an axis, for each sample from its own start on, round the end if circular."""
+    axis = axis_of(node, axis, cache.ndim)
+    n, m = cache.shape[axis], update.shape[axis]
+    # the place in the update of each place in the cache
+    here = iota(cache, n, axis, cache.ndim)
+    if starts is not None:
+        here = here - starts.cast(dtypes.int32).reshape(-1, *[1] * (cache.ndim - 1))
+    if mode == "circular":
+        here = here.remainder(n)
+    inside: Tensor = (here >= 0) & (here < m)
+    index = here.clamp(0, m - 1).expand(*cache.shape)
+    return inside.where(update.gather(axis, index), cache)
+
+
+# -- numbers of elements that depend on values ------------------------------------------------------------------------
+
+
+@op("NonZero", raw=True)
+def nonzero(node: Call, x: Value) -> Array:
+    """The positions of what is not 0, a row for each axis."""
+    return np.array(np.nonzero(np.atleast_1d(node.host(x))), np.int64).reshape(max(x.ndim, 1), -1)
+
+
+@op("Compress", raw=True)
+def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+    """The elements of an axis, or of the flat row, at which the condition holds; what it does not reach goes."""
+    places = np.flatnonzero(node.host(condition)).astype(np.int32)
+    if axis is None:
+        x, axis = x.reshape((math.prod(x.shape),)), 0
+    axis = axis_of(node, axis, x.ndim)
+    if isinstance(x, np.ndarray):
+        return np.take(x, places, axis)
+    return x.index_select(axis, Tensor(places, device=x.device))
+
+
+@op("Unique", raw=True)
+def unique(node: Call, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array, ...]:
+    """Each element, or slice along an axis, once: in order, or as they come first; where, and how often, they stand."""
+    values = node.host(x)
+    if axis is None:
+        values, axis = values.reshape(-1), 0
+    found, first, inverse, counts = np.unique(
+        values, return_index=True, return_inverse=True, return_counts=True, axis=axis_of(node, axis, values.ndim)
+    )
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first)
+        back = np.argsort(order)
+        found, first, counts, inverse = np.take(found, order, axis), first[order], counts[order], back[inverse]
+    return found, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+
+
+@op("NonMaxSuppression", raw=True)
+def non_max_suppression(
+    node: Call,
+    boxes: Value,
+    scores: Value,
+    most: Value | None = None,
+    iou_threshold: Value | None = None,
+    score_threshold: Value | None = None,
+    *,
+    center_point_box: int,
+) -> Array:
+    """The boxes of each class that overlap no better one by more than the threshold: (batch, class, box) rows."""
+    count = 0 if most is None else int(single(node.host(most)))
+    overlap = 0.0 if iou_threshold is None else float(single(node.host(iou_threshold)))
+    least = None if score_threshold is None else float(single(node.host(score_threshold)))
+    all_boxes, all_scores = node.host(boxes), node.host(scores)
+    rows: list[tuple[int, int, int]] = []
+    for batch in range(all_scores.shape[0] if count > 0 else 0):
+        corners = _corners(all_boxes[batch], center_point_box)
+        for kind in range(all_scores.shape[1]):
+            chosen = _suppressed(corners, all_scores[batch, kind], count, overlap, least)
+            rows.extend([(batch, kind, box) for box in chosen])
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, center: int) -> Array:
+    """Boxes as (low, low, high, high), from two corners in any order or from centres and sizes."""
+    boxes = boxes.astype(np.float32)
+    if center:
+        half = boxes[:, 2:] / 2
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _suppressed(boxes: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
+    """The boxes that stay, best first."""
+    order = np.argsort(-scores, kind="stable")
+    if least is not None:
+        order = order[scores[order] > least]
+    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    chosen: list[int] = []
+    while order.size and len(chosen) < most:
+        best, order = int(order[0]), order[1:]
+        chosen.append(best)
+        low = np.maximum(boxes[best, :2], boxes[order, :2])
+        high = np.minimum(boxes[best, 2:], boxes[order, 2:])
+        shared = np.prod(np.maximum(high - low, 0), axis=1)
+        union = area[best] + area[order] - shared
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(union > 0, shared / union, 0)
+        order = order[ratio <= overlap]
+    return chosen

@@ -1,0 +1,397 @@
+"""Operators that move elements or say where they are: shapes, slices, joins, borders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, Value, axis_of, ints, iota, single
+from anneal.onnx.registry import op
+from anneal.onnx.types import array_dtype, fits_device
+from anneal.tensor import Tensor
+
+__all__: list[str] = []
+
+SMALL = 4096  # elements; what is larger is made on the device rather than in host memory
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+
+@op("Shape", raw=True)
+def shape(node: Call, x: Value, *, start: int = 0, end: int | None = None) -> Array:
+    """The sizes as int64; those of axes `start` to `end` since version 15."""
+    return np.array(x.shape[slice(start, end)], np.int64)
+
+
+@op("Size", raw=True)
+def size(node: Call, x: Value) -> Array:
+    """The number of elements, as int64."""
+    return np.array(math.prod(x.shape), np.int64)
+
+
+def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Value:
+    if len(given) > 64:
+        raise node.fail(f"a shape of {len(given)} axes; 64 are the most")
+    target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
+    if target.count(-1) > 1:
+        raise node.fail(f"shape {list(given)} has more than one -1")
+    if -1 in target:
+        known, count = math.prod(n for n in target if n != -1), math.prod(x.shape)
+        target[target.index(-1)] = count // known if known else 0
+    if math.prod(target) != math.prod(x.shape):
+        raise node.fail(f"shape {tuple(x.shape)} does not become {list(given)}: the numbers of elements differ")
+    return x.reshape(tuple(target))
+
+
+@op("Reshape", host=True)
+def reshape_old(node: Call, x: Value, *, shape: Sequence[int] = ()) -> Value:
+    """Another shape, an attribute before version 5: 0 keeps a size, -1 is worked out."""
+    return _reshaped(node, x, shape, 0)
+
+
+@op("Reshape", since=5, values=("shape",), host=True)
+def reshape(node: Call, x: Value, shape: Array, *, allowzero: int = 0) -> Value:
+    """Another shape: 0 keeps a size (with allowzero=1, since version 14, it is 0), -1 is worked out."""
+    return _reshaped(node, x, ints(shape), allowzero)
+
+
+@op("Flatten", host=True)
+def flatten(node: Call, x: Value, *, axis: int) -> Value:
+    """A matrix: the axes before `axis`, which may be negative since version 11, and those from it on."""
+    first = axis + x.ndim if axis < 0 else axis
+    if not 0 <= first <= x.ndim:
+        raise node.fail(f"axis {axis} of a value of {x.ndim} axes")
+    return x.reshape((math.prod(x.shape[:first]), math.prod(x.shape[first:])))
+
+
+def _squeezed(node: Call, x: Value, axes: Sequence[int] | None) -> Value:
+    gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {axis_of(node, a, x.ndim) for a in axes}
+    if any(x.shape[i] != 1 for i in gone):
+        raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
+    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in gone]))
+
+
+@op("Squeeze", host=True)
+def squeeze_old(node: Call, x: Value, *, axes: Sequence[int] | None = None) -> Value:
+    """Without the axes, all of size 1 if none is named; `axes` is an attribute before version 13."""
+    return _squeezed(node, x, axes)
+
+
+@op("Squeeze", since=13, values=("axes",), host=True)
+def squeeze(node: Call, x: Value, axes: Array | None = None) -> Value:
+    """Without the axes, all of size 1 if none is named."""
+    return _squeezed(node, x, None if axes is None else ints(axes))
+
+
+def _unsqueezed(node: Call, x: Value, axes: Sequence[int]) -> Value:
+    ndim = x.ndim + len(axes)
+    new = {axis_of(node, a, ndim) for a in axes}
+    if len(new) != len(axes):
+        raise node.fail(f"axes {list(axes)} name an axis twice")
+    rest = iter(x.shape)
+    return x.reshape(tuple([1 if i in new else next(rest) for i in range(ndim)]))
+
+
+@op("Unsqueeze", host=True)
+def unsqueeze_old(node: Call, x: Value, *, axes: Sequence[int]) -> Value:
+    """New axes of size 1, at positions of the result; an attribute before version 13."""
+    return _unsqueezed(node, x, axes)
+
+
+@op("Unsqueeze", since=13, values=("axes",), host=True)
+def unsqueeze(node: Call, x: Value, axes: Array) -> Value:
+    """New axes of size 1, at positions of the result."""
+    return _unsqueezed(node, x, ints(axes))
+
+
+@op("Transpose")
+def transpose(node: Call, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+    """The axes in another order, reversed if none is given."""
+    return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 else x
+
+
+@transpose.host
+def _transpose_on_host(node: Call, x: Array, *, perm: Sequence[int] | None = None) -> Array:
+    return np.ascontiguousarray(np.transpose(x, perm or None))
+
+
+@op("Expand", values=("shape",))
+def expand(node: Call, x: Tensor, shape: Array) -> Tensor:
+    """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
+    return x.expand(*np.broadcast_shapes(tuple(x.shape), tuple(ints(shape))))
+
+
+@expand.host
+def _expand_on_host(node: Call, x: Array, shape: Array) -> Value:
+    full = np.broadcast_shapes(x.shape, tuple(ints(shape)))
+    if math.prod(full) > max(SMALL, x.size) and fits_device(x.dtype):
+        return node.tensor(x).expand(*full)  # type: ignore[no-any-return]
+    return np.broadcast_to(x, full)
+
+
+# -- joins and parts --------------------------------------------------------------------------------------------------
+
+
+@op("Concat")
+def concat(node: Call, *xs: Tensor, axis: int = 1) -> Tensor:
+    """The inputs one after the other; the axis is 1 unless named before version 4, and required since."""
+    return xs[0] if len(xs) == 1 else Tensor.cat(list(xs), dim=axis_of(node, axis, xs[0].ndim))
+
+
+@concat.host
+def _concat_on_host(node: Call, *xs: Array, axis: int = 1) -> Array:
+    return np.concatenate(xs, axis)
+
+
+def _split(node: Call, x: Value, sizes: Sequence[int] | None, parts: int, axis: int) -> tuple[Value, ...]:
+    """Pieces of `sizes`, or `parts` of equal size, the last one smaller if need be."""
+    axis = axis_of(node, axis, x.ndim)
+    n = x.shape[axis]
+    if sizes is None:
+        step = -(-n // parts)
+        sizes = [max(0, min(step, n - i * step)) for i in range(parts)]
+    if sum(sizes) != n or min(sizes, default=0) < 0:
+        raise node.fail(f"pieces of {list(sizes)} do not make up the {n} elements of axis {axis}")
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    lead = (slice(None),) * axis
+    return tuple([x[(*lead, slice(e - s, e))] for s, e in zip(sizes, ends, strict=True)])
+
+
+@op("Split", host=True)
+def split_old(
+    node: Call, x: Value, lengths: Value | None = None, *, split: Sequence[int] | None = None, axis: int = 0
+) -> tuple[Value, ...]:
+    """Pieces along an axis; their sizes are an attribute, or in version 1 an input as well."""
+    sizes = split if lengths is None else ints(node.host(lengths))
+    return _split(node, x, sizes, node.outputs, axis)
+
+
+@op("Split", since=13, values=("split",), host=True)
+def split(node: Call, x: Value, split: Array | None = None, *, axis: int, num_outputs: int | None = None) -> Any:
+    """Pieces along an axis; their sizes are an input, their number an attribute since version 18."""
+    return _split(node, x, None if split is None else ints(split), num_outputs or node.outputs, axis)
+
+
+def _sliced(
+    node: Call, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int]
+) -> Value:
+    where = [slice(None)] * x.ndim
+    chosen = range(len(starts)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+    for axis, begin, end, step in zip(chosen, starts, ends, steps, strict=True):
+        if not step:
+            raise node.fail(f"step 0 along axis {axis}")
+        first, last, _ = slice(begin, end, step).indices(x.shape[axis])
+        where[axis] = slice(first, None if last < 0 else last, step)
+    return x[tuple(where)]
+
+
+@op("Slice", host=True)
+def slice_old(
+    node: Call, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Value:
+    """Elements from start to end along axes, all of them if none is named; attributes before version 10."""
+    return _sliced(node, x, starts, ends, axes, [1] * len(starts))
+
+
+@op("Slice", since=10, values=("starts", "ends", "axes", "steps"), host=True)
+def slice_(node: Call, x: Value, starts: Array, ends: Array, axes: Array | None = None, steps: Any = None) -> Value:
+    """Elements from start to end along axes, by steps that may be negative."""
+    begins = ints(starts)
+    by = [1] * len(begins) if steps is None else ints(steps)
+    return _sliced(node, x, begins, ints(ends), None if axes is None else ints(axes), by)
+
+
+@op("Tile")
+def tile_old(node: Call, x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
+    """The whole laid out `tiles` times along one axis, in version 1."""
+    counts = [1] * x.ndim
+    counts[axis_of(node, int(single(node.host(axis))), x.ndim)] = int(single(node.host(tiles)))
+    return x.repeat(*counts)
+
+
+@op("Tile", since=6, values=("repeats",))
+def tile(node: Call, x: Tensor, repeats: Array) -> Tensor:
+    """The whole laid out again and again along each axis."""
+    return x.repeat(*ints(repeats)) if x.ndim else x
+
+
+@tile.host
+def _tile_on_host(node: Call, x: Array, repeats: Array) -> Value:
+    counts = ints(repeats)
+    if x.size * math.prod(counts) > SMALL and fits_device(x.dtype):
+        return tile.function(node, node.tensor(x), repeats)  # type: ignore[no-any-return]
+    return np.tile(x, counts)
+
+
+# -- borders ----------------------------------------------------------------------------------------------------------
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+_HOST_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+def _padded(node: Call, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
+    if mode not in _PAD_MODES:
+        raise node.fail(f"mode is one of {', '.join(_PAD_MODES)}, not {mode!r}")
+    if all(p == (0, 0) for p in pairs):
+        return x
+    if mode == "constant":
+        return x.pad(tuple(pairs), value=value)
+    x = x.pad([(min(b, 0), min(a, 0)) for b, a in pairs])
+    for axis, (before, after) in enumerate([(max(b, 0), max(a, 0)) for b, a in pairs]):
+        n = x.shape[axis]
+        if max(before, after) <= (n - 1 if mode == "reflect" else n):
+            x = x.pad([(before, after) if i == axis else (0, 0) for i in range(x.ndim)], mode=_PAD_MODES[mode])
+        else:
+            # More than one turn: the places come from NumPy's rule.
+            places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=_HOST_MODES[mode])  # type: ignore[call-overload]
+            x = x.index_select(axis, Tensor(places, device=x.device))
+    return x
+
+
+@op("Pad")
+def pad_old(
+    node: Call,
+    x: Tensor,
+    *,
+    pads: Sequence[int] | None = None,
+    paddings: Sequence[int] | None = None,
+    mode: str,
+    value: float,
+) -> Tensor:
+    """Borders of a number, or of what is inside; attributes before version 11 (`paddings` in version 1)."""
+    sides = list(pads if pads is not None else paddings or ())
+    return _padded(node, x, list(zip(sides[: x.ndim], sides[x.ndim :], strict=True)), mode, value)
+
+
+@op("Pad", since=11, raw=True)
+def pad(node: Call, x: Value, pads: Value, value: Any = None, axes: Value | None = None, *, mode: str) -> Value:
+    """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off."""
+    sides = ints(node.host(pads))
+    which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in ints(node.host(axes))]
+    if len(sides) != 2 * len(which):
+        raise node.fail(f"{len(sides)} pads for {len(which)} axes; two for each are wanted")
+    pairs = [(0, 0)] * x.ndim
+    for i, axis in enumerate(which):
+        pairs[axis] = (sides[i], sides[i + len(which)])
+    if isinstance(x, np.ndarray) and isinstance(value, np.ndarray | None) and (x.size <= SMALL or x.dtype == object):
+        return _padded_on_host(x, pairs, mode, value)
+    fill = 0 if value is None or mode != "constant" else single(node.host(value))
+    return _padded(node, node.tensor(x), pairs, mode, fill)
+
+
+def _padded_on_host(x: Array, pairs: Sequence[tuple[int, int]], mode: str, value: Array | None) -> Array:
+    x = x[tuple([slice(max(-b, 0), n - max(-a, 0)) for (b, a), n in zip(pairs, x.shape, strict=True)])]
+    grown = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    if mode != "constant":
+        return np.pad(x, grown, mode=_HOST_MODES[mode])  # type: ignore[call-overload, no-any-return]
+    return np.pad(x, grown, constant_values=0 if value is None else value.reshape(()).astype(x.dtype))
+
+
+@op("CenterCropPad", values=("shape",))
+def center_crop_pad(node: Call, x: Tensor, shape: Array, *, axes: Sequence[int] | None = None) -> Tensor:
+    """Axes cut or padded with zeros on both sides to the sizes given; of an odd number more at the end."""
+    pairs = [(0, 0)] * x.ndim
+    which = range(x.ndim) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+    for axis, n in zip(which, ints(shape), strict=True):
+        more = abs(n - x.shape[axis])
+        before, after = more // 2, more - more // 2
+        pairs[axis] = (before, after) if n > x.shape[axis] else (-before, -after)
+    return x.pad(pairs)
+
+
+# -- blocks and triangles ---------------------------------------------------------------------------------------------
+
+
+@op("DepthToSpace")
+def depth_to_space(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Channels become pixels; which channels make a block is DCR alone before version 11."""
+    n, c, h, w = x.shape
+    b = blocksize
+    if c % (b * b):
+        raise node.fail(f"{c} channels do not make blocks of {b} by {b}")
+    if mode == "DCR":
+        x = x.reshape(n, b, b, c // (b * b), h, w).permute(0, 3, 4, 1, 5, 2)
+    else:
+        x = x.reshape(n, c // (b * b), b, b, h, w).permute(0, 1, 4, 2, 5, 3)
+    return x.reshape(n, c // (b * b), h * b, w * b)
+
+
+@op("SpaceToDepth")
+def space_to_depth(node: Call, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Pixels become channels; which channels make a block is DCR alone before version 28."""
+    n, c, h, w = x.shape
+    b = blocksize
+    if h % b or w % b:
+        raise node.fail(f"images of {h} by {w} are not made of blocks of {b} by {b}")
+    x = x.reshape(n, c, h // b, b, w // b, b)
+    x = x.permute(0, 3, 5, 1, 2, 4) if mode == "DCR" else x.permute(0, 1, 3, 5, 2, 4)
+    return x.reshape(n, c * b * b, h // b, w // b)
+
+
+@op("Trilu", values=("k",))
+def trilu(node: Call, x: Tensor, k: Array | None = None, *, upper: int) -> Tensor:
+    """The upper or lower triangle of the last two axes, from the k-th diagonal on."""
+    diagonal = 0 if k is None else int(single(k))
+    rows, columns = x.shape[-2:]
+    row, column = iota(x, rows, 0, 2), iota(x, columns, 1, 2)
+    diagonal = max(-rows, min(columns, diagonal))
+    inside: Tensor = column - row >= diagonal if upper else column - row <= diagonal
+    return inside.where(x, x.zeros_like())
+
+
+@trilu.host
+def _trilu_on_host(node: Call, x: Array, k: Array | None = None, *, upper: int) -> Array:
+    return (np.triu if upper else np.tril)(x, 0 if k is None else int(single(k)))
+
+
+@op("ReverseSequence")
+def reverse_sequence(node: Call, x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
+    """The first elements of each row reversed, as many as its length says."""
+    time = iota(x, x.shape[time_axis], time_axis, x.ndim)
+    length = lengths.int().reshape(*[x.shape[i] if i == batch_axis else 1 for i in range(x.ndim)])
+    index = (time < length).where(length - 1 - time, time)
+    return x.gather(time_axis, index.expand(*x.shape))
+
+
+# -- values that shapes and attributes say ----------------------------------------------------------------------------
+
+
+@op("ConstantOfShape", values=("shape",))
+def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -> Value:
+    """One number everywhere, a float32 0 unless `value` says otherwise."""
+    sizes = ints(shape)
+    fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
+    if any(n < 0 for n in sizes):
+        raise node.fail(f"a shape of {sizes}")
+    if math.prod(sizes) > SMALL and fits_device(fill.dtype):
+        return Tensor.full(sizes, fill.item(), dtype=fill.dtype.name, device=node.device)
+    return np.full(sizes, fill)
+
+
+@op("Range", values=("start", "limit", "delta"))
+def range_(node: Call, start: Array, limit: Array, delta: Array) -> Value:
+    """start, start + delta, ... up to but without limit."""
+    first, last, step = single(start), single(limit), single(delta)
+    out: Value
+    if not step:
+        raise node.fail("delta is 0")
+    count = max(math.ceil((last - first) / step), 0)
+    if count <= SMALL:
+        out = (first + np.arange(count) * step).astype(start.dtype)
+    else:
+        out = (Tensor.arange(count, device=node.device).cast(start.dtype.name) * step + first).cast(start.dtype.name)
+    return out
+
+
+@op("EyeLike", raw=True)
+def eye_like(node: Call, x: Value, *, dtype: int | None = None, k: int) -> Tensor:
+    """Ones on the k-th diagonal of a matrix of the shape of x, in its dtype unless another is named."""
+    rows, columns = x.shape
+    name = array_dtype(dtype).name if dtype else x.dtype.name  # type: ignore[union-attr]
+    row = Tensor.arange(rows, device=node.device).reshape(rows, 1)
+    on: Tensor = (Tensor.arange(columns, device=node.device).reshape(1, columns) - row) == k
+    return on.cast(name)

@@ -1,0 +1,278 @@
+"""Quantised tensors: integers of 2 to 16 bits and narrow floats, with a scale and a zero point for all of a tensor, for
+each slice of an axis, or (since version 21) for each block of one.
+
+Products of integers are summed exactly: in int32, or where the device is the cpu, whose integers have no BLAS, in
+float64, which holds every such sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Value, axis_of, is_float
+from anneal.onnx.ops.casting import array_dtype_of, converted
+from anneal.onnx.ops.windows import Window, convolved, window_of
+from anneal.onnx.registry import op
+from anneal.onnx.types import array_dtype, fits_device
+from anneal.tensor import Tensor, dtypes
+
+__all__ = ["dequantised", "exact_matmul", "exactly", "integers", "quantised", "wide"]
+
+RANGES = {
+    "uint16": (0, 65535),
+    "int16": (-32768, 32767),
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "uint4": (0, 15),
+    "int4": (-8, 7),
+    "uint2": (0, 3),
+    "int2": (-2, 1),
+}
+
+# -- scales and zero points -------------------------------------------------------------------------------------------
+
+
+def wide(node: Call, x: Value) -> Tensor:
+    """A value as a tensor: elements that no device holds become int32 or float32 on the host first."""
+    if isinstance(x, np.ndarray) and not fits_device(x.dtype):
+        x = x.astype(np.int32 if "int" in x.dtype.name else np.float32)
+    return node.tensor(x)  # type: ignore[no-any-return]
+
+
+def _spread(node: Call, scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """A scale or zero point in a shape that broadcasts to x: of one element, of an axis, or of blocks of it."""
+    if scale.numel() == 1 and not block:
+        return scale.reshape(())
+    along = axis_of(node, axis, x.ndim)
+    if block:
+        return scale.repeat_interleave(block, along).narrow(along, 0, x.shape[along])
+    if scale.ndim == 1:
+        return scale.reshape(*[-1 if i == along else 1 for i in range(x.ndim)])
+    return scale
+
+
+def integers(x: Tensor, zero_point: Tensor | None) -> Tensor:
+    """x - zero_point as int32."""
+    x = x.cast(dtypes.int32)
+    return x if zero_point is None else x - zero_point.cast(dtypes.int32)
+
+
+def dequantised(x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    """(x - zero_point) * scale, in the scale's dtype."""
+    if is_float(x):
+        return (x.float() * scale.float()).cast(scale.dtype)
+    return (integers(x, zero_point).float() * scale.float()).cast(scale.dtype)
+
+
+def quantised(x: Tensor, scale: Tensor, zero_point: Tensor | None, name: str) -> Tensor:
+    """x / scale to the nearest whole number (halves to even), plus the zero point, within the range of an integer type.
+
+    What has fewer than 8 bits is float32 still.
+    """
+    low, high = RANGES[name]
+    steps = (x / scale).round()
+    steps = steps if steps.dtype.bits >= 32 else steps.float()
+    if zero_point is not None:
+        steps = steps + zero_point.cast(steps.dtype)
+    steps = steps.clamp(low, high)
+    return steps if name.endswith(("int4", "int2")) else steps.cast(name)
+
+
+@op("QuantizeLinear", raw=True)
+def quantize_linear(
+    node: Call,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """The nearest quantised number: `axis` since version 13, floats of 8 bits since 19, blocks, `output_dtype` and
+    integers of 4 and 16 bits since 21, `precision` since 23.
+    """
+    if y_zero_point is not None:
+        name = y_zero_point.dtype.name
+    else:
+        name = array_dtype(output_dtype).name if output_dtype else "uint8"  # type: ignore[union-attr]
+    data, scale = wide(node, x), wide(node, y_scale)
+    scale = _spread(node, scale, data, axis, block_size)
+    if precision:
+        computed = array_dtype(precision).name  # type: ignore[union-attr]
+        data, scale = data.cast(computed), scale.cast(computed)
+    data = data if is_float(data) else data.float()
+    if name not in RANGES:
+        return converted(node, data / scale, array_dtype_of(name), saturate)
+    zero = None if y_zero_point is None else _spread(node, wide(node, y_zero_point), data, axis, block_size)
+    found = quantised(data, scale, zero, name)
+    return found if fits_device(array_dtype_of(name)) else converted(node, found, array_dtype_of(name))
+
+
+@op("DequantizeLinear", raw=True)
+def dequantize_linear(
+    node: Call,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    """(x - zero point) * scale: `axis` since version 13, blocks and 4 bits since 21, `output_dtype` since 23."""
+    data = wide(node, x)
+    scale = _spread(node, wide(node, x_scale), data, axis, block_size)
+    zero = None
+    if x_zero_point is not None and not is_float(data):
+        zero = _spread(node, wide(node, x_zero_point), data, axis, block_size)
+    if output_dtype:
+        return dequantised(data, scale.float(), zero).cast(array_dtype(output_dtype).name)  # type: ignore[union-attr]
+    return dequantised(data, scale, zero)
+
+
+@op("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """x as uint8, with the scale and zero point that its own least and largest elements, and 0, ask for."""
+    low, high = x.min().minimum(0), x.max().maximum(0)
+    scale = (high - low) / 255
+    # Of nothing but zeros every scale is right.
+    scale = (scale == 0).where(1.0, scale)
+    zero = (-low / scale).round().clamp(0, 255)
+    return quantised(x, scale, zero, "uint8"), scale, zero.cast(dtypes.uint8)
+
+
+# -- exact products ---------------------------------------------------------------------------------------------------
+
+
+def exactly(function: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+    """A sum of products of int32 tensors, exactly, as int32."""
+    if a.device != "cpu":
+        return function(a, b)
+    return function(a.cast(dtypes.float64), b.cast(dtypes.float64)).cast(dtypes.int32)
+
+
+def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """The matrix product of int32 tensors."""
+    return exactly(Tensor.matmul, a, b)
+
+
+def _exact_conv(node: Call, x: Tensor, weight: Tensor, w: Window, groups: int) -> Tensor:
+    return exactly(lambda a, b: convolved(node, a, b, None, w, groups), x, weight)
+
+
+def _of_rows(zero_point: Tensor | None) -> Tensor | None:
+    """A zero point (or scale) for each row of the left matrix."""
+    if zero_point is None or zero_point.numel() == 1:
+        return None if zero_point is None else zero_point.reshape(())
+    return zero_point.unsqueeze(-1) if zero_point.ndim == 1 else zero_point
+
+
+def _of_columns(zero_point: Tensor | None) -> Tensor | None:
+    """A zero point (or scale) for each column of the right matrix."""
+    return zero_point.reshape(()) if zero_point is not None and zero_point.numel() == 1 else zero_point
+
+
+@op("MatMulInteger")
+def matmul_integer(
+    node: Call, a: Tensor, b: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+) -> Tensor:
+    """The product of matrices of 8-bit integers less their zero points, as int32."""
+    return exact_matmul(integers(a, _of_rows(a_zero_point)), integers(b, _of_columns(b_zero_point)))
+
+
+@op("QLinearMatMul")
+def qlinear_matmul(
+    node: Call,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+) -> Tensor:
+    """The product of quantised matrices, quantised; scales of float16 and bfloat16 since version 21."""
+    total = exact_matmul(integers(a, _of_rows(a_zero_point)), integers(b, _of_columns(b_zero_point)))
+    rows, columns = _of_rows(a_scale), _of_columns(b_scale)
+    assert rows is not None
+    assert columns is not None
+    by = _of_rows(y_scale)
+    assert by is not None
+    factor = rows.float() * columns.float() / by.float()
+    return requantised(total, factor, _of_rows(y_zero_point))
+
+
+def requantised(total: Tensor, factor: Tensor, zero_point: Tensor | None, name: str = "uint8") -> Tensor:
+    """An int32 sum times a factor, in the zero point's dtype."""
+    name = name if zero_point is None else zero_point.dtype.name
+    low, high = RANGES[name]
+    steps = (total.float() * factor).round()
+    if zero_point is not None:
+        steps = steps + zero_point.float()
+    return steps.clamp(low, high).cast(name)
+
+
+@op("ConvInteger")
+def conv_integer(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    *,
+    auto_pad: str,
+    dilations: Sequence[int] | None = None,
+    group: int,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
+    w = window_of(node, x.shape[2:], weight.shape[2:], strides, dilations, pads, auto_pad)
+    return _exact_conv(node, integers(x, x_zero_point), integers(weight, _of_outputs(weight, w_zero_point)), w, group)
+
+
+def _of_outputs(weight: Tensor, each: Tensor | None) -> Tensor | None:
+    """A number for each output channel of a convolution's weight."""
+    if each is None or each.numel() == 1:
+        return None if each is None else each.reshape(())
+    return each.reshape(-1, *[1] * (weight.ndim - 1))
+
+
+@op("QLinearConv")
+def qlinear_conv(
+    node: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor,
+    weight: Tensor,
+    w_scale: Tensor,
+    w_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    channels_last: int = 0,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
+    x = x.moveaxis(-1, 1) if channels_last else x
+    w = window_of(node, x.shape[2:], weight.shape[2:], strides, dilations, pads, auto_pad)
+    zero = _of_outputs(weight, w_zero_point)
+    total = _exact_conv(node, integers(x, x_zero_point.reshape(())), integers(weight, zero), w, group)
+    if bias is not None:
+        total = total + bias.reshape(1, -1, *[1] * (x.ndim - 2))
+    each = w_scale.reshape(()) if w_scale.numel() == 1 else w_scale.reshape(1, -1, *[1] * (x.ndim - 2))
+    factor = x_scale.reshape(()) * each / y_scale.reshape(())
+    y = requantised(total, factor, y_zero_point.reshape(()))
+    return y.moveaxis(1, -1) if channels_last else y

@@ -1,0 +1,415 @@
+"""Convolutions and pools: sums and extremes over windows of one to three axes (pools: any number).
+
+`pads` are the begins of all axes and then the ends; `auto_pad` works them out so that SAME_UPPER and SAME_LOWER give
+ceil(size / stride) windows, the odd element of the padding at the end or at the beginning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import anneal.tensor.functional as F
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, ints, iota
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__ = ["convolved", "window_of"]
+
+Pairs = tuple[tuple[int, int], ...]
+_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where windows lie along each axis: sizes of kernel, steps and borders, and how many windows there are."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: Pairs  # as given; what ceil_mode hangs over the end is not among them
+    out: tuple[int, ...]
+
+    def reach(self, sizes: Sequence[int]) -> Pairs:
+        """The borders that the windows see: at the end cut to, or grown to, the last window's end."""
+        ends = [
+            (o - 1) * s + d * (k - 1) + 1
+            for o, s, d, k in zip(self.out, self.strides, self.dilations, self.kernel, strict=True)
+        ]
+        return tuple([(b, e - n - b) for (b, _), e, n in zip(self.pads, ends, sizes, strict=True)])
+
+
+def window_of(
+    node: Call,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str | None,
+    ceil_mode: int = 0,
+) -> Window:
+    """The windows over axes of these sizes; an error that names the node where they do not fit."""
+    axes = len(sizes)
+    strides, dilations = tuple(strides or [1] * axes), tuple(dilations or [1] * axes)
+    pads = list(pads or [0] * (2 * axes))
+    if not len(kernel) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
+        raise node.fail(f"kernel_shape, strides, dilations and pads do not all fit the {axes} axes of windows")
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise node.fail("kernel_shape, strides and dilations are positive")
+    auto = auto_pad or "NOTSET"
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.fail(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, not {auto!r}")
+    pairs, out = [], []
+    for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        span = d * (k - 1) + 1
+        if auto.startswith("SAME"):
+            count = -(-n // s)
+            total = max((count - 1) * s + span - n, 0)
+            less = total // 2
+            pair = (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
+        else:
+            pair = (0, 0) if auto == "VALID" else (pads[i], pads[axes + i])
+            room = n + sum(pair) - span
+            count = (-(-room // s) if ceil_mode else room // s) + 1
+            # A window that hangs over the end does not start in the padding.
+            if ceil_mode and (count - 1) * s >= n + pair[0]:
+                count -= 1
+        if count < 1:
+            raise node.fail(f"a kernel of {tuple(kernel)} does not fit the axes {tuple(sizes)} with pads {pads}")
+        pairs.append(pair)
+        out.append(count)
+    return Window(tuple(kernel), strides, dilations, tuple(pairs), tuple(out))
+
+
+def _bordered(x: Tensor, pairs: Pairs, value: Any = 0) -> Tensor:
+    """x with borders along its last axes; negative ones cut off."""
+    if all(p == (0, 0) for p in pairs):
+        return x
+    return x.pad(((0, 0),) * (x.ndim - len(pairs)) + pairs, value=value)
+
+
+def _windows(x: Tensor, w: Window, value: Any) -> Tensor:
+    """(n, c, h, w) to (n, c, oh, ow, kh, kw), and so for any number of axes: a view."""
+    axes = len(w.kernel)
+    x = _bordered(x, w.reach(x.shape[-axes:]), value)
+    for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations, strict=True)):
+        x = _unfolded(x, 2 + i, k, s, d)
+    return x
+
+
+def _unfolded(x: Tensor, axis: int, k: int, s: int, d: int) -> Tensor:
+    x = x.unfold(axis, d * (k - 1) + 1, s)
+    return x if d == 1 else x[..., ::d]
+
+
+# -- convolutions -----------------------------------------------------------------------------------------------------
+
+
+def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Window, groups: int) -> Tensor:
+    """The convolution of (batch, in, ...) and (out, in/groups, ...) over the windows."""
+    axes = len(w.kernel)
+    if axes not in _CONV:
+        raise node.fail(f"a convolution over {axes} axes; one to three are computed")
+    side = [b for b, _ in w.pads]
+    if any(b != e for b, e in w.pads):
+        x, side = _bordered(x, w.pads), [0] * axes
+    return _CONV[axes](x, weight, bias, list(w.strides), side, list(w.dilations), groups)
+
+
+@op("Conv")
+def conv(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str,
+    dilations: Sequence[int] | None = None,
+    group: int,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The convolution over one to three axes; the same in every version."""
+    kernel = tuple(kernel_shape or weight.shape[2:])
+    if tuple(weight.shape[2:]) != kernel:
+        raise node.fail(f"kernel_shape {kernel} is not that of the weight {tuple(weight.shape)}")
+    w = window_of(node, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    return convolved(node, x, weight, bias, w, group)
+
+
+@op("ConvTranspose")
+def conv_transpose(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str,
+    dilations: Sequence[int] | None = None,
+    group: int,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """What Conv does to gradients of its input; `output_shape`, where it is given, decides the padding."""
+    axes, kernel = x.ndim - 2, weight.shape[2:]
+    if axes not in _TRANSPOSED:
+        raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
+    steps, spread = list(strides or [1] * axes), list(dilations or [1] * axes)
+    extra = list(output_padding or [0] * axes)
+    given = list(pads or [0] * (2 * axes))
+    cut = []
+    for i, n in enumerate(x.shape[2:]):
+        full = steps[i] * (n - 1) + extra[i] + spread[i] * (kernel[i] - 1) + 1
+        wanted = output_shape[i - axes] if output_shape else n * steps[i] if auto_pad.startswith("SAME") else None
+        if wanted is None:
+            cut.append((given[i], given[axes + i]) if auto_pad == "NOTSET" else (0, 0))
+            continue
+        total = max(full - wanted, 0)
+        less = total // 2
+        cut.append((less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less))
+        if wanted > full:
+            extra[i] += wanted - full
+    whole = _TRANSPOSED[axes](x, weight, None, steps, 0, 0, group, spread)
+    out = _bordered(whole, tuple([(-b, more - e) for (b, e), more in zip(cut, extra, strict=True)]))
+    return out if bias is None else out + bias.reshape(1, -1, *[1] * axes)
+
+
+@op("CausalConvWithState")
+def causal_conv(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    past: Tensor | None = None,
+    *,
+    activation: str,
+) -> Any:
+    """A convolution of each channel with what was before, whose last k - 1 places go on to the next call."""
+    channels, kept = x.shape[1], weight.shape[-1] - 1
+    seen = x.pad(((0, 0), (0, 0), (kept, 0))) if past is None else Tensor.cat([past, x], dim=2)
+    y = F.conv1d(seen, weight, bias, groups=channels)
+    if activation not in ("none", "silu", "swish"):
+        raise node.fail(f"activation is none, silu or swish, not {activation!r}")
+    y = y if activation == "none" else y.silu()
+    return y, seen[:, :, seen.shape[2] - kept :]
+
+
+@op("Col2Im", values=("image_shape", "block_shape"))
+def col2im(
+    node: Call,
+    x: Tensor,
+    image_shape: Array,
+    block_shape: Array,
+    *,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """Columns put back where windows took them, overlapping ones added: a sum over the places of the kernel."""
+    image, kernel = ints(image_shape), ints(block_shape)
+    axes, n = len(image), x.shape[0]
+    w = window_of(node, image, kernel, strides, dilations, pads, None)
+    channels = x.shape[1] // math.prod(kernel)
+    columns = x.reshape(n, channels, *kernel, *w.out)
+    total: Tensor | None = None
+    padded = [size + sum(pair) for size, pair in zip(image, w.pads, strict=True)]
+    for place in itertools.product(*[range(k) for k in kernel]):
+        part = columns[(slice(None), slice(None), *place)]
+        for i in range(axes):
+            part = _spread(part, 2 + i, w.strides[i])
+            first = place[i] * w.dilations[i]
+            sides = [(0, 0)] * part.ndim
+            sides[2 + i] = (first, padded[i] - first - part.shape[2 + i])
+            part = part.pad(sides)
+        total = part if total is None else total + part
+    assert total is not None
+    return _bordered(total, tuple([(-b, -e) for b, e in w.pads]))
+
+
+def _spread(x: Tensor, axis: int, step: int) -> Tensor:
+    """The elements of an axis `step` apart, zeros between."""
+    if step == 1:
+        return x
+    n = x.shape[axis]
+    x = x.unsqueeze(axis + 1)
+    sides = [(0, 0)] * x.ndim
+    sides[axis + 1] = (0, step - 1)
+    shape = (*x.shape[:axis], n * step, *x.shape[axis + 2 :])
+    return x.pad(sides).reshape(*shape).narrow(axis, 0, (n - 1) * step + 1)
+
+
+# -- pools ------------------------------------------------------------------------------------------------------------
+
+
+def _lowest(x: Tensor) -> Any:
+    return -math.inf if x.dtype.is_float else x.dtype.min
+
+
+@op("MaxPool")
+def max_pool(
+    node: Call,
+    x: Tensor,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> Any:
+    """The largest of each window, and since version 8 its place in the flat input; ceil_mode, dilations since 10."""
+    axes = x.ndim - 2
+    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    if not node.wants(1):
+        if axes in _MAX_POOL:
+            padded = _bordered(x, w.reach(x.shape[2:]), _lowest(x))
+            return _MAX_POOL[axes](padded, list(w.kernel), list(w.strides), 0, list(w.dilations))
+        return _windows(x, w, _lowest(x)).max(tuple(range(2 + axes, 2 + 2 * axes)))
+    seen = _windows(x, w, _lowest(x)).reshape(*x.shape[:2], *w.out, -1)
+    best = seen.argmax(-1)
+    return seen.max(-1), _flat_position(x, best, w, storage_order)
+
+
+def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Tensor:
+    """Where the `best` place of each window stands in x, laid flat; with column_major the first axis runs fastest."""
+    axes, sizes = len(w.kernel), x.shape[2:]
+    stride = [math.prod(sizes[:i] if column_major else sizes[i + 1 :]) for i in range(axes)]
+    rest, position = best, None
+    for i in reversed(range(axes)):
+        inside = rest.remainder(w.kernel[i])
+        rest = rest.floor_divide(w.kernel[i])
+        begin = iota(x, w.out[i], 2 + i, x.ndim) * w.strides[i] - w.pads[i][0]
+        along = (begin + inside * w.dilations[i]) * stride[i]
+        position = along if position is None else position + along
+    image = iota(x, math.prod(x.shape[:2]), 0, 1).reshape(*x.shape[:2], *[1] * axes)
+    return (image * math.prod(sizes) + position).cast(dtypes.int64)
+
+
+def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:
+    """How many elements each window sees along each axis, those of the padding counted or not."""
+    found = []
+    for n, k, s, d, (b, e), o in zip(sizes, w.kernel, w.strides, w.dilations, w.pads, w.out, strict=True):
+        places = np.arange(o)[:, None] * s - b + np.arange(k) * d
+        low, high = (-b, n + e) if padding else (0, n)
+        found.append(((places >= low) & (places < high)).sum(1))
+    return found
+
+
+def _window_sum(x: Tensor, w: Window) -> Tensor:
+    axes = len(w.kernel)
+    return _windows(x, w, 0).sum(tuple(range(2 + axes, 2 + 2 * axes)))
+
+
+@op("AveragePool")
+def average_pool(
+    node: Call,
+    x: Tensor,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
+    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    total = _window_sum(x, w)
+    counts = _counts(w, x.shape[2:], count_include_pad)
+    whole = math.prod(w.kernel)
+    if all((c == k).all() for c, k in zip(counts, w.kernel, strict=True)):
+        return total * (1.0 / whole)
+    scale = np.ones((), np.float64)
+    for row in counts:
+        scale = scale[..., None] * (1.0 / np.maximum(row, 1))
+    return total * Tensor(scale.astype(x.dtype.name), device=x.device)
+
+
+@op("LpPool")
+def lp_pool(
+    node: Call,
+    x: Tensor,
+    *,
+    auto_pad: str,
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    p: float,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
+    if kernel_shape is None:
+        raise node.fail("kernel_shape is missing")
+    w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return _root(_window_sum(_power(x, p), w), p)
+
+
+def _power(x: Tensor, p: float) -> Tensor:
+    return x.abs() if p == 1 else x * x if p == 2 else x.abs().pow(p)
+
+
+def _root(x: Tensor, p: float) -> Tensor:
+    return x if p == 1 else x.sqrt() if p == 2 else x.pow(1 / p)
+
+
+def _places(x: Tensor) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
+
+
+@op("GlobalAveragePool")
+def global_average_pool(node: Call, x: Tensor) -> Tensor:
+    """The mean of each channel."""
+    return x.mean(_places(x), keepdim=True)
+
+
+@op("GlobalMaxPool")
+def global_max_pool(node: Call, x: Tensor) -> Tensor:
+    """The largest of each channel."""
+    return x.max(_places(x), keepdim=True)
+
+
+@op("GlobalLpPool")
+def global_lp_pool(node: Call, x: Tensor, *, p: float) -> Tensor:
+    """The p-norm of each channel; p is an integer since version 2."""
+    return _root(_power(x, p).sum(_places(x), keepdim=True), p)
+
+
+@op("MaxUnpool", values=("output_shape",))
+def max_unpool(
+    node: Call,
+    x: Tensor,
+    index: Tensor,
+    output_shape: Array | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """What MaxPool found put back where its indices say, zeros elsewhere."""
+    axes = len(kernel_shape)
+    side, steps = list(pads or [0] * (2 * axes)), list(strides or [1] * axes)
+    inferred = [
+        (n - 1) * s - side[i] - side[axes + i] + k
+        for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel_shape, strict=True))
+    ]
+    shape = (*x.shape[:2], *inferred)
+    flat = Tensor.zeros(math.prod(shape), dtype=x.dtype, device=x.device)
+    out = flat.scatter(0, index.cast(dtypes.int32).reshape(-1), x.reshape(-1)).reshape(*shape)
+    if output_shape is None:
+        return out
+    return _bordered(out, tuple([(0, n - m) for n, m in zip(ints(output_shape)[2:], inferred, strict=True)]))
