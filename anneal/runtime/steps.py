@@ -1,4 +1,7 @@
-"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list of them."""
+"""What is executed, as values.
+
+A realize is a launch, with calls of the host before it; a captured function is a list of them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCall:
-    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result."""
+    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one each result."""
 
     function: HostFunction
     inputs: Sequence[Storage]
