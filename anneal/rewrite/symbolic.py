@@ -8,7 +8,7 @@ from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import substitute
 from anneal.uop import ALU, Op, UOp, dtypes
 
-__all__ = ["simplify"]
+__all__ = ["forget", "simplify"]
 
 _MEMO: dict[UOp, UOp] = {}
 _MEMO_LIMIT = 50_000
@@ -37,6 +37,11 @@ def simplify(u: UOp, given: UOp | None = None) -> UOp:
     if len(_MEMO) > _MEMO_LIMIT:
         _MEMO.clear()
     return settled(u, SYMBOLIC, _MEMO, parts=_parts, remake=_remade, steps=_STEPS)
+
+
+def forget() -> None:
+    """Forget what expressions became, so that their rules fire again: for a trace that is to be whole."""
+    _MEMO.clear()
 
 
 def _parts(u: UOp) -> tuple[UOp, ...] | None:

@@ -13,7 +13,7 @@ from typing import overload
 from anneal.rewrite.watch import Watch
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "unfolded"]
+__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "tell", "unfolded"]
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
@@ -72,6 +72,12 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     True
     """
     return _WALKS.listening()
+
+
+def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
+    """Tell whoever listens (`rebuilt`) of another loop: `walks()`, asked for only then, maps nodes to their results."""
+    if _WALKS.found is not None:
+        _WALKS.found.extend(walks())
 
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -125,7 +125,7 @@ class Jit(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
-            # a jit inside a jit is part of the outer one, and a transform looks into the function; the host computes none
+            # a jit inside a jit is part of the outer one; a transform looks into the function; the host computes none
             return self.function(*args, **kwargs)
         tensors: list[Handle] = []
         bound: dict[str, int] = {}

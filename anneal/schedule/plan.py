@@ -91,10 +91,11 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
 
 
 def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread plans
-    at a time.
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread
+    plans at a time.
 
-    `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
+    `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes
+    found nobody reads (a sum over nothing) is no input, where it was numbered last.
     """
     with BUILDING:
         a = arena()
@@ -126,9 +127,9 @@ def live_nodes(sink: UOp) -> list[UOp]:
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
-    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (writing call, reading call, reason).
+    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel.
 
-    The passes run once more for it.
+    Each is (writing call, reading call, reason). The passes run once more for it.
     """
     with BUILDING, arena().untracked(), refusals() as found:
         s = run_passes(parametrise(sink)[0], cost_model)

@@ -104,8 +104,8 @@ class UOp(_Slots):
 
     Within an arena two nodes with equal fields are the same object, so `is` means equal. Beside the fields it carries
     facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
-    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i), `weak`
-    (a BUFFER is below: the arena does not keep the node, so the memory goes with whoever uses it).
+    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i),
+    `weak` (a BUFFER is below: the arena does not keep the node, so the memory goes with whoever uses it).
     `provenance` (phase, code, line, module path, function) tells who first built it and is no part of its identity.
 
     >>> x = const(dtypes.int32, 3)
@@ -304,7 +304,8 @@ _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 _MARKS = itertools.count()
-# What a frame's code is to the search for the user's line. A named one is a public function of anneal.ops or anneal.tensor.
+# What a frame's code is to the search for the user's line. A named one is a public function of anneal.ops or
+# anneal.tensor.
 _USERS, _INSIDE, _NAMED = 0, 1, 2
 _KIND: dict[CodeType, int] = {}
 _RUNNERS = ("anneal.ops.arguments",)
@@ -356,10 +357,10 @@ class _Here(threading.local):
 class Arena:
     """Interns nodes. One default arena serves the process and all of its threads; `with Arena():` isolates.
 
-    A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the others
-    those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the arena
-    has doubled since the last one: they are most of what a compiler makes, and a weak reference would cost it as much
-    as the node.
+    A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the
+    others those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the
+    arena has doubled since the last one: they are most of what a compiler makes, and a weak reference would cost it as
+    much as the node.
     """
 
     __slots__ = ("_dead", "_here", "_limit", "_lock", "_saved", "live", "nodes")
@@ -427,7 +428,7 @@ class Arena:
         self._here.origin = u.provenance
 
     def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
-        """A node like `u` with other sources and another argument, none of them a constant's; it has the provenance of `u`."""
+        """A node like `u`, its provenance too, with other sources and another argument, none of them a constant's."""
         return self.add((u.op, u.dtype, src, arg, u.tag), u.op, u.dtype, src, arg, u.tag, u.provenance)
 
     def add(

@@ -8,11 +8,12 @@ node, and a value read at two places is computed twice.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import over, rebuild, simplify
+from anneal.rewrite import Watch, over, rebuild, simplify
 from anneal.schedule.concat import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.members import members_of
@@ -21,7 +22,7 @@ from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-__all__ = ["forget_kernels", "rangeify", "run", "simplify_indices", "split_ranges"]
+__all__ = ["forget_kernels", "indexed", "kernel_graph", "rangeify", "run", "simplify_indices", "split_ranges"]
 
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
@@ -42,11 +43,16 @@ def forget_kernels() -> None:
     _kernels.clear()
 
 
+def kernel_graph(piece: UOp) -> UOp:
+    """The kernel that a piece of the tensor graph (`Cut.graph`) becomes: a SINK of STOREs over RANGEs."""
+    with arena().untracked():
+        return renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+
+
 def _kernel_of(piece: UOp) -> Kernel:
     found = _kernels.get(piece)
     if found is None:
-        with arena().untracked():
-            sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+        sink = kernel_graph(piece)
         while len(_kernels) >= _MAX_KERNELS:
             del _kernels[next(iter(_kernels))]
         # pieces that differ only in the shapes of their leaves become one kernel
@@ -182,10 +188,20 @@ def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
     return next((n for n in range(len(shape) + 1) if product(shape[:n]) == wanted), None)
 
 
+_INDEXED = Watch[dict[Context, UOp]]()
+
+
+def indexed() -> AbstractContextManager[list[dict[Context, UOp]]]:
+    """What each node of the tensor graph became at each index, of every kernel that is made within the block."""
+    return _INDEXED.listening()
+
+
 class _Lower:
     def __init__(self, ranges: _Ranges) -> None:
         self.ranges = ranges
         self.memo: dict[Context, UOp] = {}
+        if _INDEXED.found is not None:
+            _INDEXED.found.append(self.memo)
 
     def flat(self, leaf: UOp) -> UOp:
         while leaf.op is Op.RESHAPE:
