@@ -1,4 +1,6 @@
-"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list of them."""
+"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list
+of them.
+"""
 
 from __future__ import annotations
 
