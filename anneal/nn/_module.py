@@ -274,7 +274,7 @@ class Module:
         for t in self.parameters():
             t.grad = None
 
-    def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
+    def to(self, *args: DTypeLike, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
         objects; returns the module.
 
