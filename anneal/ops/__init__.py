@@ -16,6 +16,7 @@ from anneal.ops.arguments import (
 from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
 from anneal.ops.grad_mode import grad_enabled, no_grad
+from anneal.ops.host import called_on_host
 from anneal.ops.precision import in_single
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "axis_of",
     "bound_int",
     "broadcast_shapes",
+    "called_on_host",
     "check_device_dtype",
     "check_methods",
     "checked",

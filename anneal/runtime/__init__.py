@@ -18,6 +18,7 @@ from anneal.runtime.context import (
     set_default_device,
 )
 from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
+from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.runtime.jitted import Jit, Recapture, jit
@@ -25,12 +26,15 @@ from anneal.runtime.launch import Execution, execute
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
-from anneal.runtime.steps import HostCall, Launch, Step
+from anneal.runtime.steps import Collective, HostCall, Launch, Step
 
 __all__ = [
     "INSIDE",
+    "Collective",
     "Context",
+    "Exchange",
     "Execution",
+    "Group",
     "Handle",
     "HostCall",
     "HostFunction",
@@ -39,6 +43,7 @@ __all__ = [
     "JitError",
     "Launch",
     "Recapture",
+    "Reduction",
     "Step",
     "VmapMethod",
     "bound_shape",

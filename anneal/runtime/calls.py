@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
+from anneal.runtime.group import Exchange
 from anneal.runtime.host import HostFunction
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
 from anneal.runtime.sizes import laid_out, needed, seen
-from anneal.runtime.steps import HostCall
+from anneal.runtime.steps import Collective, HostCall
+from anneal.schedule import BUILDING
 from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
 from anneal.uop.sizes import Values, bound_sizes, mapped, note_value, symbolic_arg, variables_of, widest
 
-__all__ = ["FOUND", "around_host_calls", "call_host"]
+__all__ = ["FOUND", "around_host_calls", "call_host", "exchanges", "released"]
 
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
@@ -104,7 +107,8 @@ class _Computed:
                     f"{function.title}: Variable {name} is {value}, and another call of this program found "
                     f"{self.found[name]}: give each call a Variable of its own"
                 )
-        step = HostCall(function, given, [u.shape for u in inputs], outputs, values, found)
+        kind = Collective if isinstance(function, Exchange) else HostCall
+        step = kind(function, given, [u.shape for u in inputs], outputs, values, found)
         for observe in here.observers:
             observe(step)
         for u in nodes:
@@ -193,6 +197,11 @@ def _free(arg: Any) -> list[UOp]:
     return found
 
 
+def exchanges(u: UOp) -> bool:
+    """Whether a value is computed together with other participants of a group."""
+    return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
+
+
 # -- a call -------------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +223,8 @@ def call_host(
         given = device.download_all(pieces)
     before, here.in_host_call = here.in_host_call, True
     try:
-        made, found = function.called([seen(a, shape) for a, shape in zip(given, shapes, strict=True)], values)
+        with released(device.lock, BUILDING) if isinstance(function, Exchange) else nullcontext():
+            made, found = function.called([seen(a, shape) for a, shape in zip(given, shapes, strict=True)], values)
     finally:
         here.in_host_call = before
     with device.lock:
@@ -226,3 +236,25 @@ def call_host(
 def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
     """A shape with its Variables bound to these values."""
     return bound_sizes(shape, values) if SYMBOLIC.seen and symbolic_arg(shape) else shape
+
+
+@contextmanager
+def released(*locks: Any) -> Iterator[None]:
+    """Within the block this thread has none of `locks`, as often as it took them: another may need them first.
+
+    Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
+    """
+    counts = []
+    for lock in locks:
+        count = 0
+        with suppress(RuntimeError):  # of a lock that this thread does not have (any more)
+            while True:
+                lock.release()
+                count += 1
+        counts.append(count)
+    try:
+        yield
+    finally:
+        for lock, count in reversed(list(zip(locks, counts, strict=True))):
+            for _ in range(count):
+                lock.acquire()

@@ -21,7 +21,7 @@ from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.steps import HostCall, Launch
+from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.schedule import Origin, Plan, donate
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
@@ -111,7 +111,7 @@ class Capture:
     """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
 
     def __init__(self, run: Recorded) -> None:
-        self.name, self.device = run.name, run.device
+        self.name, self.device, self.lock = run.name, run.device, run.device.lock
         self.guards = run.guards
         self.tensors = here.context.tensors
         self.generation = self.tensors.generation
@@ -124,8 +124,11 @@ class Capture:
                 "the call a Variable of its own"
             )
         self.bound.update(found)
-        # a replay that makes programs, for the sizes that it finds, has to be the only thread that does
-        self.finds_sizes = bool(found)
+        # A replay that makes programs, for the sizes that it finds, has to be the only thread that does; one that waits
+        # for other participants lets go of its locks meanwhile.
+        calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
+        self.steps_aside = bool(found) or any(isinstance(step, Collective) for step in calls)
+        self.running = False
         self.graded = run.graded
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
@@ -330,6 +333,25 @@ class Capture:
         for waiting in self.in_flight.values():
             waiting.popleft()
         return results
+
+    def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
+        """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
+        self.check_idle()
+        self.running = True
+        try:
+            with self.lock:
+                self.prepare(arguments, bound)
+                return self.launch(arguments)
+        finally:
+            self.running = False
+
+    def check_idle(self) -> None:
+        """Raise JitError where a thread is in the middle of a replay, and waits for other participants of a group."""
+        if self.running:
+            raise JitError(
+                f"{self.name} is replayed by another thread, which waits there for other participants of its group: give "
+                "each participant a jit function of its own, or pass the group as an argument"
+            )
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the steps have run."""

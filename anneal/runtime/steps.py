@@ -1,5 +1,6 @@
-"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list
-of them.
+"""What is executed, as values: a realize is a launch, with calls of the host and exchanges before it.
+
+A captured function is a list of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anneal.backend import Storage
+from anneal.runtime.group import Exchange, Group
 from anneal.runtime.host import HostFunction
 from anneal.schedule import Origin, Plan
 
-__all__ = ["HostCall", "Launch", "Step"]
+__all__ = ["Collective", "HostCall", "Launch", "Step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,4 +57,16 @@ class HostCall:
         return 0
 
 
-Step = Launch | HostCall
+@dataclass(frozen=True, slots=True, eq=False)
+class Collective(HostCall):
+    """An exchange between the participants of a group, of which every one makes the same."""
+
+    @property
+    def group(self) -> Group:
+        """This participant's view of the group."""
+        assert isinstance(self.function, Exchange)
+        assert self.function.group is not None
+        return self.function.group
+
+
+Step = Launch | HostCall | Collective

@@ -306,6 +306,8 @@ class TensorBase(Handle):
 
     @grad.setter
     def grad(self, value: Self | None) -> None:
+        if here.recordings:
+            here.recordings[-1].note_grad(self)
         self._grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, get_args
 
 from anneal.errors import DTypeError, GradientError, ShapeError, UserError
-from anneal.ops import as_dtype, check_device_dtype, said
-from anneal.runtime import HostFunction, HostGradient, VmapMethod, found_sizes, here, key_of
+from anneal.ops import as_dtype, called_on_host, said
+from anneal.runtime import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.tensor._tensor import Tensor
-from anneal.uop import DType, Op, UOp
-from anneal.uop.sizes import most, sizes
+from anneal.uop import DType, UOp
+from anneal.uop.sizes import sizes
 
-__all__ = ["host_call", "host_nodes"]
+__all__ = ["host_call"]
 
 Tensors = Sequence[Tensor]
 
@@ -94,7 +94,7 @@ def host_call(
         vmap_method,
         found,
     )
-    made = host_nodes("host_call", called, inputs)
+    made = called_on_host("host_call", called, inputs)
     return made[0] if one else made
 
 
@@ -109,24 +109,6 @@ def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
         raise ShapeError(
             f"host_call: a result is a pair of shape and dtype, as ((3,), 'float32'), not {said(result)}"
         ) from e
-
-
-def host_nodes(name: str, called: HostFunction, inputs: Tensors) -> tuple[Tensor, ...]:
-    """The results of a call; `name` is for messages. Raises ShapeError, DTypeError or DeviceError for wrong inputs."""
-    first = inputs[0]
-    for x in inputs:
-        if x.device != first.device:
-            first._mixed(name, x)
-    for shape, dtype in called.results:
-        check_device_dtype(first.device, dtype)
-        if any(most(n) < 1 for n in shape):
-            raise ShapeError(f"{name}: a result has sizes of at least 1, or a Variable's, not {shape}")
-    if any(most(n) < 1 for x in inputs for n in x.shape):
-        raise ShapeError(f"{name}: takes tensors whose sizes are at least 1; pad an empty one, and pass the length")
-    here.context.tensors.host_calls = True
-    src = tuple([x.uop for x in inputs])
-    nodes = [UOp(Op.HOST_CALL, dtype, src, (called, n)) for n, (_, dtype) in enumerate(called.results)]
-    return tuple([first._new(u, *inputs) for u in nodes])
 
 
 def _on_nodes(gradient: Callable[[Tensors, Tensors, Tensors], Any], name: str, device: str) -> HostGradient:
