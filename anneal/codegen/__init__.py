@@ -18,9 +18,9 @@ from anneal.codegen.modules import grid
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
+from anneal.codegen.segments import Binding, bindings_of, segment_bytes
 from anneal.codegen.target import Target
 from anneal.codegen.wgsl import Written, writing
-from anneal.codegen.windows import Binding, bindings_of, window_bytes
 
 __all__ = [
     "PASSES",
@@ -50,7 +50,7 @@ __all__ = [
     "opts_text",
     "prepare",
     "run_passes",
-    "window_bytes",
+    "segment_bytes",
     "work",
     "writing",
 ]

@@ -72,7 +72,7 @@ class Body:
         return self.program.launch
 
     @property
-    def meets(self) -> bool:
+    def synchronises(self) -> bool:
         """Whether its threads wait for each other."""
         return bool(self.text.shared) or self.launch.group > 1
 
@@ -108,7 +108,7 @@ def _bodies_of(
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
-        if b.meets and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
+        if b.synchronises and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
             bodies[n] = _body(kernels[n], target, _flat(target))
     return _alike(bodies, kernels, slots, target), slots
 

@@ -31,8 +31,8 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.modules import Shared, Text, variable_name
 from anneal.codegen.packed import PACKED, element_type
+from anneal.codegen.segments import param_bytes
 from anneal.codegen.target import Target
-from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
 from anneal.rewrite import Watch
 from anneal.uop import DType, Op, UOp, dtypes
@@ -434,9 +434,9 @@ class _Writer:
     # -- expressions
 
     def alu(self, u: UOp, s: Stmt) -> str:
-        alone = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
-        args = [self.hidden(o) if alone or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
-        if alone:
+        constants = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
+        args = [self.hidden(o) if constants or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
+        if constants:
             # unlike bits: of two alike a compiler would know that they are equal
             args[1:] = [self.hidden(o, "(zero_bits << 1u)") for o in s.src[1:]]
             # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.

@@ -3,7 +3,7 @@
 from anneal.schedule.donation import donate
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.inplace import overwrites_rows
-from anneal.schedule.masks import read_elements, unread_choice
+from anneal.schedule.masks import dead_side, read_elements
 from anneal.schedule.members import members_of, standalone
 from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
 from anneal.schedule.places import Origin
@@ -31,6 +31,7 @@ __all__ = [
     "Plan",
     "Schedule",
     "clear_cache",
+    "dead_side",
     "donate",
     "graph",
     "indexed",
@@ -47,5 +48,4 @@ __all__ = [
     "run_passes",
     "simplify_indices",
     "standalone",
-    "unread_choice",
 ]

@@ -229,7 +229,7 @@ class CpuProgram(Program):
             self._plan(workers)
 
     @functools.cached_property
-    def alone(self) -> CpuProgram:
+    def for_one_worker(self) -> CpuProgram:
         """The same for one worker."""
         return self if self.workers == 1 else self._for_one_worker()
 
@@ -273,25 +273,25 @@ class CpuProgram(Program):
             if isinstance(phase, Loop):
                 layout = LoopLayout(plan, phase, workers, waiting)
                 if waiting is not None and layout.cut & ~waiting.c.mask:
-                    layouts.append(self._alone(plan, waiting, workers))
+                    layouts.append(self._loop_of(plan, waiting, workers))
                     layout = LoopLayout(plan, phase, workers, None)
                 waiting = None
                 layouts.append(layout)
             else:
                 if waiting is not None:
-                    layouts.append(self._alone(plan, waiting, workers))
+                    layouts.append(self._loop_of(plan, waiting, workers))
                     waiting = None
                 if isinstance(phase, Product):
                     waiting = phase
                 else:
                     layouts.append(phase)
         if waiting is not None:
-            layouts.append(self._alone(plan, waiting, workers))
+            layouts.append(self._loop_of(plan, waiting, workers))
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
 
     @staticmethod
-    def _alone(plan: Plan, product: Product, workers: int) -> LoopLayout:
+    def _loop_of(plan: Plan, product: Product, workers: int) -> LoopLayout:
         """A product as a loop of its own: cut into rows for the workers."""
         return LoopLayout(plan, Loop([], product.c.mask, 0), workers, product)
 

@@ -1,12 +1,12 @@
-"""Memory that one binding cannot show is bound several times, a window of it each.
+"""Memory that one binding cannot show is bound several times, a segment of it each.
 
-    p3[i]            p3_at(i)          reads the window that holds element i
+    p3[i]            p3_at(i)          reads the segment that holds element i
     p3[i] = v        p3_put(i, v)
     p3[i].x = v      p3_put_lane(i, 0, v)
     atomicOr(&p3[i], v)  p3_or(i, v)
 
-Windows are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all but
-the last are full and a comparison finds the window. The first is bound at the memory's slot, the others behind all
+Segments are as long as a binding may be, rounded down to the 256 bytes that every adapter aligns offsets to, so all but
+the last are full and a comparison finds the segment. The first is bound at the memory's slot, the others behind all
 slots.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from anneal.codegen.linear import Param
 
-__all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "window_bytes", "windowed", "windows"]
+__all__ = ["Binding", "bindings_of", "declarations", "param_bytes", "segment_bytes", "segmented", "segments"]
 
 _ALIGNMENT = 256  # of a binding's offset: the most that WebGPU lets an adapter ask for
 _BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2, "i64": 8, "u64": 8, "f64": 8}
@@ -34,18 +34,18 @@ class Binding(NamedTuple):
     written: bool
 
 
-def window_bytes(limit: int) -> int:
-    """The length of a window where a binding has at most `limit` bytes."""
+def segment_bytes(limit: int) -> int:
+    """The length of a segment where a binding has at most `limit` bytes."""
     return limit // _ALIGNMENT * _ALIGNMENT
 
 
-def windows(nbytes: int, limit: int) -> int:
+def segments(nbytes: int, limit: int) -> int:
     """How many bindings `nbytes` of memory take.
 
-    >>> windows(1000, 1024), windows(1025, 1024), windows(1000, 1000)
+    >>> segments(1000, 1024), segments(1025, 1024), segments(1000, 1000)
     (1, 2, 1)
     """
-    return 1 if nbytes <= limit else -(-nbytes // window_bytes(limit))
+    return 1 if nbytes <= limit else -(-nbytes // segment_bytes(limit))
 
 
 def param_bytes(p: Param) -> int:
@@ -56,11 +56,11 @@ def param_bytes(p: Param) -> int:
 
 def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
     """The bindings of a kernel, for memory of any size."""
-    length = window_bytes(limit)
+    length = segment_bytes(limit)
     out = [Binding(p.slot, p.slot, 0, limit, p.written) for p in params]
     number = 1 + max((p.slot for p in params), default=-1)
     for n, p in enumerate(params):
-        count = windows(param_bytes(p), limit)
+        count = segments(param_bytes(p), limit)
         if count == 1:
             continue
         out[n] = out[n]._replace(length=length)
@@ -71,7 +71,7 @@ def bindings_of(params: Sequence[Param], limit: int) -> tuple[Binding, ...]:
 
 
 def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> tuple[list[str], list[str], set[int]]:
-    """WGSL of the bindings of a module and of the functions on those in windows, and the slots of these.
+    """WGSL of the bindings of a module and of the functions on those in segments, and the slots of these.
 
     `bindings` maps a slot to the type of its elements, whether it is written, and its bytes.
     """
@@ -81,7 +81,7 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
     for slot, (element, written, nbytes) in sorted(bindings.items()):
         access = "read_write" if written else "read"
         head.append(f"@group(0) @binding({slot}) var<storage, {access}> p{slot}: array<{element}>;")
-        count = windows(nbytes, limit)
+        count = segments(nbytes, limit)
         if count == 1:
             continue
         split.add(slot)
@@ -90,7 +90,7 @@ def declarations(bindings: Mapping[int, tuple[str, bool, int]], limit: int) -> t
             names.append(f"p{slot}_{w}")
             more.append(f"@group(0) @binding({number}) var<storage, {access}> {names[-1]}: array<{element}>;")
             number += 1
-        functions += _functions(slot, element, written, names, window_bytes(limit) // _size(element))
+        functions += _functions(slot, element, written, names, segment_bytes(limit) // _size(element))
     return head + more, functions, split
 
 
@@ -104,24 +104,24 @@ def _size(element: str) -> int:
 
 
 def _functions(slot: int, element: str, written: bool, names: Sequence[str], length: int) -> list[str]:
-    def by_window(make: str) -> str:
+    def by_segment(make: str) -> str:
         first = [f"  if (i < {(w + 1) * length}i) {{ {make % _at(name, w * length)} }}" for w, name in enumerate(names)]
         return "\n".join([*first[:-1], "  " + make % _at(names[-1], (len(names) - 1) * length)])
 
     if element.startswith("atomic"):
-        load = by_window("return atomicLoad(&%s);")
+        load = by_segment("return atomicLoad(&%s);")
         out = [f"fn p{slot}_load(i: i32) -> u32 {{\n{load}\n}}"]
         for op in ("And", "Or"):
-            change = by_window(f"atomic{op}(&%s, x); return;")
+            change = by_segment(f"atomic{op}(&%s, x); return;")
             out.append(f"fn p{slot}_{op.lower()}(i: i32, x: u32) {{\n{change}\n}}")
         return out
-    out = [f"fn p{slot}_at(i: i32) -> {element} {{\n{by_window('return %s;')}\n}}"]
+    out = [f"fn p{slot}_at(i: i32) -> {element} {{\n{by_segment('return %s;')}\n}}"]
     if written:
-        put = by_window("%s = x; return;")
+        put = by_segment("%s = x; return;")
         out.append(f"fn p{slot}_put(i: i32, x: {element}) {{\n{put}\n}}")
         if element.startswith("vec"):
             one = element[5:-1]
-            put = by_window("%s[lane] = x; return;")
+            put = by_segment("%s[lane] = x; return;")
             out.append(f"fn p{slot}_put_lane(i: i32, lane: i32, x: {one}) {{\n{put}\n}}")
     return out
 
@@ -136,7 +136,7 @@ _ACCESS = re.compile(r"\bp(\d+)\[")
 _ATOMIC = re.compile(r"\batomic(\w+)\(&$")
 
 
-def windowed(lines: Iterable[str], slots: set[int]) -> list[str]:
+def segmented(lines: Iterable[str], slots: set[int]) -> list[str]:
     """The statements with every access to memory at `slots` by its functions."""
     return [_statement(line, slots) for line in lines] if slots else list(lines)
 

@@ -1,5 +1,5 @@
 """Tensors wider than one binding, on a device whose bindings are asked to be small: every kernel reads
-windows of them.
+segments of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anneal.tensor import Tensor, jit, realize, set_default_device
 from anneal.tensor import functional as F
 
 LIMIT = 4096
-TABLE = np.random.default_rng(0).standard_normal((97, 40)).astype(np.float32)  # 15520 bytes: four windows
+TABLE = np.random.default_rng(0).standard_normal((97, 40)).astype(np.float32)  # 15520 bytes: four segments
 ROWS = np.array([3, 96, 50, 0, 7, 96], np.int32)
 
 
@@ -66,7 +66,7 @@ OPS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_kernels_over_windows(narrow: Callable[..., WebGpuDevice], name: str) -> None:
+def test_kernels_over_segments(narrow: Callable[..., WebGpuDevice], name: str) -> None:
     narrow()
     ours, theirs = OPS[name]
     np.testing.assert_allclose(ours(Tensor(TABLE)).numpy(), theirs(TABLE), rtol=2e-4, atol=1e-5)
@@ -104,7 +104,7 @@ def test_a_wide_table_trains_as_on_the_cpu(narrow: Callable[..., WebGpuDevice], 
 
 
 def test_what_would_take_too_many_bindings_is_split_or_refused(narrow: Callable[..., WebGpuDevice]) -> None:
-    # Eight bindings: three operands of two windows each are read by two kernels.
+    # Eight bindings: three operands of two segments each are read by two kernels.
     narrow(8192, max_storage_buffers_per_shader_stage=8)
     a, b, c, d = (Tensor(TABLE + n) for n in range(4))
     np.testing.assert_allclose((a * b + c * d).numpy(), TABLE * (TABLE + 1) + (TABLE + 2) * (TABLE + 3), rtol=1e-5)
@@ -142,8 +142,8 @@ def test_memory_that_fits_is_read_as_ever() -> None:
     assert "p0_put(" in source
 
 
-def test_the_scheduler_counts_windows() -> None:
-    # p, m, v and the gradient of AdamW over a table of four windows: 4 x 4 bindings read, 3 x 4 written.
+def test_the_scheduler_counts_segments() -> None:
+    # p, m, v and the gradient of AdamW over a table of four segments: 4 x 4 bindings read, 3 x 4 written.
     tables = [Tensor(TABLE + n) for n in range(6)]
     total = tables[0]
     for t in tables[1:]:
