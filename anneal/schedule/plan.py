@@ -91,11 +91,10 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
 
 
 def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread
-    plans at a time.
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already.
 
-    `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes
-    found nobody reads (a sum over nothing) is no input, where it was numbered last.
+    `values` takes the values that variables are bound to; a variable that is not bound is a ShapeError. Memory that no
+    kernel reads (of a sum over nothing) is no input, where it was numbered last. One thread plans at a time.
     """
     with BUILDING:
         a = arena()

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from anneal.errors import ShapeError
 from anneal.uop.dtype import dtypes
-from anneal.uop.node import SYMBOLIC, UOp, alu, const, toposort
+from anneal.uop.later import SYMBOLIC
+from anneal.uop.node import UOp, alu, const, toposort
 from anneal.uop.ops import Op
 
 __all__ = [
