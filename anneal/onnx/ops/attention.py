@@ -114,9 +114,7 @@ def _float_name(node: Call, code: int) -> str:
     return str(dtype.name)
 
 
-def _visible(
-    q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int
-) -> Tensor | None:
+def _visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int, right: int) -> Tensor | None:
     """Which keys each query may see: those up to its own position, and within a window about it."""
     position = iota(q, q.shape[2], 2, 4) + offset
     key = iota(q, total, 3, 4)
@@ -199,9 +197,7 @@ def attention(
         if simple:
             y = attend(q, k, v, allowed, bias, scale)
         else:
-            y, stage = _scored(
-                node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode
-            )
+            y, stage = _scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
     outputs = (together(y) if flat else y, k, v, *([stage] if node.wants(3) else []))
     return outputs[: node.outputs]
