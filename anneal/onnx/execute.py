@@ -243,6 +243,8 @@ class Call:
         self._key = key
         self._turns = 0  # subgraphs that were run
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
+        self._loose = False  # whether an input is loose
+        self._constants = 0  # that were asked for
 
     @property
     def name(self) -> str:
@@ -327,6 +329,19 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
+    def constant(self, array: Any) -> Tensor:
+        """An array that follows from attributes, shapes and `values`, as a Tensor: it is made once for these shapes."""
+        run, key = self.of, (*self._key, "constant", self._constants)
+        self._constants += 1
+        if self._loose or self._read:
+            return run.lift(self.node, array)
+        found = run.memo.results.get(key)
+        if found is None:
+            run.memo.fix(array)
+            found = run.memo.results[key] = (run.lift(self.node, array),)
+        run.memo.used[id(found[0])] = found[0]
+        return found[0]  # type: ignore[no-any-return]
+
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""
         return self.of.number(n)
@@ -368,8 +383,9 @@ class Call:
             return tuple(self.body(values))
         if node.implementation is None:
             raise self.fail("anneal does not have this operator")
+        self._loose = run.is_loose(values)
         results = self.results(node.implementation, values)
-        if self._read or run.is_loose(values):
+        if self._read or self._loose:
             return tuple([run.loosen(r) for r in results])
         pure = node.implementation.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)
