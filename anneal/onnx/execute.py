@@ -337,7 +337,7 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
-    def constant(self, array: Any) -> Any:
+    def constant(self, array: Any) -> Tensor:
         """An array that depends on shapes and attributes alone as a Tensor, which is made once."""
         key = (*self._key, "constant", self._made)
         self._made += 1
@@ -345,12 +345,12 @@ class Call:
         found = run.memo.results.get(key)
         if found is None:
             found = (device_array(np.asarray(array), run.device, run.float64),)
-            if not self._tainted:
+            if not self._tainted and not self._read:
                 run.memo.fix(found[0])
                 run.memo.results[key] = found
-        if not self._tainted:
+        if run.is_fixed(found[0]):
             run.memo.used[id(found[0])] = found[0]
-        return found[0]
+        return found[0]  # type: ignore[no-any-return]
 
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""
