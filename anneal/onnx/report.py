@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anneal.onnx.demand import deciding
-from anneal.onnx.graph import Graph, Node, Program, ValueInfo, schema_of
+from anneal.onnx.graph import Graph, Node, Program, ValueInfo
 from anneal.onnx.registry import table
+from anneal.onnx.schemas import schema_of
 
 __all__ = ["Description", "Gap", "Use", "describe", "gaps_of", "nodes_of", "told"]
 

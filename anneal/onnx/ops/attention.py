@@ -83,10 +83,7 @@ def _scored(
     precision: int | None,
     mode: int,
 ) -> tuple[Tensor, Tensor]:
-    """Attention step by step, with the scores after the step that `mode` names.
-
-    The steps: 0 products, 1 softcap, 2 mask, 3 softmax.
-    """
+    """Attention step by step, and the scores after the step `mode`: 0 product, 1 softcap, 2 mask, 3 softmax."""
     if q.shape[1] != k.shape[1]:
         times = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
@@ -251,12 +248,13 @@ def linear_attention(
     decay: Tensor | None = None,
     beta: Tensor | None = None,
     *,
+    chunk_size: int = 64,
     kv_num_heads: int,
     q_num_heads: int,
     scale: float,
     update_rule: str,
 ) -> Any:
-    """A state of keys times values that each position decays, corrects and adds to, and reads; step by step."""
+    """A state of keys times values that each position decays, corrects, adds to and reads, step by step."""
     gated, corrected = update_rule.startswith("gated"), update_rule.endswith("delta")
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise node.fail(f"update_rule is linear, gated, delta or gated_delta, not {update_rule!r}")

@@ -49,7 +49,7 @@ def gather(node: Call, x: Value, index: Value, *, axis: int = 0) -> Value:
             # A slice moves nothing.
             lead = (slice(None),) * axis
             return data[(*lead, slice(int(places[0]), int(places[-1]) + 1, step))].reshape(shape)
-        found = data.index_select(axis, Tensor(places, device=data.device))
+        found = data.index_select(axis, node.constant(places))
     else:
         found = data.index_select(axis, wrapped(index, x.shape[axis]).reshape(-1))
     return found.reshape(shape)
@@ -175,7 +175,7 @@ def compress(node: Call, x: Value, condition: Value, *, axis: int | None = None)
     axis = axis_of(node, axis, x.ndim)
     if isinstance(x, np.ndarray):
         return np.take(x, places, axis)
-    return x.index_select(axis, Tensor(places, device=x.device))
+    return x.index_select(axis, node.constant(places))
 
 
 @op("Unique", raw=True)

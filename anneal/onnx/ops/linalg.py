@@ -22,7 +22,16 @@ def matmul(node: Call, a: Tensor, b: Tensor) -> Tensor:
 
 @op("Gemm")
 def gemm(
-    node: Call, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float, transA: int, transB: int
+    node: Call,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float,
+    beta: float,
+    broadcast: int = 1,
+    transA: int,
+    transB: int,
 ) -> Tensor:
     """alpha * A @ B + beta * C; C broadcasts (before version 7 if `broadcast` is 1), and is optional since 11."""
     out = (a.T if transA else a) @ (b.T if transB else b)

@@ -248,7 +248,7 @@ def _padded(node: Call, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, 
         else:
             # More than one turn: the places come from NumPy's rule.
             places = np.pad(np.arange(n, dtype=np.int32), (before, after), mode=_HOST_MODES[mode])  # type: ignore[call-overload]
-            x = x.index_select(axis, Tensor(places, device=x.device))
+            x = x.index_select(axis, node.constant(places))
     return x
 
 
@@ -373,8 +373,8 @@ def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -
 
 
 @op("Range", values=("start", "limit", "delta"))
-def range_(node: Call, start: Array, limit: Array, delta: Array) -> Value:
-    """start, start + delta, ... up to but without limit."""
+def range_(node: Call, start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Value:
+    """start, start + delta, ... up to but without limit; floats of 16 bits through wider ones, whatever stash_type."""
     first, last, step = single(start), single(limit), single(delta)
     out: Value
     if not step:

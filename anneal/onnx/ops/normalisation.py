@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import axis_of, single
@@ -106,10 +108,15 @@ def group_normalization_old(
 
 @op("GroupNormalization", since=21)
 def group_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int
+    node: Call, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int
 ) -> Tensor:
     """Groups of channels with mean 0 and variance 1; scale and bias have a number for each channel."""
-    return F.group_norm(x, num_groups, scale, bias, epsilon)
+    return F.group_norm(_stashed(x, stash_type), num_groups, scale, bias, epsilon).cast(x.dtype)
+
+
+def _stashed(x: Tensor, code: int) -> Tensor:
+    """x in the type that statistics are computed in: float32 at least, whatever less is asked for."""
+    return x.double() if code == 11 else x
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -117,32 +124,33 @@ def group_normalization(
 
 @op("LayerNormalization")
 def layer_normalization(
-    node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float
+    node: Call, x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int
 ) -> Any:
     """Mean 0 and variance 1 over the axes from `axis` on; the mean and 1 / deviation are outputs as well."""
     first = axis_of(node, axis, x.ndim)
-    tail = tuple(x.shape[first:])
+    tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
     if scale.shape == tail and (bias is None or bias.shape == tail):
-        y = F.layer_norm(x, tail, scale, bias, epsilon)
+        y = F.layer_norm(wide, tail, scale, bias, epsilon)
     else:
-        y = F.layer_norm(x, tail, None, None, epsilon) * scale
+        y = F.layer_norm(wide, tail, None, None, epsilon) * scale
         y = y if bias is None else y + bias
+    y = y.cast(x.dtype)
     if not node.wants(1) and not node.wants(2):
         return y
     axes = tuple(range(first, x.ndim))
-    wide = x if x.dtype.bits == 64 else x.float()
+    wide = wide if wide.dtype.bits == 64 else wide.float()
     mean = wide.mean(axes, keepdim=True)
     return y, mean, (wide.var(axes, correction=0, keepdim=True) + epsilon).rsqrt()
 
 
 @op("RMSNormalization")
-def rms_normalization(node: Call, x: Tensor, scale: Tensor, *, axis: int, epsilon: float) -> Tensor:
+def rms_normalization(node: Call, x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
     """x over the root of its mean square, over the axes from `axis` on, times scale."""
     first = axis_of(node, axis, x.ndim)
-    tail = tuple(x.shape[first:])
+    tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
     if scale.shape == tail:
-        return F.rms_norm(x, tail, scale, epsilon)
-    return (F.rms_norm(x, tail, None, epsilon) * scale).cast(x.dtype)
+        return F.rms_norm(wide, tail, scale, epsilon).cast(x.dtype)
+    return (F.rms_norm(wide, tail, None, epsilon) * scale).cast(x.dtype)
 
 
 @op("LpNormalization")
@@ -173,12 +181,18 @@ def lrn(node: Call, x: Tensor, *, alpha: float, beta: float, bias: float, size: 
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropped(node: Call, x: Tensor, ratio: float, training: bool) -> Any:
-    """x, or with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is wanted."""
+def _dropped(node: Call, x: Tensor, ratio: float, training: bool, seed: int | None = None) -> Any:
+    """x, or with probability `ratio` 0 and what is left scaled; and what was kept as a mask, if it is wanted.
+
+    With a seed the numbers are those of the standard's reference, NumPy's, and the same in each run.
+    """
     if not training or ratio == 0:
         kept = Tensor.ones(*x.shape, dtype="bool", device=x.device) if node.wants(1) else None
         return (x, kept) if node.wants(1) else x
-    kept = rand(*x.shape, device=x.device) >= ratio
+    if seed is None:
+        kept = rand(*x.shape, device=x.device) >= ratio
+    else:
+        kept = node.constant(np.random.RandomState(seed).uniform(0, 1.0, x.shape) >= ratio)
     y = kept.where(x / (1 - ratio) if ratio < 1 else x.zeros_like(), x.zeros_like())
     return (y, kept) if node.wants(1) else y
 
@@ -193,8 +207,8 @@ def dropout_old(node: Call, x: Tensor, *, ratio: float, is_test: int = 1) -> Any
 
 
 @op("Dropout", since=12, values=("ratio", "training_mode"), pure=False)
-def dropout(node: Call, x: Tensor, ratio: Any = None, training_mode: Any = None) -> Any:
+def dropout(node: Call, x: Tensor, ratio: Any = None, training_mode: Any = None, *, seed: int | None = None) -> Any:
     """x itself unless training_mode is true."""
     share = 0.5 if ratio is None else float(single(ratio))
     training = training_mode is not None and bool(single(training_mode))
-    return _dropped(node, x, share, training)
+    return _dropped(node, x, share, training, seed)

@@ -8,13 +8,14 @@ float64, which holds every such sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Value, axis_of, is_float
+from anneal.onnx.ops._values import Array, Value, axis_of, is_float
 from anneal.onnx.ops.casting import array_dtype_of, converted
-from anneal.onnx.ops.windows import Window, convolved, window_of
+from anneal.onnx.ops.windows import Window, convolved, kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor, dtypes
@@ -124,8 +125,12 @@ def dequantize_linear(
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
-) -> Tensor:
+) -> Value:
     """(x - zero point) * scale: `axis` since version 13, blocks and 4 bits since 21, `output_dtype` since 23."""
+    held = [v for v in (x, x_scale, x_zero_point) if isinstance(v, np.ndarray)]
+    if len(held) == 3 - (x_zero_point is None) or any(not fits_device(v.dtype) for v in held):
+        data, each, zeros = [node.host(v, "no device holds its type") for v in (x, x_scale, x_zero_point)]
+        return _dequantised_on_host(node, data, each, zeros, axis, block_size, output_dtype)
     data = wide(node, x)
     scale = _spread(node, wide(node, x_scale), data, axis, block_size)
     zero = None
@@ -134,6 +139,27 @@ def dequantize_linear(
     if output_dtype:
         return dequantised(data, scale.float(), zero).cast(array_dtype(output_dtype).name)  # type: ignore[union-attr]
     return dequantised(data, scale, zero)
+
+
+def _dequantised_on_host(
+    node: Call, x: Any, scale: Any, zero_point: Any, axis: int, block: int, output_dtype: int
+) -> Array:
+    """Weights, most of all: what they stand for is computed once."""
+
+    def spread(each: Array) -> Array:
+        if each.size == 1 and not block:
+            return each.reshape(())
+        along = axis_of(node, axis, x.ndim)
+        if block:
+            return np.take(np.repeat(each, block, along), range(x.shape[along]), along)
+        return each.reshape([-1 if i == along else 1 for i in range(x.ndim)]) if each.ndim == 1 else each
+
+    dtype = array_dtype(output_dtype) if output_dtype else scale.dtype
+    steps = x.astype(np.float32 if is_float(x) else np.int32)
+    if zero_point is not None and not is_float(x):
+        steps = steps - spread(zero_point.astype(np.int32))
+    out: Array = (steps.astype(np.float32) * spread(scale.astype(np.float32))).astype(dtype)
+    return out
 
 
 @op("DynamicQuantizeLinear")
@@ -230,11 +256,12 @@ def conv_integer(
     auto_pad: str,
     dilations: Sequence[int] | None = None,
     group: int,
+    kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The convolution of 8-bit integers less their zero points, as int32; the border is the zero point."""
-    w = window_of(node, x.shape[2:], weight.shape[2:], strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
     return _exact_conv(node, integers(x, x_zero_point), integers(weight, _of_outputs(weight, w_zero_point)), w, group)
 
 
@@ -262,12 +289,13 @@ def qlinear_conv(
     channels_last: int = 0,
     dilations: Sequence[int] | None = None,
     group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The convolution of quantised tensors, quantised; the weight's scale may be one for each output channel."""
     x = x.moveaxis(-1, 1) if channels_last else x
-    w = window_of(node, x.shape[2:], weight.shape[2:], strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
     zero = _of_outputs(weight, w_zero_point)
     total = _exact_conv(node, integers(x, x_zero_point.reshape(())), integers(weight, zero), w, group)
     if bias is not None:

@@ -158,7 +158,10 @@ def run_layer(
     return whole, *ends
 
 
-def _directions(node: Call, direction: str) -> int:
+def _directions(node: Call, direction: str, hidden_size: int | None, r: Value) -> int:
+    """How many directions there are; an error for a hidden_size that is not the weights'."""
+    if hidden_size is not None and hidden_size != r.shape[-1]:
+        raise node.fail(f"hidden_size is {hidden_size}, but the weights R have {r.shape[-1]}")
     # The default of GRU in version 1 is "foward".
     if direction not in ("forward", "foward", "reverse", "bidirectional"):
         raise node.fail(f"direction is forward, reverse or bidirectional, not {direction!r}")
@@ -208,10 +211,12 @@ def rnn(
     activations: Sequence[str] | None = None,
     clip: float | None = None,
     direction: str,
+    hidden_size: int | None = None,
     layout: int = 0,
+    output_sequence: int = 0,
 ) -> Any:
     """h = f(x W + h R + b), in one direction or both."""
-    count = _directions(node, direction)
+    count = _directions(node, direction, hidden_size, r)
     functions = _activations(node, activations, ["Tanh"], activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count)
     states = [node.tensor(initial_h)]
@@ -258,11 +263,13 @@ def gru(
     activations: Sequence[str] | None = None,
     clip: float | None = None,
     direction: str,
+    hidden_size: int | None = None,
     layout: int = 0,
     linear_before_reset: int = 0,
+    output_sequence: int = 0,
 ) -> Any:
     """The gated recurrent unit; linear_before_reset since version 3."""
-    count = _directions(node, direction)
+    count = _directions(node, direction, hidden_size, r)
     functions = _activations(node, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, joined=not linear_before_reset)
     step = _gru_step_reset_after if linear_before_reset else _gru_step
@@ -309,11 +316,13 @@ def lstm(
     activations: Sequence[str] | None = None,
     clip: float | None = None,
     direction: str,
+    hidden_size: int | None = None,
     input_forget: int = 0,
     layout: int = 0,
+    output_sequence: int = 0,
 ) -> Any:
     """Long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked."""
-    count = _directions(node, direction)
+    count = _directions(node, direction, hidden_size, r)
     default = ["Sigmoid", "Tanh", "Tanh"]
     functions = _activations(node, activations, default, activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p))

@@ -162,7 +162,7 @@ def topk_old(node: Call, x: Tensor, *, axis: int, k: int) -> tuple[Tensor, Tenso
 
 
 @op("TopK", since=10, values=("k",))
-def topk(node: Call, x: Tensor, k: Array, *, axis: int, largest: int = 1) -> tuple[Tensor, Tensor]:
+def topk(node: Call, x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
     return _top(node, x, int(single(k)), axis, largest)
 

@@ -20,7 +20,7 @@ from anneal.onnx.ops._values import Array, ints, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["convolved", "window_of"]
+__all__ = ["Window", "convolved", "kernel_of", "window_of"]
 
 Pairs = tuple[tuple[int, int], ...]
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -125,6 +125,14 @@ def convolved(node: Call, x: Tensor, weight: Tensor, bias: Tensor | None, w: Win
     return _CONV[axes](x, weight, bias, list(w.strides), side, list(w.dilations), groups)
 
 
+def kernel_of(node: Call, weight: Tensor, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
+    """The sizes of the kernel, which the attribute, where it is given, only says again."""
+    kernel = tuple(weight.shape[2:])
+    if kernel_shape and tuple(kernel_shape) != kernel:
+        raise node.fail(f"kernel_shape {tuple(kernel_shape)} is not that of the weight {tuple(weight.shape)}")
+    return kernel
+
+
 @op("Conv")
 def conv(
     node: Call,
@@ -140,10 +148,7 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The convolution over one to three axes; the same in every version."""
-    kernel = tuple(kernel_shape or weight.shape[2:])
-    if tuple(weight.shape[2:]) != kernel:
-        raise node.fail(f"kernel_shape {kernel} is not that of the weight {tuple(weight.shape)}")
-    w = window_of(node, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
     return convolved(node, x, weight, bias, w, group)
 
 
@@ -157,13 +162,14 @@ def conv_transpose(
     auto_pad: str,
     dilations: Sequence[int] | None = None,
     group: int,
+    kernel_shape: Sequence[int] | None = None,
     output_padding: Sequence[int] | None = None,
     output_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """What Conv does to gradients of its input; `output_shape`, where it is given, decides the padding."""
-    axes, kernel = x.ndim - 2, weight.shape[2:]
+    axes, kernel = x.ndim - 2, kernel_of(node, weight, kernel_shape)
     if axes not in _TRANSPOSED:
         raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
     steps, spread = list(strides or [1] * axes), list(dilations or [1] * axes)
@@ -336,7 +342,7 @@ def average_pool(
     scale = np.ones((), np.float64)
     for row in counts:
         scale = scale[..., None] * (1.0 / np.maximum(row, 1))
-    return total * Tensor(scale.astype(x.dtype.name), device=x.device)
+    return total * node.constant(scale.astype(x.dtype.name))
 
 
 @op("LpPool")

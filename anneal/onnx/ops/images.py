@@ -1,0 +1,509 @@
+"""Images in other sizes and places: Resize, grids of places to read at, regions, deformable convolution, decoding.
+
+Where an element of the result lies among those of the input follows from shapes, and is worked out on the host in
+float64, axis by axis: Resize is a sum of a few neighbours along one axis after the other.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
+from anneal.onnx.ops.windows import kernel_of, window_of
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__: list[str] = []
+
+# -- Resize -----------------------------------------------------------------------------------------------------------
+
+
+def _origins(node: Call, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
+    """Where each of m elements lies among n, `scale` of them for each of those."""
+    at, wide = np.arange(m, dtype=np.float64), scale * n
+    if mode == "align_corners":
+        return np.zeros(m) if wide == 1 else at * (n - 1) / (wide - 1)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_crop_and_resize":
+        begin, end = roi
+        if wide == 1:
+            return np.full(m, (begin + end) * (n - 1) / 2)
+        return begin * (n - 1) + at * ((end - begin) * (n - 1) / (wide - 1))
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
+    if mode == "pytorch_half_pixel" and wide == 1:
+        return np.full(m, -0.5)
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return (at + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return n / 2 * (1 - m / wide) + (at + 0.5) / scale - 0.5
+    raise node.fail(f"there is no coordinate_transformation_mode {mode!r}")
+
+
+def _nearest(node: Call, origin: Array, mode: str) -> Array:
+    """The whole number that each place is rounded to."""
+    low = np.floor(origin)
+    part = origin - low
+    up: dict[str, Array] = {
+        "round_prefer_floor": part > 0.5,
+        "round_prefer_ceil": part >= 0.5,
+        "floor": np.zeros(part.shape, bool),
+        "ceil": part > 0,
+    }
+    if mode not in up:
+        raise node.fail(f"nearest_mode is one of {', '.join(up)}, not {mode!r}")
+    return np.asarray(low + up[mode], np.int64)
+
+
+def _kernel(mode: str, distance: Array, a: float) -> Array:
+    """The weight of an element that lies `distance` away: a triangle, or Keys's cubic."""
+    d = np.abs(distance)
+    if mode == "linear":
+        return np.asarray(np.maximum(1 - d, 0))
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _taps(
+    mode: str, origin: Array, n: int, scale: float, a: float, antialias: int, exclude_outside: int
+) -> tuple[Array, Array]:
+    """(m, k) positions and weights of the elements that each of m is a sum of."""
+    spread = min(scale, 1.0) if antialias else 1.0
+    half = math.ceil((1 if mode == "linear" else 2) / spread)
+    last = np.ceil(origin).astype(np.int64)
+    places = last[:, None] + np.arange(-half, half)
+    weights = _kernel(mode, (places - origin[:, None]) * spread, a)
+    if antialias:
+        weights = weights / weights.sum(1, keepdims=True)
+    if exclude_outside:
+        weights = np.where((places < 0) | (places >= n), 0, weights)
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    used = np.any(weights != 0, axis=0)
+    return np.clip(places, 0, n - 1)[:, used], weights[:, used]
+
+
+def _picked(node: Call, x: Tensor, axis: int, places: Array) -> Tensor:
+    """The elements of an axis at places that rise: a slice or repeated elements where they are, else by an index."""
+    n, m = x.shape[axis], places.size
+    if m % n == 0 and (places == np.arange(m) // (m // n)).all():
+        return x if m == n else x.repeat_interleave(m // n, axis)
+    step = int(places[1] - places[0]) if m > 1 else 1
+    if step > 0 and (np.diff(places) == step).all():
+        return x[(*[slice(None)] * axis, slice(int(places[0]), int(places[-1]) + 1, step))]
+    return x.index_select(axis, node.constant(places.astype(np.int32)))
+
+
+def _along(x: Tensor, axis: int) -> list[int]:
+    """The shape in which a row goes along an axis."""
+    return [-1 if i == axis else 1 for i in range(x.ndim)]
+
+
+def _interpolated(node: Call, x: Tensor, axis: int, places: Array, weights: Array) -> Tensor:
+    """Weighted sums of elements of an axis: of a few of them, or as a product with a matrix."""
+    name = x.dtype.name
+    if places.shape[1] > 4:
+        matrix = np.zeros((x.shape[axis], len(places)))
+        np.add.at(matrix, (places, np.arange(len(places))[:, None]), weights)
+        return x.movedim(axis, -1).matmul(node.constant(matrix.astype(name))).movedim(-1, axis)
+    total: Tensor | None = None
+    for column, weight in zip(places.T, weights.T, strict=True):
+        part = _picked(node, x, axis, column)
+        if not (weight == 1).all():
+            part = part * node.constant(weight.astype(name)).reshape(*_along(x, axis))
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _resized(
+    node: Call,
+    x: Tensor,
+    scales: Sequence[float],
+    sizes: Sequence[int],
+    roi: Sequence[float] | None,
+    *,
+    antialias: int = 0,
+    coordinates: str,
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    mode: str,
+    nearest_mode: str,
+) -> Tensor:
+    if mode not in ("nearest", "linear", "cubic"):
+        raise node.fail(f"mode is nearest, linear or cubic, not {mode!r}")
+    node.room(*sizes)
+    if 0 in x.shape or 0 in sizes:
+        return Tensor.zeros(*sizes, dtype=x.dtype, device=x.device)
+    y = x if mode == "nearest" or is_float(x) else x.float()
+    outside: Tensor | None = None
+    for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales, strict=True)):
+        part = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[x.ndim + axis]))
+        if n == m and math.isclose(scale, 1.0) and part == (0.0, 1.0):
+            continue
+        if scale <= 0:
+            raise node.fail(f"scale {scale} along axis {axis}")
+        origin = _origins(node, coordinates, n, m, scale, part)
+        if mode == "nearest":
+            y = _picked(node, y, axis, np.clip(_nearest(node, origin, nearest_mode), 0, n - 1))
+        else:
+            places, weights = _taps(mode, origin, n, scale, cubic_coeff_a, antialias, exclude_outside)
+            y = _interpolated(node, y, axis, places, weights)
+        beyond = (origin < 0) | (origin > n - 1)
+        if coordinates == "tf_crop_and_resize" and beyond.any():
+            here = node.constant(beyond).reshape(*_along(x, axis))
+            outside = here if outside is None else outside | here
+    if outside is not None:
+        y = outside.where(extrapolation_value, y)
+    return y.cast(x.dtype)
+
+
+def _targets(
+    node: Call, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
+) -> tuple[list[float], list[int]]:
+    """The scale and size of every axis, of which scales or sizes name some or all."""
+    which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+    given = sizes if sizes is not None and sizes.size else scales
+    if given is None or given.size != len(which):
+        raise node.fail(f"scales or sizes name {0 if given is None else given.size} of {len(which)} axes")
+    by, to = [1.0] * x.ndim, list(x.shape)
+    if given is sizes:
+        wanted = ints(sizes)
+        factors = [m / max(x.shape[a], 1) for a, m in zip(which, wanted, strict=True)]
+        if policy != "stretch":
+            one = min(factors) if policy == "not_larger" else max(factors)
+            factors = [one] * len(which)
+            wanted = [math.floor(one * x.shape[a] + 0.5) for a in which]
+    else:
+        factors = [float(s) for s in scales.reshape(-1)]
+        wanted = [math.floor(x.shape[a] * s) for a, s in zip(which, factors, strict=True)]
+    for a, s, m in zip(which, factors, wanted, strict=True):
+        by[a], to[a] = s, m
+    return by, to
+
+
+@op("Upsample")
+def upsample_oldest(node: Call, x: Tensor, *, height_scale: float, mode: str, width_scale: float) -> Tensor:
+    """An image's height and width times two numbers, in version 1; mode "bilinear" is linear."""
+    by = [1.0, 1.0, height_scale, width_scale]
+    return _upsampled(node, x, np.array(by), "linear" if mode == "bilinear" else mode)
+
+
+@op("Upsample", since=7)
+def upsample_old(node: Call, x: Tensor, *, mode: str, scales: Sequence[float]) -> Tensor:
+    """Every axis times its scale, an attribute in versions 7 and 8."""
+    return _upsampled(node, x, np.array(scales), mode)
+
+
+@op("Upsample", since=9, values=("scales",))
+def upsample(node: Call, x: Tensor, scales: Array, *, mode: str) -> Tensor:
+    """Every axis times its scale: the floor of the place, or linear between neighbours, from the first element on."""
+    return _upsampled(node, x, scales, mode)
+
+
+op("Resize", since=10, values=("scales",))(upsample.function)
+
+
+def _upsampled(node: Call, x: Tensor, scales: Array, mode: str) -> Tensor:
+    by, to = _targets(node, x, scales, None, None, "stretch")
+    return _resized(node, x, by, to, None, coordinates="asymmetric", mode=mode, nearest_mode="floor")
+
+
+@op("Resize", since=11, values=("roi", "scales", "sizes"))
+def resize(
+    node: Call,
+    x: Tensor,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Array | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    extrapolation_value: float,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str,
+    nearest_mode: str,
+) -> Tensor:
+    """Axes in other sizes; antialias, axes and keep_aspect_ratio_policy since 18, half_pixel_symmetric since 19."""
+    by, to = _targets(node, x, scales, sizes, axes, keep_aspect_ratio_policy)
+    part: list[float] | None = None
+    if roi is not None and roi.size and coordinate_transformation_mode == "tf_crop_and_resize":
+        part = [0.0] * x.ndim + [1.0] * x.ndim
+        which = list(range(x.ndim)) if axes is None else [axis_of(node, a, x.ndim) for a in axes]
+        for i, a in enumerate(which):
+            part[a], part[x.ndim + a] = float(roi[i]), float(roi[len(which) + i])
+    return _resized(
+        node,
+        x,
+        by,
+        to,
+        part,
+        antialias=antialias,
+        coordinates=coordinate_transformation_mode,
+        cubic_coeff_a=cubic_coeff_a,
+        exclude_outside=exclude_outside,
+        extrapolation_value=extrapolation_value,
+        mode=mode,
+        nearest_mode=nearest_mode,
+    )
+
+
+# -- reading at places ------------------------------------------------------------------------------------------------
+
+
+def _reflected(x: Tensor, low: float, high: float) -> Tensor:
+    """Places reflected at both ends until they are inside."""
+    span = high - low
+    if not span:
+        return x.zeros_like()
+    away = (x - low).abs()
+    rest, turns = away.remainder(span), away.floor_divide(span)
+    return (turns.remainder(2) == 0).where(rest, span - rest) + low
+
+
+def _inside(place: Tensor, n: int, padding: str, corners: int) -> tuple[Tensor, Tensor | None]:
+    """Whole places as positions of an axis, and whether they are on it where those beyond it read 0."""
+    if padding == "zeros":
+        return place.clamp(0, n - 1), (place >= 0) & (place <= n - 1)
+    if padding == "reflection":
+        place = _reflected(place, *((0.0, n - 1.0) if corners else (-0.5, n - 0.5)))
+    return place.clamp(0, n - 1), None
+
+
+def sampled(
+    x: Tensor, places: Sequence[Tensor], mode: str, padding: str = "zeros", corners: int = 0, a: float = -0.75
+) -> Tensor:
+    """(batch, channels, sizes...) read at places, (batch, k) for each axis, between elements: (batch, channels, k)."""
+    sizes = x.shape[2:]
+    flat = x.reshape(*x.shape[:2], -1)
+    axes: list[list[tuple[Tensor, Tensor | None, Tensor | None]]] = []
+    for place, n in zip(places, sizes, strict=True):
+        low = place.round() if mode == "nearest" else place.floor()
+        part = place - low
+        if mode == "nearest":
+            steps: list[tuple[int, Tensor | None]] = [(0, None)]
+        elif mode == "linear":
+            steps = [(0, 1 - part), (1, part)]
+        else:
+            steps = [(i, _cubic((part - i).abs(), a, i in (0, 1))) for i in (-1, 0, 1, 2)]
+        axes.append([(*_inside(low + i, n, padding, corners), w) for i, w in steps])
+    total: Tensor | None = None
+    for taps in itertools.product(*axes):
+        index = weight = valid = None
+        for (position, seen, w), n in zip(taps, sizes, strict=True):
+            position = position.cast(dtypes.int32)
+            index = position if index is None else index * n + position
+            valid = seen if valid is None else valid if seen is None else valid & seen
+            weight = w if weight is None else weight if w is None else weight * w
+        assert index is not None
+        part = flat.gather(2, index.unsqueeze(1).expand(index.shape[0], x.shape[1], index.shape[1]))
+        if weight is not None:
+            part = part * weight.unsqueeze(1).cast(x.dtype)
+        if valid is not None:
+            part = valid.unsqueeze(1).where(part, part.zeros_like())
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _cubic(d: Tensor, a: float, near: bool) -> Tensor:
+    """Keys's weight of an element that lies d away: nearer than 1, or between 1 and 2."""
+    if near:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+
+@op("GridSample")
+def grid_sample(node: Call, x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
+    """Images read at places from -1 to 1; of any number of axes since version 20, which renamed the modes."""
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    if kind not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
+        raise node.fail(f"mode {mode!r} with padding_mode {padding_mode!r}")
+    places = []
+    for i, n in enumerate(x.shape[2:]):
+        at = grid[..., x.ndim - 3 - i].reshape(x.shape[0], -1)
+        place = (at + 1) * ((n - 1) / 2) if align_corners else ((at + 1) * n - 1) * 0.5
+        if kind != "cubic" and padding_mode == "border":
+            place = place.clamp(0, n - 1)
+        if kind != "cubic" and padding_mode == "reflection":
+            place = _reflected(place, *((0.0, n - 1.0) if align_corners else (-0.5, n - 0.5)))
+        places.append(place)
+    return sampled(x, places, kind, padding_mode, align_corners).reshape(*x.shape[:2], *grid.shape[1:-1])
+
+
+@op("AffineGrid", values=("size",))
+def affine_grid(node: Call, theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
+    """The places that a matrix for each sample makes of the elements of images of two or three axes."""
+    sizes = ints(size)[2:]
+    rows = []
+    for i, n in enumerate(sizes):
+        row = np.linspace(-1, 1, n) if align_corners else (np.arange(n) * 2 + 1) / n - 1
+        rows.append(np.broadcast_to(row.reshape([-1 if j == i else 1 for j in range(len(sizes))]), sizes))
+    places = np.stack([*rows[::-1], np.ones(sizes)], -1).reshape(-1, len(sizes) + 1)
+    grid = node.constant(places.astype(theta.dtype.name)).matmul(theta.transpose(1, 2))
+    return grid.reshape(theta.shape[0], *sizes, len(sizes))
+
+
+# -- regions ----------------------------------------------------------------------------------------------------------
+
+
+def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
+    """The two elements that places of an axis lie between, the share of the second, and which places count."""
+    counts = (at >= -1) & (at <= n)
+    at = np.maximum(at, 0)
+    low = np.minimum(at.astype(np.int64), n - 1)
+    high = np.minimum(low + 1, n - 1)
+    return low, high, np.where(low >= n - 1, 0.0, at - low), counts
+
+
+@op("RoiAlign", values=("rois", "batch_indices"))
+def roi_align(
+    node: Call,
+    x: Tensor,
+    rois: Array,
+    batch_indices: Array,
+    *,
+    coordinate_transformation_mode: str = "output_half_pixel",
+    mode: str,
+    output_height: int,
+    output_width: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+) -> Tensor:
+    """Regions as small images of means (or maxima) of places between elements; half_pixel is the default since 16."""
+    half = coordinate_transformation_mode == "half_pixel"
+    images = []
+    for box, image in zip(rois.astype(np.float64), ints(batch_indices), strict=True):
+        edges = box * spatial_scale - (0.5 if half else 0.0)
+        lines = []
+        for begin, end, count, n in (
+            (edges[1], edges[3], output_height, x.shape[2]),
+            (edges[0], edges[2], output_width, x.shape[3]),
+        ):
+            length = end - begin if half else max(end - begin, 1.0)
+            grid = sampling_ratio if sampling_ratio > 0 else max(math.ceil(length / count), 1)
+            node.room(count, grid)
+            steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / grid
+            lines.append(_between(begin + steps * (length / count), n))
+        images.append(_region(node, x[image], lines, mode))
+    if not images:
+        return Tensor.zeros(0, x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device)
+    return Tensor.stack(images)
+
+
+def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
+    """(channels, h, w) read at (rows, grid) places along one axis and (columns, grid) along the other."""
+    (top, bottom, down, tall), (left, right, across, wide) = lines
+    c, _, width = image.shape
+    flat = image.reshape(c, -1)
+    counted = tall[:, None, :, None] & wide[None, :, None, :]
+    parts = []
+    for row, v in ((top, 1 - down), (bottom, down)):
+        for column, h in ((left, 1 - across), (right, across)):
+            place = row[:, None, :, None] * width + column[None, :, None, :]
+            weight = np.where(counted, v[:, None, :, None] * h[None, :, None, :], 0.0)
+            read = flat.index_select(1, node.constant(place.reshape(-1).astype(np.int32))).reshape(c, *place.shape)
+            parts.append(read * node.constant(weight.astype(image.dtype.name)))
+    if mode == "max":
+        return Tensor.stack(parts).max((0, 4, 5))
+    return (parts[0] + parts[1] + parts[2] + parts[3]).mean((3, 4))
+
+
+@op("MaxRoiPool", values=("rois",))
+def max_roi_pool(node: Call, x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
+    """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
+    rows, columns = pooled_shape
+    regions = []
+    for roi in rois:
+        image = x[int(roi[0])]
+        x1, y1, x2, y2 = [math.floor(float(v) * spatial_scale + 0.5) for v in roi[1:]]
+        cells = []
+        for i, j in itertools.product(range(rows), range(columns)):
+            top, bottom = _cell(i, rows, y1, y2, x.shape[2])
+            left, right = _cell(j, columns, x1, x2, x.shape[3])
+            if top < bottom and left < right:
+                cells.append(image[:, top:bottom, left:right].max((1, 2)))
+            else:
+                cells.append(Tensor.zeros(x.shape[1], dtype=x.dtype, device=x.device))
+        regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
+    if not regions:
+        return Tensor.zeros(0, x.shape[1], rows, columns, dtype=x.dtype, device=x.device)
+    return Tensor.stack(regions)
+
+
+def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:
+    """The elements of the i-th of `count` parts of a region, as far as they are there."""
+    size = max(end - begin + 1, 1) / count
+    low, high = math.floor(i * size) + begin, math.ceil((i + 1) * size) + begin
+    return min(max(low, 0), n), min(max(high, 0), n)
+
+
+@op("DeformConv")
+def deform_conv(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Sequence[int] | None = None,
+    group: int,
+    kernel_shape: Sequence[int] | None = None,
+    offset_group: int,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """A convolution whose windows read each place of the kernel at an offset of its own, between elements."""
+    if x.ndim != 4:
+        raise node.fail(f"a deformable convolution over {x.ndim - 2} axes; two are computed")
+    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, None)
+    (kh, kw), (oh, ow), n = w.kernel, w.out, x.shape[0]
+    each = x.shape[1] // offset_group
+    moved = offset.reshape(n * offset_group, kh * kw, 2, oh, ow)
+    places = []
+    for axis in range(2):
+        start = iota(x, w.out[axis], 2 + axis, 4) * w.strides[axis] - w.pads[axis][0]
+        inside = np.arange(w.kernel[axis]) * w.dilations[axis]
+        inside = np.repeat(inside, kw) if axis == 0 else np.tile(inside, kh)
+        here = node.constant(inside.astype(np.int32)).reshape(1, -1, 1, 1) + start
+        places.append((moved[:, :, axis] + here.cast(x.dtype)).reshape(n * offset_group, -1))
+    read = sampled(x.reshape(n * offset_group, each, *x.shape[2:]), places, "linear")
+    read = read.reshape(n, offset_group, each, kh * kw, oh * ow)
+    if mask is not None:
+        read = read * mask.reshape(n, offset_group, 1, kh * kw, oh * ow)
+    columns = read.reshape(n, group, x.shape[1] // group * kh * kw, oh * ow)
+    out = weight.reshape(1, group, weight.shape[0] // group, -1).matmul(columns).reshape(n, -1, oh, ow)
+    return out if bias is None else out + bias.reshape(1, -1, 1, 1)
+
+
+# -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+@op("ImageDecoder", values=("encoded",))
+def image_decoder(node: Call, encoded: Array, *, pixel_format: str) -> Array:
+    """A picture file as (height, width, channels) of uint8, by Pillow if it is installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise node.fail("Pillow, which decodes pictures, is not installed", "pip install Pillow") from None
+    forms = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+    if pixel_format not in forms:
+        raise node.fail(f"pixel_format is RGB, BGR or Grayscale, not {pixel_format!r}")
+    with Image.open(io.BytesIO(np.ascontiguousarray(encoded).tobytes())) as picture:
+        node.room(picture.width, picture.height, 3)
+        array = np.array(picture.convert(forms[pixel_format]))
+    return array[..., None] if array.ndim == 2 else array[..., ::-1] if pixel_format == "BGR" else array
