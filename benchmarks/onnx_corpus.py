@@ -16,24 +16,26 @@ def main() -> None:
     """Run the cases whose names hold one of the given words, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="run only cases whose names hold one of these")
+    parser.add_argument("--kind", default="node", choices=("node", "simple", "pytorch-operator", "pytorch-converted"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--atol", type=float, help="instead of the case's own")
     parser.add_argument("--times", type=int, default=1, help="how often to run each model")
     parser.add_argument("--part", default="0/1", help="N/OF: every OF-th case from the N-th on")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each failure")
     options = parser.parse_args()
-    from tests.onnx.corpus import node_cases, run
+    from tests.onnx.corpus import file_cases, node_cases, run
 
     warnings.simplefilter("ignore")
     n, of = map(int, options.part.split("/"))
-    names = [c for c in node_cases() if not options.words or any(w in c for w in options.words)][n::of]
+    cases = node_cases() if options.kind == "node" else file_cases(options.kind)
+    names = [c for c in cases if not options.words or any(w in c for w in options.words)][n::of]
     failures: dict[str, str] = {}
     times = []
     started = time.perf_counter()
     for name in names:
         begun = time.perf_counter()
         try:
-            run(node_cases()[name], options.device, options.atol, options.times)
+            run(cases[name], options.device, options.atol, options.times)
         except Exception as e:  # whatever it is, it is a row of the table
             failures[name] = f"{type(e).__name__}: {e}".strip()
         times.append(time.perf_counter() - begun)

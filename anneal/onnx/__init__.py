@@ -4,11 +4,25 @@
 when a model is loaded.
 """
 
+from anneal.onnx.compare import Checked, Difference, check
 from anneal.onnx.execute import HostStep
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.model import Model, load
 from anneal.onnx.module import OnnxModule
-from anneal.onnx.report import Gap
+from anneal.onnx.report import Description, Gap, Use
 from anneal.onnx.session import InferenceSession
 
-__all__ = ["Gap", "HostStep", "InferenceSession", "Model", "OnnxModule", "ValueInfo", "load"]
+__all__ = [
+    "Checked",
+    "Description",
+    "Difference",
+    "Gap",
+    "HostStep",
+    "InferenceSession",
+    "Model",
+    "OnnxModule",
+    "Use",
+    "ValueInfo",
+    "check",
+    "load",
+]

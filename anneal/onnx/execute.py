@@ -14,6 +14,7 @@ the host was asked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from inspect import Parameter
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.errors import AnnealError, DTypeError, OnnxError
+from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
@@ -29,7 +30,7 @@ from anneal.tensor import Tensor
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
-_ELEMENTS = 1 << 31  # of one value
+_ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 
 class NeedsHostError(Exception):
@@ -97,6 +98,7 @@ class Run:
         memo: what is fixed for the shapes of this run's inputs.
         constants: what is fixed for all runs of the model.
         budget: how many nodes it may execute, those of subgraphs counted each time.
+        elements: how many one value may have.
         reads: whether values may be read from the device in the middle; NeedsHostError otherwise.
         training: whether gradients flow: nothing that is a parameter is fixed then.
         watch: called with each node and its results.
@@ -108,6 +110,7 @@ class Run:
         memo: Memo,
         constants: Memo,
         budget: int,
+        elements: int,
         *,
         reads: bool = True,
         training: bool = False,
@@ -118,6 +121,7 @@ class Run:
         self.memo = memo
         self.constants = constants
         self.budget = budget
+        self.elements = elements
         self.reads = reads
         self.training = training
         self.float64 = float64
@@ -242,9 +246,9 @@ class Call:
         self._scope = scope
         self._key = key
         self._turns = 0  # subgraphs that were run
+        self._made = 0  # constants that were made
+        self._tainted = False  # whether an input is loose
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
-        self._loose = False  # whether an input is loose
-        self._constants = 0  # that were asked for
 
     @property
     def name(self) -> str:
@@ -299,8 +303,12 @@ class Call:
         size = 1
         for n in shape:
             size *= max(int(n), 0)
-        if size > _ELEMENTS:
-            raise self.fail(f"asks for {size} elements, of shape {list(shape)}", f"at most {_ELEMENTS} are given")
+        if size > self.of.elements:
+            raise self.fail(
+                f"asks for {size} elements, of shape {[int(n) for n in shape]}; the file and the inputs justify "
+                f"{self.of.elements}",
+                "raise `elements` of anneal.onnx.load if that is right",
+            )
 
     def host(self, value: Any, reason: str = "its values decide a shape") -> Any:
         """A value as a NumPy array on the host; a tensor is read from the device, in the middle of the run."""
@@ -329,18 +337,23 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
-    def constant(self, array: Any) -> Tensor:
-        """An array that follows from attributes, shapes and `values`, as a Tensor: it is made once for these shapes."""
-        run, key = self.of, (*self._key, "constant", self._constants)
-        self._constants += 1
-        if self._loose or self._read:
-            return run.lift(self.node, array)
-        found = run.memo.results.get(key)
+    def constant(self, array: Any) -> Any:
+        """An array that depends on shapes, attributes and fixed inputs alone as a Tensor, which is made once.
+
+        What depends on a value that was read in the middle of the run is made anew in each.
+        """
+        key = (*self._key, "constant", self._made)
+        self._made += 1
+        run, loose = self.of, self._tainted or self._read
+        found = None if loose else run.memo.results.get(key)
         if found is None:
-            run.memo.fix(array)
-            found = run.memo.results[key] = (run.lift(self.node, array),)
-        run.memo.used[id(found[0])] = found[0]
-        return found[0]  # type: ignore[no-any-return]
+            found = (device_array(np.asarray(array), run.device, run.float64),)
+            if not loose:
+                run.memo.fix(found[0])
+                run.memo.results[key] = found
+        if not loose:
+            run.memo.used[id(found[0])] = found[0]
+        return found[0]
 
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""
@@ -383,10 +396,13 @@ class Call:
             return tuple(self.body(values))
         if node.implementation is None:
             raise self.fail("anneal does not have this operator")
-        self._loose = run.is_loose(values)
+        self._tainted = run.is_loose(values)
         results = self.results(node.implementation, values)
-        if self._read or self._loose:
+        if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
+        for r in leaves(list(results)):
+            if isinstance(r, Tensor):
+                self.room(*r.shape)
         pure = node.implementation.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)
         for r in leaves(list(results)):
@@ -406,11 +422,12 @@ class Call:
         try:
             with np.errstate(all="ignore"):
                 results = self.computed(of, values)
-        except OnnxError:
+        except (OnnxError, JitError, NeedsHostError):
             raise
-        except (AnnealError, ArithmeticError, LookupError, TypeError, ValueError, NotImplementedError) as e:
+        except Exception as e:  # whatever the file says, the answer names the node
             told = ", ".join([brief(v) for v in values])
-            raise self.fail(f"{e} (inputs: {told})") from e
+            kind = "" if isinstance(e, (ValueError, TypeError)) else f"{type(e).__name__}: "
+            raise self.fail(f"{kind}{e} (inputs: {told})") from e
         if not isinstance(results, tuple):
             results = (results,)
         return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
@@ -442,9 +459,9 @@ class Call:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
-            if not any(isinstance(v, Tensor) for v in others):
+            if not any(isinstance(v, Tensor) for v in others) and (_is_small(others) or not _fit_device(others)):
                 return of.on_host(self, *given, **attributes)
-            if any(isinstance(v, np.ndarray) and not fits_device(v.dtype) for v in others):
+            if not _fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
@@ -457,6 +474,23 @@ class Call:
             name: given.get(name, None if default is Parameter.empty else default)
             for name, default in of.attributes.items()
         }
+
+
+def _is_small(arrays: list[Any]) -> bool:
+    """Whether what an operator makes of these arrays is small: as long as they broadcast, or else as all pairs of their
+    elements.
+    """
+    try:
+        size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
+    except ValueError:
+        size = _ON_HOST + 1
+    if size > _ON_HOST:
+        size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
+    return size <= _ON_HOST
+
+
+def _fit_device(values: list[Any]) -> bool:
+    return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
 
 
 def brief(value: Any) -> str:

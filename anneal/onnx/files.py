@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import OnnxError
+from anneal.onnx.schemas import text_of
 from anneal.onnx.types import array_dtype, element_name
 
 __all__ = ["parsed", "reader_of"]
@@ -123,7 +124,7 @@ def _check(where: str, have: int, want: int, shape: tuple[int, ...], unit: str =
 
 def _external(tensor: Any, where: str, folder: Path | None) -> Any:
     """The bytes that a tensor has in another file, which lies in the model's folder or below."""
-    said = {e.key: e.value for e in tensor.external_data}
+    said = {text_of(e.key): text_of(e.value) for e in tensor.external_data}
     location = said.get("location", "")
     if folder is None:
         raise OnnxError(f"{where}: its values are in the file {location!r}; load the model by its path, not from bytes")

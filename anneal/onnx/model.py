@@ -14,9 +14,10 @@ from anneal.errors import DTypeError, OnnxError
 from anneal.onnx.demand import deciding
 from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
-from anneal.onnx.graph import Program, ValueInfo, program_of
+from anneal.onnx.graph import Program, ValueInfo
 from anneal.onnx.plan import Plan, signature
-from anneal.onnx.report import gaps_of, told
+from anneal.onnx.reading import program_of
+from anneal.onnx.report import Description, describe, gaps_of, told
 from anneal.onnx.types import device_array, fits_device
 from anneal.tensor import Tensor, default_device
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Model", "load"]
 
 _BUDGET = 200_000  # nodes that one run may execute
+_ELEMENTS, _EACH = 1 << 26, 256  # that one value may have, and for each number of the file and the inputs
 _PLANS = 16  # signatures that a model keeps plans for
 _SMALL = 64  # elements of a tensor that is read where its values decide shapes
 
@@ -37,6 +39,7 @@ def load(
     structure_only: bool = False,
     float64: str = "float32",
     budget: int = _BUDGET,
+    elements: int | None = None,
 ) -> Model:
     """The model of an ONNX file, or of its bytes.
 
@@ -47,6 +50,8 @@ def load(
             whose weights are missing, and for models with gaps.
         float64: what becomes of float64 on a device that has none: "float32", or "error".
         budget: how many nodes one run may execute, those of subgraphs counted each time.
+        elements: how many one value may have; 256 for each number in the file and in the inputs if None, or 67 million
+            if that is more.
 
     Raises OnnxError for a file that cannot be read, is broken, or has what cannot be run: all of it is listed.
 
@@ -61,7 +66,7 @@ def load(
         raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
     proto, folder = parsed(source)
     program = program_of(proto, reader_of(folder, structure_only=structure_only))
-    model = Model(program, device or default_device(), budget, float64)
+    model = Model(program, device or default_device(), budget, float64, elements)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)
     return model
@@ -74,11 +79,19 @@ class Model:
     those that have a value in the file. `program` holds the graph.
     """
 
-    def __init__(self, program: Program, device: str, budget: int = _BUDGET, float64: str = "float32") -> None:
+    def __init__(
+        self,
+        program: Program,
+        device: str,
+        budget: int = _BUDGET,
+        float64: str = "float32",
+        elements: int | None = None,
+    ) -> None:
         self.program = program
         self.device = device
         self.budget = budget
         self.float64 = float64
+        self.elements = elements
         graph = program.graph
         self.inputs = [v for v in graph.inputs if v.name not in graph.constants]
         self.optional_inputs = [v for v in graph.inputs if v.name in graph.constants]
@@ -123,6 +136,19 @@ class Model:
         """What in the model cannot be run, all of it: see `anneal.onnx.Gap`."""
         return gaps_of(self.program)
 
+    def describe(self) -> Description:
+        """What there is: inputs, outputs, opsets, parameters, operators with their counts, gaps."""
+        return describe(self.program)
+
+    def trace(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name as graphs that nobody has computed yet: for `anneal kernels`, and to go on from.
+
+        Raises OnnxError as `run` does.
+        """
+        values = self.taken(feeds, detach=False)
+        plan = Plan(self, values, signature(values)[1])
+        return {v.name: r for v, r in zip(self.outputs, plan.lazy(values))}
+
     @property
     def host_steps(self) -> tuple[HostStep, ...]:
         """Nodes of the last plan that read values from the device in the middle of a run, and why."""
@@ -134,13 +160,15 @@ class Model:
             raise OnnxError(f"the model takes {len(self.inputs)} inputs, not {len(inputs)}: {self._told()}")
         return {v.name: x for v, x in zip(self.inputs, inputs)}
 
-    def start(self, memo: Memo, *, reads: bool = True, training: bool = False, watch: Any = None) -> Run:
-        """A run that has yet to go through the graph."""
+    def start(self, memo: Memo, given: int, *, reads: bool = True, training: bool = False, watch: Any = None) -> Run:
+        """A run that has yet to go through the graph, for inputs of so many elements."""
+        justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
         return Run(
             self.device,
             memo,
             self._constants,
             self.budget,
+            justified if self.elements is None else self.elements,
             reads=reads,
             training=training,
             float64=self.float64,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anneal.nn import Module
-from anneal.onnx.execute import Memo, Run
+from anneal.onnx.execute import Memo, Run, leaves
 from anneal.onnx.graph import Graph
 from anneal.onnx.plan import signature
 from anneal.onnx.report import nodes_of
@@ -59,7 +60,7 @@ class OnnxModule(Module):
             self._memos[key] = memo
             if len(self._memos) > _MEMOS:
                 del self._memos[next(iter(self._memos))]
-        run: Run = model.start(memo, training=True)
+        run: Run = model.start(memo, sum(math.prod(v.shape) for x in values.values() for v in leaves(x)), training=True)
         for value in values.values():
             for v in value if isinstance(value, list) else [value]:
                 if isinstance(v, np.ndarray):

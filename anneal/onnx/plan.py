@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anneal.errors import JitError, OutOfMemoryError
 from anneal.onnx.execute import HostStep, Memo, NeedsHostError, Run, leaves
 from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor, jit, no_grad, realize
@@ -47,9 +49,18 @@ class Plan:
             for value in feeds.values():
                 self.memo.fix([v for v in leaves(value) if not isinstance(v, Tensor)])
         self._program = jit(self._traced)
+        self.elements = sum(math.prod(v.shape) for x in feeds.values() for v in leaves(x))
 
     def run(self, feeds: dict[str, Any]) -> list[Any]:
         """The results for inputs of this plan's signature."""
+        try:
+            return self._run(feeds)
+        except MemoryError as e:
+            if isinstance(e, OutOfMemoryError):
+                raise
+            raise OutOfMemoryError(f"a run of the model takes more memory than there is: {e}") from e
+
+    def _run(self, feeds: dict[str, Any]) -> list[Any]:
         if not self.dynamic:
             tensors: list[Tensor] = []
             split(feeds, tensors, False)
@@ -61,6 +72,10 @@ class Plan:
             except NeedsHostError:
                 self.dynamic = True
                 self._tried += 1
+            except JitError as e:  # an operator does what cannot be replayed: it draws numbers, say
+                self.dynamic = True
+                self._tried += 2
+                self.steps = (HostStep("the whole model", f"its runs cannot be replayed: {e}"),)
         with self.model.lock:
             return self._eager(feeds)
 
@@ -75,7 +90,7 @@ class Plan:
         """One run that reads nothing: its tensors that are not fixed."""
         assert self._feeds is not None
         known = len(self.memo.used)
-        run = self.model.start(self.memo, reads=False)
+        run = self.model.start(self.memo, self.elements, reads=False)
         with no_grad():
             results = run.main(self.model.program.graph, joined(self._feeds, tensors))
             results = [self._given(run, r) for r in results]
@@ -89,7 +104,20 @@ class Plan:
 
     def _eager(self, feeds: dict[str, Any]) -> list[Any]:
         """One run as it comes, with values read in the middle."""
-        run = self.model.start(self.memo)
+        run = self.model.start(self.memo, self.elements)
+        with no_grad():
+            results = self._walked(run, feeds)
+            realize([t for t in leaves(results) if isinstance(t, Tensor)] + list(self.memo.used.values()))
+        self.steps = tuple(run.steps) or self.steps
+        if self._feeds is not None and not run.steps and self._tried == 1:
+            self.dynamic = False  # what was read is fixed, and is known now
+        return results
+
+    def lazy(self, feeds: dict[str, Any], watch: Any = None) -> list[Any]:
+        """The results of one run, which are yet to be computed."""
+        return self._walked(self.model.start(self.memo, self.elements, watch=watch), feeds)
+
+    def _walked(self, run: Run, feeds: dict[str, Any]) -> list[Any]:
         if self._feeds is not None:  # the arrays that are fixed
             tensors: list[Tensor] = []
             split(feeds, tensors, False)
@@ -99,14 +127,7 @@ class Plan:
                 for v in leaves(value):
                     if not isinstance(v, Tensor):
                         run.loose[id(v)] = v
-        with no_grad():
-            results = run.main(self.model.program.graph, feeds)
-            results = [self._given(run, r) for r in results]
-            realize([t for t in leaves(results) if isinstance(t, Tensor)] + list(self.memo.used.values()))
-        self.steps = tuple(run.steps)
-        if self._feeds is not None and not run.steps and self._tried == 1:
-            self.dynamic = False  # what was read is fixed, and is known now
-        return results
+        return [self._given(run, r) for r in run.main(self.model.program.graph, feeds)]
 
     def _given(self, run: Run, result: Any) -> Any:
         """A result as the caller gets it: on the device, if that can hold it."""

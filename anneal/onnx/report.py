@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anneal.onnx.graph import Graph, Node, Program, schema_of
+from anneal.onnx.demand import deciding
+from anneal.onnx.graph import Graph, Node, Program, ValueInfo
 from anneal.onnx.registry import table
+from anneal.onnx.schemas import schema_of
 
-__all__ = ["Gap", "gaps_of", "nodes_of", "told"]
+__all__ = ["Description", "Gap", "Use", "describe", "gaps_of", "nodes_of", "told"]
 
-# Attributes that change nothing that is computed.
-_SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name"))
+# Attributes that change nothing that is computed, or say again what the weights' shapes say; random numbers are ours
+# whatever the seed.
+_SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name", "hidden_size", "kernel_shape", "seed"))
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,65 @@ class Gap:
         name = f"{self.domain}.{self.op}" if self.domain else self.op
         version = f" {self.version}" if self.version else ""
         return f"{name}{version}, node {self.node!r} of {self.path}: {self.what}; {self.fix}"
+
+
+@dataclass(frozen=True)
+class Use:
+    """An operator of a model: its version, how many nodes are of it, and who computes it ("anneal", "a function",
+    "nobody").
+    """
+
+    op: str
+    domain: str
+    version: int
+    count: int
+    by: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file says of itself: `parameters` counts the numbers of its initialisers, `bytes` what they take."""
+
+    name: str
+    producer: str
+    ir_version: int
+    opsets: tuple[tuple[str, int], ...]
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    parameters: int
+    bytes: int
+    nodes: int
+    uses: tuple[Use, ...]  # the most frequent first
+    gaps: tuple[Gap, ...]
+    deciding: tuple[str, ...]  # inputs whose values decide shapes
+
+
+def describe(program: Program) -> Description:
+    """What there is in a model, subgraphs included."""
+    graph = program.graph
+    counts: Counter[tuple[str, str, int, str]] = Counter()
+    constants = dict(graph.constants)
+    for node in nodes_of(graph):
+        by = "anneal" if node.implementation else "a function" if node.function else "nobody"
+        counts[node.op, node.domain, node.version, by] += 1
+        for inner in node.subgraphs():
+            constants.update({f"{inner.path}/{name}": array for name, array in inner.constants.items()})
+    arrays = [a for a in constants.values() if a is not None]
+    decides = deciding(graph)
+    return Description(
+        name=graph.name,
+        producer=program.producer,
+        ir_version=program.ir_version,
+        opsets=tuple(sorted(program.opsets.items())),
+        inputs=tuple([v for v in graph.inputs if v.name not in graph.constants]),
+        outputs=tuple(graph.outputs),
+        parameters=sum(a.size for a in arrays),
+        bytes=sum(a.nbytes for a in arrays),
+        nodes=sum(counts.values()),
+        uses=tuple([Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()]),
+        gaps=gaps_of(program),
+        deciding=tuple([v.name for v in graph.inputs if v.name in decides and v.name not in graph.constants]),
+    )
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:

@@ -17,7 +17,7 @@ import numpy as np
 import anneal.onnx
 from anneal.tensor import Tensor
 
-__all__ = ["Case", "compare", "node_cases", "run"]
+__all__ = ["Case", "compare", "file_cases", "light_models", "node_cases", "run", "with_weights"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,78 @@ def _generated() -> dict[str, Case]:
         data = tuple([(tuple([_plain(x) for x in ins]), tuple([_plain(x) for x in outs])) for ins, outs in c.data_sets])
         out[c.name] = Case(c.name, c.model.SerializeToString(), c.rtol, c.atol, data)
     return dict(sorted(out.items()))
+
+
+@cache
+def file_cases(kind: str) -> dict[str, Case]:
+    """The cases of a folder of the package's data, by name: "simple", "pytorch-operator", "pytorch-converted"."""
+    from onnx import ModelProto
+    from onnx.backend.test.loader import load_model_tests
+
+    out = {}
+    for c in load_model_tests(kind=kind):
+        folder = Path(c.model_dir)
+        model = (folder / "model.onnx").read_bytes()
+        graph = ModelProto.FromString(model).graph
+        weights = {i.name for i in graph.initializer}
+        inputs = [v for v in graph.input if v.name not in weights]
+        data = tuple(
+            [
+                (_files(sample, "input", inputs), _files(sample, "output", graph.output))
+                for sample in sorted(folder.glob("test_data_set_*"))
+            ]
+        )
+        out[c.name] = Case(c.name, model, c.rtol, c.atol, data)
+    return dict(sorted(out.items()))
+
+
+def _files(folder: Path, what: str, infos: Any) -> tuple[Any, ...]:
+    """The values of a data set, in the order of the graph."""
+    from onnx import OptionalProto, SequenceProto, TensorProto
+
+    kinds = {"tensor_type": TensorProto, "sequence_type": SequenceProto, "optional_type": OptionalProto}
+    return tuple(
+        [
+            _plain(kinds[v.type.WhichOneof("value")].FromString((folder / f"{what}_{n}.pb").read_bytes()))
+            for n, v in enumerate(infos)
+            if (folder / f"{what}_{n}.pb").exists()
+        ]
+    )
+
+
+def light_models() -> dict[str, Path]:
+    """The real models that the package has without their weights, by name."""
+    import onnx
+
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    return {p.stem.removeprefix("light_"): p for p in sorted(folder.glob("*.onnx"))}
+
+
+def with_weights(path: Path, seed: int = 0) -> bytes:
+    """A light model with random weights in place of those that ConstantOfShape makes of one number."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(str(path))
+    shapes = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    shapes |= {
+        n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in model.graph.node if n.op_type == "Constant"
+    }
+    random = np.random.default_rng(seed)
+    kept = []
+    for node in model.graph.node:
+        if node.op_type == "ConstantOfShape" and node.input[0] in shapes:
+            shape = shapes[node.input[0]].astype(int).tolist()
+            width = float(np.prod(shape[1:])) if len(shape) > 1 else 0.0
+            # Weights keep the size of what goes through; variances and scales of a normalisation are positive.
+            array = random.standard_normal(shape) * (2 / width) ** 0.5 if width else random.uniform(0.5, 1, shape)
+            model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), node.output[0]))
+        else:
+            kept.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    data: bytes = model.SerializeToString()
+    return data
 
 
 def _plain(x: Any) -> Any:

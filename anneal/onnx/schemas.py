@@ -1,0 +1,149 @@
+"""What the onnx package knows of operators: attributes, defaults, numbers of inputs, bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from anneal.onnx.graph import Function, Graph, Node
+
+__all__ = ["body_of", "defaults_of", "fault_of", "same", "schema_of", "text_of"]
+
+
+@lru_cache(4096)
+def schema_of(name: str, domain: str, version: int) -> Any:
+    """The schema of an operator in an opset, or None."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(name, min(version, (1 << 31) - 1), domain)
+    except (defs.SchemaError, TypeError, ValueError):
+        return None
+
+
+@lru_cache(4096)
+def _defaults_of(name: str, domain: str, version: int) -> tuple[tuple[str, Any], ...]:
+    schema = schema_of(name, domain, version)
+    out = []
+    for key, attribute in schema.attributes.items():
+        default = attribute.default_value
+        if not default.name:
+            continue
+        kind = default.type
+        value: Any
+        if kind == 1:
+            value = float(default.f)
+        elif kind == 2:
+            value = int(default.i)
+        elif kind == 3:
+            value = text_of(default.s)
+        elif kind == 6:
+            value = list(default.floats)
+        elif kind == 7:
+            value = list(default.ints)
+        elif kind == 8:
+            value = [text_of(s) for s in default.strings]
+        else:
+            continue
+        out.append((key, value))
+    return tuple(out)
+
+
+def defaults_of(schema: Any) -> dict[str, Any]:
+    """The attributes that have a default, with it."""
+    return dict(_defaults_of(schema.name, schema.domain, schema.since_version))
+
+
+def same(value: Any, default: Any) -> bool:
+    """Whether an attribute is at its default."""
+    return type(value) is type(default) and bool(value == default)
+
+
+def text_of(data: bytes | str) -> str:
+    """Text of a file; bytes that are none are kept in it."""
+    return data.decode("utf-8", "surrogateescape") if isinstance(data, bytes) else data
+
+
+@lru_cache(4096)
+def _signature(
+    name: str, domain: str, version: int
+) -> tuple[dict[str, int], frozenset[str], tuple[int, int, int, int]]:
+    """The types of attributes, those that must be there, and the least and most inputs and outputs."""
+    schema = schema_of(name, domain, version)
+    kinds = {key: int(a.type.value) for key, a in schema.attributes.items()}
+    required = frozenset(key for key, a in schema.attributes.items() if a.required)
+    return kinds, required, (schema.min_input, schema.max_input, schema.min_output, schema.max_output)
+
+
+_KINDS = {
+    1: "a float",
+    2: "an int",
+    3: "text",
+    4: "a tensor",
+    5: "a graph",
+    6: "floats",
+    7: "ints",
+    8: "texts",
+    9: "tensors",
+    11: "a sparse tensor",
+    13: "a type",
+}
+
+
+def fault_of(schema: Any, node: Node, kinds: dict[str, int]) -> str:
+    """What of a node's form is not as the standard says, or nothing; `kinds` are the types of its attributes."""
+    wanted, required, (least, most, least_out, most_out) = _signature(schema.name, schema.domain, schema.since_version)
+    for name, kind in kinds.items():
+        if name in wanted and wanted[name] != kind:
+            is_, takes = _KINDS.get(kind, f"of type {kind}"), _KINDS.get(wanted[name], str(wanted[name]))
+            return f"its attribute {name!r} is {is_}, not {takes}"
+    if missing := sorted(required - kinds.keys()):
+        return f"its attribute {', '.join(missing)} is missing"
+    if not least <= len(node.inputs) <= most:
+        return f"has {len(node.inputs)} inputs, not {least if least == most else f'{least} to {most}'}"
+    if not least_out <= len(node.outputs) <= most_out:
+        return f"has {len(node.outputs)} outputs, not {least_out if least_out == most_out else f'{least_out} to {most_out}'}"
+    return ""
+
+
+def body_of(schema: Any, node: Node, proto: Any, read: Callable[[Any, Node], Graph]) -> Function | None:
+    """The body that the standard itself gives an operator, or None."""
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= node.opset]
+        if versions:
+            data = schema.get_function_with_opset_version(max(versions))
+            return Function(node.op, _parsed(data), read)
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+        if versions:
+            return Function(node.op, None, read, partial(_body_for, schema, max(versions), proto, node))
+    return None
+
+
+@lru_cache(512)
+def _parsed(data: bytes) -> Any:
+    from onnx import FunctionProto
+
+    return FunctionProto.FromString(data)
+
+
+def _body_for(schema: Any, version: int, proto: Any, node: Node, types: list[Any]) -> Any:
+    """The body that the standard gives an operator for inputs of these types."""
+    from onnx import FunctionProto, NodeProto, helper
+
+    known = NodeProto()
+    known.CopyFrom(proto)
+    del known.attribute[:]
+    for a in proto.attribute:  # inside another function they may refer to the attributes of its call
+        if not a.ref_attr_name:
+            known.attribute.append(a)
+        elif a.name in node.attributes:
+            known.attribute.append(helper.make_attribute(a.name, node.attributes[a.name]))
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, known.SerializeToString(), [t.SerializeToString() for t in types]
+        )
+    except Exception as e:
+        raise node.fault(f"the standard has no body of it for these inputs: {e}") from None
+    return FunctionProto.FromString(data)
