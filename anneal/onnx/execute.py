@@ -337,7 +337,7 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
-    def constant(self, array: Any) -> Any:
+    def constant(self, array: Any) -> Tensor:
         """An array that depends on shapes, attributes and fixed inputs alone as a Tensor, which is made once.
 
         What depends on a value that was read in the middle of the run is made anew in each.
@@ -353,7 +353,8 @@ class Call:
                 run.memo.results[key] = found
         if not loose:
             run.memo.used[id(found[0])] = found[0]
-        return found[0]
+        out: Tensor = found[0]
+        return out
 
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""
