@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, SettingError
+from anneal.ops import take_running_updates
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.tensor.functional import take_running_updates
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 

@@ -30,7 +30,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ()
-    _made = Tensor  # type: ignore[assignment]
+    _made = Tensor
 
     def __init__(
         self,

@@ -13,10 +13,9 @@ from anneal.nn._layers import Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm
 from anneal.nn._windows import Conv2d
-from anneal.ops import checked
+from anneal.ops import checked, per_axis
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._windows import per_axis
 
 __all__ = ["PatchEmbed", "ViT", "ViTBlock"]
 

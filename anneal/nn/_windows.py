@@ -9,10 +9,9 @@ from typing import ClassVar
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.ops import MODES, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._resize import MODES
 
 __all__ = [
     "AdaptiveAvgPool1d",

@@ -14,10 +14,9 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn._parameter import Parameter
-from anneal.ops import checked, wrap_array
+from anneal.ops import checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
-from anneal.tensor.random import host_normal, host_uniform
 
 __all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
 

@@ -9,14 +9,14 @@ import numpy as np
 from anneal.backend import HOST
 
 if TYPE_CHECKING:
-    from anneal.tensor._base import TensorBase
+    from anneal.tensor import Tensor
 
 __all__ = ["text"]
 
 _SMALL = 1000
 
 
-def text(t: TensorBase) -> str:
+def text(t: Tensor) -> str:
     """What `repr` shows. Up to 1000 values are computed and shown; a larger tensor is described and not computed."""
     tail = f", dtype={t.dtype.name}"
     if t.device != HOST:

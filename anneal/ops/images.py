@@ -7,25 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import checked
-from anneal.tensor._windows import Sizes, avg_pool1d, avg_pool2d, per_axis
+from anneal.ops.arguments import checked
+from anneal.ops.indexing import gathered
+from anneal.ops.windows import Sizes, per_axis
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
-__all__ = [
-    "affine_grid",
-    "bilinear",
-    "channel_shuffle",
-    "fold",
-    "grid_sample",
-    "gumbel_softmax",
-    "instance_norm",
-    "local_response_norm",
-    "lp_pool1d",
-    "lp_pool2d",
-    "pairwise_distance",
-]
+__all__ = ["affine_grid", "channel_shuffle", "fold", "grid_sample"]
 
 
 @checked
@@ -139,7 +128,7 @@ def grid_sample(
         inside = (column >= 0.0) & (column <= w - 1.0) & (row >= 0.0) & (row <= h - 1.0)
         index = (row.clip(0.0, h - 1.0) * w + column.clip(0.0, w - 1.0)).cast("int32")
         index = inside.where(index, -1)  # out of range reads 0
-        return flat._gathered(2, index.unsqueeze(1).expand(n, c, oh * ow).uop)
+        return gathered(flat, 2, index.unsqueeze(1).expand(n, c, oh * ow).uop)
 
     if mode == "nearest":
         nearest: Tensor = pixel(places[0].round(), places[1].round()).reshape(n, c, oh, ow)
@@ -164,93 +153,3 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
         raise ShapeError(f"channel_shuffle: {groups} groups of the channels, axis 1, of shape {x.shape}")
     parts = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     return parts.transpose(1, 2).reshape(x.shape)
-
-
-@checked
-def instance_norm(
-    x: Tensor,
-    running_mean: None = None,
-    running_var: None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Each channel of each sample with mean 0 and variance 1 over its places, then scaled and shifted by channel.
-
-    The arguments stand in torch's order; running statistics are refused by ShapeError, so `use_input_stats` is True.
-
-    >>> from anneal.tensor import Tensor
-    >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
-    Tensor([[[-1.,  1.]]], dtype=float32)
-    """
-    if running_mean is not None or running_var is not None or not use_input_stats:
-        raise ShapeError("instance_norm: keeps no running statistics; leave them out, or use batch_norm")
-    if x.ndim < 3:
-        raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
-    from anneal.tensor.functional import group_norm
-
-    return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
-
-
-@checked
-def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Each element over a power of k plus alpha times the mean square of `size` channels about its own."""
-    if x.ndim < 3:
-        raise ShapeError(f"local_response_norm: takes (batch, channels, places...), not shape {x.shape}")
-    before, after = size // 2, (size - 1) // 2
-    square: Any = (x * x).pad(((0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)))
-    total: Any = square.narrow(1, 0, x.shape[1])
-    for i in range(1, size):
-        total = total + square.narrow(1, i, x.shape[1])
-    out: Tensor = x / (total * (alpha / size) + k) ** beta
-    return out
-
-
-@checked
-def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last axis."""
-    count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
-    return (avg_pool1d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
-
-
-@checked
-def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last two axes."""
-    count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
-    return (avg_pool2d(x._size_power(norm_type), kernel_size, stride) * float(count))._root(norm_type)
-
-
-@checked
-def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """The p-norm of a - b + eps along the last axis.
-
-    >>> from anneal.tensor import Tensor
-    >>> pairwise_distance(Tensor([[0.0, 0.0]]), Tensor([[3.0, 4.0]])).round(3)
-    Tensor([5.], dtype=float32)
-    """
-    return (a - b + eps).norm(p, -1, keepdim)
-
-
-@checked
-def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out)."""
-    if weight.ndim != 3 or a.shape[-1:] != weight.shape[1:2] or b.shape[-1:] != weight.shape[2:]:
-        raise ShapeError(f"bilinear: weight {weight.shape} does not fit {a.shape} and {b.shape}")
-    left = (a.unsqueeze(-2) @ weight.permute(1, 0, 2).reshape(a.shape[-1], -1)).squeeze(-2)
-    left = left.reshape(*a.shape[:-1], weight.shape[0], weight.shape[2])
-    out = (left * b.unsqueeze(-2)).sum(-1)
-    return out if bias is None else out + bias
-
-
-@checked
-def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
-    """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one."""
-    noise = -(-(type(logits).rand(*logits.shape, device=logits.device) + 2.0**-25).log()).log()
-    soft = ((logits + noise) / tau).softmax(dim)
-    if not hard:
-        return soft
-    chosen = soft.movedim(dim, -1)
-    picked = chosen.argmax(-1).one_hot(chosen.shape[-1]).cast(soft.dtype).movedim(-1, dim)
-    return picked + (soft - soft.detach())

@@ -6,14 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import checked, in_single
+from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.indexing import check_places
+from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
-from anneal.tensor._indexing import check_places
-from anneal.tensor._windows import need_float, result, same_device
+from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = [
     "binary_cross_entropy",

@@ -11,15 +11,15 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
-from anneal.ops import checked
+from anneal.ops.arguments import checked, need_float
 from anneal.ops.nodes import broadcast, expand, iota, reshape
-from anneal.tensor._windows import need_float, pooled
+from anneal.ops.pooling import pooled
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
-__all__ = ["MODES", "interpolate", "pixel_shuffle", "pixel_unshuffle"]
+__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
 
 _INT32 = dtypes.int32
 # how many axes each mode resizes; nearest any number
