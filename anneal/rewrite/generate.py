@@ -45,7 +45,7 @@ __all__ = ["PACKAGE", "generate", "main", "targets"]
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _DERIVATIVES = ("gradient", "forward")
-# What generated code may name, by module of anneal/uop.
+# Names that generated code may use, by module of anneal/uop.
 _OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
 
 

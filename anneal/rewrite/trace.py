@@ -52,7 +52,7 @@ class Event:
 
 
 class _Here(threading.local):
-    """What belongs to the thread: the pass that it runs, and whether it is telling of a rule right now."""
+    """The thread's state: the pass that it runs, and whether it is telling of a rule right now."""
 
     pass_name = ""
     telling = False

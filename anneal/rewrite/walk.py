@@ -19,7 +19,7 @@ Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> 
 
 
 def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order: Sequence[UOp] | None = None) -> UOp:
-    """What `visit` makes of `root`, after it has made what takes the place of every node below.
+    """The node that `visit` makes of `root`, after it has made one for every node below.
 
     `known` holds results: the walk neither visits its keys nor looks below them, and adds every result to it, so that a
     second root shares the work of the first. `order` is the nodes below `root`, sources first, where the caller has

@@ -1,11 +1,11 @@
-"""Masks: where a value in memory is the same number because indices alone say so (what is above a diagonal).
+"""Masks: elements of a materialised value that are one number because indices alone say so (those above a diagonal).
 
-    a = where(i < j, 0, x), kept in memory    consumers read where(i < j, 0, a) in a's place
+    a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place
 
-Then a consumer's kernel shows what it need not read, and a product over masked elements which of its terms are zero, so
-that code generation leaves them out (`anneal/codegen/skip.py`). And since nobody looks at the masked elements any more,
-their producer need not compute or store them: it stores a `where` tagged DEAD. A tag goes where the `where` goes, if
-it is simplified away.
+A consumer's kernel then shows the elements that it need not read, and a product over masked elements its zero terms, so
+that code generation leaves both out (`anneal/codegen/skip.py`). The masked elements are dead lanes, since no kernel
+reads them any more: their producer need not compute or store them, and stores a `where` tagged DEAD. A `where` that is
+simplified hands its tag on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
 __all__ = ["DEAD", "Mask", "dead_side", "masks_of", "nested", "read_elements", "where"]
 
-# Tags of a stored `where`: nobody reads what is stored where it chooses its first value, or its second.
+# Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
@@ -40,7 +40,7 @@ class Mask(NamedTuple):
 
 
 def dead_side(value: UOp) -> int | None:
-    """Which source of a stored `where` nobody reads, if it is tagged so."""
+    """The source of a stored `where` whose lanes are dead, if it is tagged so."""
     return 1 + DEAD.index(value.tag) if value.op is Op.WHERE and value.tag in DEAD else None
 
 

@@ -150,7 +150,7 @@ def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
 
 
 def origins(sink: UOp) -> list[Origin]:
-    """Where each node below `SINK(outputs...)` comes from, by place: what is left of it when the graph is gone."""
+    """The origin of each node below `SINK(outputs...)`, by place: it outlives the graph."""
     return [Origin(u.op, u.weak and not _is_leaf(u), u.provenance) for u in live_nodes(sink)]
 
 

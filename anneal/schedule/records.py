@@ -109,7 +109,7 @@ class Schedule:
 
 
 def name_of(sink: UOp) -> str:
-    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
+    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more members of other
     sizes it has, and a piece of its key."""
     parts = members_of(sink)
     loops: list[tuple[int, str]] = []
@@ -127,7 +127,7 @@ def name_of(sink: UOp) -> str:
 
 
 def _size_word(extent: UOp) -> str:
-    """What a kernel's name says of a range: its size, or the variables of a symbolic one."""
+    """A range in a kernel's name: its size, or the variables of a symbolic one."""
     if extent.is_const:
         return str(extent.arg)
     return "".join(v.arg[0] for v in variables_of(extent)) if is_symbolic(extent) else "n"

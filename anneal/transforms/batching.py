@@ -206,7 +206,7 @@ def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostG
     """The gradient of a call for `n` examples, from that for one."""
 
     def of_all(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
-        mark = arena().mark()
+        mark = arena().watermark()
         fronts: dict[UOp, UOp] = {}
 
         def one(u: UOp, has: bool) -> UOp:

@@ -69,7 +69,7 @@ def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
     Raises GradientError where something that the gradient is made of has no gradient.
     """
     function, number = y.arg
-    mark = arena().mark()
+    mark = arena().watermark()
     cotangent = stand_in(y.dtype, y.shape)
     outputs = [UOp(Op.HOST_CALL, dtype, y.src, (function, n)) for n, (_, dtype) in enumerate(function.results)]
     given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]

@@ -63,7 +63,7 @@ class Trace:
         self.name = name
         self.nodes: list[UOp] = []
         self.originals: list[Tensor] = []
-        self._mark = arena().mark()
+        self._mark = arena().watermark()
         self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
 
@@ -120,7 +120,7 @@ class Trace:
         """The nodes made since this was asked last, sources first."""
         a = arena()
         new = a.since(self._mark)
-        self._mark = a.mark()
+        self._mark = a.watermark()
         above = self._above
         for u in new:
             if u not in above and any(s in above for s in sources_of(u)):

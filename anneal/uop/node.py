@@ -458,7 +458,7 @@ class Arena(Builder):
             self._limit = max(self._FLOOR, 2 * self.live)
             return before - self.live
 
-    def mark(self) -> UOp:
+    def watermark(self) -> UOp:
         """A node like no other: `since` tells what was made after it, for as long as somebody keeps it."""
         return UOp(_CONST, _INDEX, (), 0, ("mark", next(_MARKS)))
 

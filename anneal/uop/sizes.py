@@ -1,8 +1,8 @@
 """Sizes that are known only when a program runs: integers, or int32 expressions over VARIABLEs.
 
 A size in a shape is an `int` or a node: a polynomial over variables (and over quotients and remainders of such), in one
-canonical form, so that equal sizes are the same node. What folds to a constant is an int. In a program that is being
-built the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
+canonical form, so that equal sizes are the same node. A size that folds to a constant is an int. While a program
+is built the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.segment import segments
-from anneal.rewrite import FLOATS, widened
+from anneal.rewrite import FLOATS, legalised
 from anneal.schedule import members_of
 from anneal.uop import UOp
 
@@ -219,7 +219,7 @@ class CpuProgram(Program):
 
     def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
         self.name, self.workers = name, workers
-        self.sink = sink = widened(sink, FLOATS)
+        self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []

@@ -32,7 +32,7 @@ def cut(
     """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the
     places of what it computes.
 
-    Masked parameters are read through their masks; what is `dead` is stored for readers who do so.
+    Masked parameters are read through their masks; values of `dead` are stored for such readers, without dead lanes.
     """
     roots = group.roots
     mine = set(roots)

@@ -1,4 +1,4 @@
-"""Products with one vector whose results are read in pieces: a product for each piece, with its rows of the matrix.
+"""Split contractions: a matrix-vector product that is read in pieces becomes a product for each, with its rows alone.
 
     SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
 
@@ -30,7 +30,7 @@ def run(s: Schedule) -> Schedule:
 
 
 def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
-    """The graph with such products in pieces, where `cost_model` has kernels in parts and computes rows again."""
+    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again."""
     if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
         return sink
     most = cost_model.repeated_rows
@@ -62,7 +62,7 @@ def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
 
 
 def _part(value: UOp, bounds: Bounds) -> UOp:
-    """What lies within `bounds` of `value`, cut out as near to the inputs as that goes."""
+    """The part of `value` within `bounds`, cut out as near to the inputs as that goes."""
     first = (value, bounds)
     made: dict[tuple[UOp, Bounds], UOp] = {}
     stack = [first]

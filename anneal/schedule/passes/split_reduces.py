@@ -191,7 +191,7 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
 
 
 def _summed_whole(u: UOp) -> UOp | None:
-    """What `u`, of shape (), is the sum of all elements of."""
+    """The value of whose elements `u`, of shape (), is the sum."""
     while u.op is Op.RESHAPE:
         u = u.src[0]
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):

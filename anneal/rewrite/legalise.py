@@ -1,4 +1,4 @@
-"""What is stored in few bits is computed in more: a rewrite of kernels, the same for every device.
+"""Legalised dtypes: a value stored in few bits is computed in more, by a rewrite of kernels that every device shares.
 
 Afterwards a narrow dtype appears in memory, in LOAD, in CAST to and from it, and in BITCAST; an operation on it is one
 on the wide dtype, whose result is rounded (or wraps around) to the narrow one at once. What a kernel fuses therefore
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from anneal.rewrite.walk import over, rebuild
 from anneal.uop import ALU, DType, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["FLOATS", "INTEGERS", "widened"]
+__all__ = ["FLOATS", "INTEGERS", "legalised"]
 
 _F32 = dtypes.float32
 FLOATS: Mapping[DType, DType] = {d: _F32 for d in vars(dtypes).values() if isinstance(d, DType) and d.is_narrow}
@@ -24,12 +24,12 @@ INTEGERS: Mapping[DType, DType] = {
 }
 
 
-def widened(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
+def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
     """The kernel with every operation on a dtype of `wide` done in the dtype that it names.
 
     >>> from anneal.uop import const
     >>> x = UOp(Op.LOAD, dtypes.int8, (UOp(Op.PARAM, dtypes.int8, (), (0, (1,))), const(dtypes.int32, 0)))
-    >>> widened(x + x, INTEGERS) is (x.cast(dtypes.int32) + x.cast(dtypes.int32)).cast(dtypes.int8)
+    >>> legalised(x + x, INTEGERS) is (x.cast(dtypes.int32) + x.cast(dtypes.int32)).cast(dtypes.int8)
     True
     """
     order = toposort((sink,))
