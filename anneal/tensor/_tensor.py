@@ -1132,30 +1132,37 @@ class Tensor(Handle):
 
     # The short casts stand here and last, because they hide Python's own names in the body of a class.
 
+    @checked
     def half(self) -> Tensor:
         """`.cast("float16")`."""
         return self.cast(dtypes.float16)
 
+    @checked
     def bfloat16(self) -> Tensor:
         """`.cast("bfloat16")`."""
         return self.cast(dtypes.bfloat16)
 
+    @checked
     def double(self) -> Tensor:
         """`.cast("float64")`."""
         return self.cast(dtypes.float64)
 
+    @checked
     def long(self) -> Tensor:
         """`.cast("int64")`."""
         return self.cast(dtypes.int64)
 
+    @checked
     def float(self) -> Tensor:
         """`.cast("float32")`."""
         return self.cast(dtypes.float32)
 
+    @checked
     def int(self) -> Tensor:
         """`.cast("int32")`."""
         return self.cast(dtypes.int32)
 
+    @checked
     def bool(self) -> Tensor:
         """`.cast("bool")`: whether each element differs from 0."""
         return self.cast(dtypes.bool_)
