@@ -40,8 +40,10 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
     and needs no more calls: a loss, say, beside the gradients that participants exchange. Raises ShapeError for a size
     that two calls find to be two numbers, or that is needed to find it.
     """
-    computed = _Computed()
     depth, waves = _waves(lazy)
+    if not waves:
+        return launched(uops, lazy, device_name)
+    computed = _Computed()
     for n, wave in enumerate(waves):
         sources = [[computed.over(s) for s in src] for _, src in wave]
         ready = {u: computed.over(u) for u in lazy if depth[u] == n}
