@@ -84,9 +84,8 @@ class Tensor(Handle):
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
 
-    _made: ClassVar[
-        type[Tensor]
-    ]  # the class of what ops make of a tensor: its own, but for a subclass that says another
+    # The class of what ops make of a tensor: its own, but for a subclass that says another.
+    _made: ClassVar[type[Tensor]]
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
