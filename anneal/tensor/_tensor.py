@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -84,9 +84,8 @@ class Tensor(Handle):
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
 
-    _made: ClassVar[
-        type[Tensor]
-    ]  # the class of what ops make of a tensor: its own, but for a subclass that says another
+    # The class of what ops make of a tensor: its own, but for a subclass that says another.
+    _made: ClassVar[type[Tensor]]
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
@@ -249,6 +248,10 @@ class Tensor(Handle):
         count: int = product(self.uop.shape)
         return count
 
+    @overload
+    def size(self, dim: None = None) -> Shape: ...
+    @overload
+    def size(self, dim: int) -> int: ...
     @checked
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or the size of one axis.
