@@ -227,6 +227,12 @@ def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_price() -> None
     assert materialised(shared(dear(buffer(8, 64), 6)), recompute_cost=36) == set()
 
 
+def test_of_a_chain_that_several_kernels_want_its_end_alone_is_kept() -> None:
+    u = dear(buffer(8, 64), 9)
+    found = scheduled([row(u), row(u, 0)], "materialisation").materialised
+    assert list(found.values()).count(Reason.SHARED) == 1
+
+
 def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_number_of_loads() -> None:
     def shared(loads: int) -> list[UOp]:
         u = buffer(8, 64)
