@@ -340,19 +340,23 @@ class Call:
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
     def constant(self, array: Any) -> Tensor:
-        """An array that depends on shapes and attributes alone as a Tensor, which is made once."""
+        """An array that depends on shapes, attributes and fixed inputs alone as a Tensor, which is made once.
+
+        What depends on a value that was read in the middle of the run is made anew in each.
+        """
         key = (*self._key, "constant", self._made)
         self._made += 1
-        run = self.of
-        found = run.memo.results.get(key)
+        run, loose = self.of, self._tainted or self._read
+        found = None if loose else run.memo.results.get(key)
         if found is None:
             found = (device_array(np.asarray(array), run.device, run.float64),)
-            if not self._tainted and not self._read:
+            if not loose:
                 run.memo.fix(found[0])
                 run.memo.results[key] = found
-        if run.is_fixed(found[0]):
+        if not loose:
             run.memo.used[id(found[0])] = found[0]
-        return found[0]  # type: ignore[no-any-return]
+        out: Tensor = found[0]
+        return out
 
     def count(self, n: int) -> Any:
         """The number of a turn, to be given to a subgraph: it is fixed."""

@@ -135,6 +135,15 @@ def _all_of(parts: list[Any]) -> Tensor | None:
     return out
 
 
+def _mask(mask: Tensor, total: int) -> tuple[Tensor | None, Tensor | None]:
+    """A mask as what is added to the scores, or as what takes part; one that is too short hides what is beyond it."""
+    short = total - mask.shape[-1]
+    sides = [(0, 0)] * (mask.ndim - 1) + [(0, short)]
+    if mask.dtype.name == "bool":
+        return None, mask.pad(sides) if short > 0 else mask
+    return mask.pad(sides, value=-math.inf) if short > 0 else mask, None
+
+
 @op("Attention")
 def attention(
     node: Call,
@@ -171,35 +180,24 @@ def attention(
         past = past_key.shape[2]
         k, v = Tensor.cat([past_key, k], dim=2), Tensor.cat([past_value, v], dim=2)
     total = k.shape[2]
-    offset: Any = past
-    if nonpad_kv_seqlen is not None:
-        length = nonpad_kv_seqlen.cast(dtypes.int32).reshape(-1, 1, 1, 1)
-        offset = length - q.shape[2] if past_key is None else past
-    bias = allowed = None
-    if mask is not None:
-        short = total - mask.shape[-1]
-        bool_mask = mask.dtype.name == "bool"
-        if short > 0:
-            sides = [(0, 0)] * (mask.ndim - 1) + [(0, short)]
-            mask = mask.pad(sides) if bool_mask else mask.pad(sides, value=-math.inf)
-        bias, allowed = (None, mask) if bool_mask else (mask, None)
+    bias, allowed = (None, None) if mask is None else _mask(mask, total)
     plain = mask is None and nonpad_kv_seqlen is None and past == 0 and left_window_size < 0 and right_window_size < 0
     simple = not softcap and not node.wants(3) and not _other_precision(node, q, softmax_precision)
-    if plain and simple:
-        y = attend(q, k, v, None, None, scale, causal=bool(is_causal))
-    else:
-        parts = [allowed] if allowed is not None else []
+    if not plain or not simple:
+        offset: Any = past
+        lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.cast(dtypes.int32).reshape(-1, 1, 1, 1)
+        if lengths is not None and past_key is None:
+            offset = lengths - q.shape[2]
+        padded = None if lengths is None else iota(q, total, 3, 4) < lengths
         seen = _visible(q, total, offset, bool(is_causal), left_window_size, right_window_size)
-        parts += [] if seen is None else [seen]
-        if nonpad_kv_seqlen is not None:
-            parts.append(iota(q, total, 3, 4) < length)
-        allowed = _all_of(parts)
-        if simple:
-            y = attend(q, k, v, allowed, bias, scale)
-        else:
-            y, stage = _scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
+        allowed = _all_of([p for p in (allowed, seen, padded) if p is not None])
+    stage = None
+    if simple:
+        y = attend(q, k, v, allowed, bias, scale, causal=plain and bool(is_causal))
+    else:
+        y, stage = _scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
-    outputs = (together(y) if flat else y, k, v, *([stage] if node.wants(3) else []))
+    outputs = (together(y) if flat else y, k, v, stage)
     return outputs[: node.outputs]
 
 

@@ -17,7 +17,7 @@ from anneal.onnx.ops._values import Value, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["Cell", "lstm_step", "run_layer"]
+__all__ = ["ACTIVATIONS", "Cell", "activations_of", "directions_of", "lstm_step", "run_layer"]
 
 Function = Callable[[Tensor], Tensor]
 States = tuple[Tensor, ...]
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]]
 }
 
 
-def _activations(
+def activations_of(
     node: Call,
     names: Sequence[str] | None,
     default: Sequence[str],
@@ -83,6 +83,15 @@ class Cell:
     state_bias: Tensor | None
     peephole: Tensor | None = None
 
+    def from_inputs(self, x: Tensor) -> Tensor:
+        """What the inputs of all steps add to the gates."""
+        y = x.matmul(self.inputs)
+        return y if self.input_bias is None else y + self.input_bias
+
+    def from_state(self, h: Tensor) -> Tensor:
+        """What the state adds to the gates."""
+        return h.matmul(self.state)
+
 
 Step = Callable[[Tensor, States, Cell, list[Function]], States]
 
@@ -106,9 +115,7 @@ def _direction(
     """(time, batch, in) to the outputs (time, batch, hidden) and the last states."""
     if backward:
         x = x.flip(0) if lengths is None else _by_length(x, lengths)
-    projected = x.matmul(cell.inputs)
-    if cell.input_bias is not None:
-        projected = projected + cell.input_bias
+    projected = cell.from_inputs(x)
     outputs = []
     for t in range(x.shape[0]):
         new = step(projected[t], states, cell, functions)
@@ -128,7 +135,7 @@ def _direction(
 def run_layer(
     node: Call,
     x: Tensor,
-    cells: list[Cell],
+    cells: Sequence[Cell],
     initial: list[Tensor | None],
     step: Step,
     functions: list[list[Function]],
@@ -158,7 +165,7 @@ def run_layer(
     return whole, *ends
 
 
-def _directions(node: Call, direction: str, hidden_size: int | None, r: Value) -> int:
+def directions_of(node: Call, direction: str, hidden_size: int | None, r: Value) -> int:
     """How many directions there are; an error for a hidden_size that is not the weights'."""
     if hidden_size is not None and hidden_size != r.shape[-1]:
         raise node.fail(f"hidden_size is {hidden_size}, but the weights R have {r.shape[-1]}")
@@ -193,7 +200,7 @@ def _parts(x: Tensor, count: int) -> list[Tensor]:
 
 
 def _rnn_step(x: Tensor, states: States, cell: Cell, f: list[Function]) -> States:
-    return (f[0](x + states[0].matmul(cell.state)),)
+    return (f[0](x + cell.from_state(states[0])),)
 
 
 @op("RNN", raw=True)
@@ -216,8 +223,8 @@ def rnn(
     output_sequence: int = 0,
 ) -> Any:
     """h = f(x W + h R + b), in one direction or both."""
-    count = _directions(node, direction, hidden_size, r)
-    functions = _activations(node, activations, ["Tanh"], activation_alpha, activation_beta, clip, count)
+    count = directions_of(node, direction, hidden_size, r)
+    functions = activations_of(node, activations, ["Tanh"], activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count)
     states = [node.tensor(initial_h)]
     return run_layer(node, node.tensor(x), cells, states, _rnn_step, functions, sequence_lens, direction, layout)
@@ -240,7 +247,7 @@ def _gru_step_reset_after(x: Tensor, states: States, cell: Cell, f: list[Functio
     """The reset gate behind the product with the state (linear_before_reset=1), as cuDNN has it."""
     h = states[0]
     n = h.shape[-1]
-    hidden = h.matmul(cell.state)
+    hidden = cell.from_state(h)
     if cell.state_bias is not None:
         hidden = hidden + cell.state_bias
     update, reset = _parts(f[0](x[..., : 2 * n] + hidden[..., : 2 * n]), 2)
@@ -269,8 +276,8 @@ def gru(
     output_sequence: int = 0,
 ) -> Any:
     """The gated recurrent unit; linear_before_reset since version 3."""
-    count = _directions(node, direction, hidden_size, r)
-    functions = _activations(node, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip, count)
+    count = directions_of(node, direction, hidden_size, r)
+    functions = activations_of(node, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, joined=not linear_before_reset)
     step = _gru_step_reset_after if linear_before_reset else _gru_step
     states = [node.tensor(initial_h)]
@@ -283,7 +290,7 @@ def gru(
 def lstm_step(x: Tensor, states: States, cell: Cell, f: list[Function], coupled: bool = False) -> States:
     """Gates in the order input, output, forget, cell; peepholes weigh the cell's state for the first three."""
     h, c = states
-    into, out, forget, new = _parts(x + h.matmul(cell.state), 4)
+    into, out, forget, new = _parts(x + cell.from_state(h), 4)
     peeps = None if cell.peephole is None else _parts(cell.peephole, 3)
     if peeps is not None:
         into, forget = into + peeps[0] * c, forget + peeps[2] * c
@@ -322,9 +329,9 @@ def lstm(
     output_sequence: int = 0,
 ) -> Any:
     """Long short-term memory, with peepholes (p) and coupled gates (input_forget=1) if asked."""
-    count = _directions(node, direction, hidden_size, r)
+    count = directions_of(node, direction, hidden_size, r)
     default = ["Sigmoid", "Tanh", "Tanh"]
-    functions = _activations(node, activations, default, activation_alpha, activation_beta, clip, count)
+    functions = activations_of(node, activations, default, activation_alpha, activation_beta, clip, count)
     cells = _cells(node.tensor(w), node.tensor(r), node.tensor(b), count, node.tensor(p))
     step = _coupled_step if input_forget else lstm_step
     states = [node.tensor(initial_h), node.tensor(initial_c)]

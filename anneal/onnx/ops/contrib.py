@@ -1,0 +1,584 @@
+"""com.microsoft: layers that onnxruntime's optimiser and the exporters for it fuse. There is no schema of these
+operators here, so the defaults of attributes stand in the functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import anneal.tensor.functional as F
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, axis_of, iota, single
+from anneal.onnx.ops.attention import attend, heads_of, rotated, together
+from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
+from anneal.onnx.ops.movement import pad, range_, trilu
+from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
+from anneal.onnx.ops.recurrent import ACTIVATIONS
+from anneal.onnx.ops.windows import convolved, kernel_of, max_pool, window_of
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__ = ["MICROSOFT", "joint_attention"]
+
+MICROSOFT = "com.microsoft"
+
+# -- activations ------------------------------------------------------------------------------------------------------
+
+
+@op("Gelu", domain=MICROSOFT)
+def gelu(node: Call, x: Tensor) -> Tensor:
+    """x times the normal distribution function."""
+    return x.gelu()
+
+
+@op("BiasGelu", domain=MICROSOFT)
+def bias_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
+    """gelu of a sum."""
+    return (x + bias).gelu()
+
+
+@op("FastGelu", domain=MICROSOFT)
+def fast_gelu(node: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """gelu by tanh, of a sum if there is a bias."""
+    return (x if bias is None else x + bias).gelu("tanh")
+
+
+@op("QuickGelu", domain=MICROSOFT)
+def quick_gelu(node: Call, x: Tensor, *, alpha: float = 1.702) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    return x * (x * alpha).sigmoid()
+
+
+@op("BiasSplitGelu", domain=MICROSOFT)
+def bias_split_gelu(node: Call, x: Tensor, bias: Tensor) -> Tensor:
+    """Of a sum the first half of the last axis times gelu of the second."""
+    x = x + bias
+    half = x.shape[-1] // 2
+    return x[..., :half] * x[..., half:].gelu()
+
+
+@op("BiasAdd", domain=MICROSOFT)
+def bias_add(node: Call, x: Tensor, bias: Tensor, skip: Tensor) -> Tensor:
+    """x + bias + skip."""
+    return x + bias + skip
+
+
+@op("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(node: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int) -> Tensor:
+    """softmax of a sum over the axes from `axis` on; of the axes before it a bias has the last, or the first."""
+    first = axis_of(node, axis, x.ndim)
+    if not is_inner_broadcast and bias.ndim == x.ndim - 1:
+        bias = bias.unsqueeze(first - 1)
+    rows = (x + bias).reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
+    return rows.softmax(1).reshape(*x.shape)
+
+
+def _activated(node: Call, y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
+    """y after an activation that was fused with what made it."""
+    if not activation:
+        return y
+    if activation == "Clip":
+        low, high = parameters or (None, None)
+        return y.clamp(low, high)
+    if activation.lower() not in ACTIVATIONS:
+        raise node.fail(f"activation {activation!r} is not known")
+    function, *defaults = ACTIVATIONS[activation.lower()]
+    wanted = [d for d in defaults if d is not None]
+    given = list(parameters)[: len(wanted)]
+    return function(y, *given, *wanted[len(given) :])
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+@op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(
+    node: Call,
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Tensor:
+    """alpha * A @ B, either turned round; transBatch moves the last axis but one (of the turned) to the front."""
+    a = a.movedim(0, -2) if transBatchA else a
+    b = b.movedim(0, -2) if transBatchB else b
+    a = a.mT if transA and a.ndim > 1 else a
+    b = b.mT if transB and b.ndim > 1 else b
+    out = a.matmul(b)
+    return out if alpha == 1 else out * alpha
+
+
+@op("FusedGemm", domain=MICROSOFT)
+def fused_gemm(
+    node: Call,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """An activation of alpha * A @ B + beta * C."""
+    out = (a.T if transA else a).matmul(b.T if transB else b) * alpha
+    out = out if c is None else out + c * beta
+    return _activated(node, out, activation, [p for p in (activation_alpha, activation_beta) if p is not None])
+
+
+@op("FusedConv", domain=MICROSOFT)
+def fused_conv(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    z: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """An activation of a convolution, to which another value may be added first."""
+    w = window_of(node, x.shape[2:], kernel_of(node, weight, kernel_shape), strides, dilations, pads, auto_pad)
+    y = convolved(node, x, weight, bias, w, group)
+    return _activated(node, y if z is None else y + z, activation, activation_params or ())
+
+
+@op("MatMulNBits", domain=MICROSOFT, values=("b", "scales", "zero_points", "g_idx"))
+def matmul_nbits(
+    node: Call,
+    a: Tensor,
+    b: Array,
+    scales: Array,
+    zero_points: Array | None = None,
+    g_idx: Array | None = None,
+    bias: Tensor | None = None,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int,
+    weight_prepacked: int = 0,
+) -> Tensor:
+    """A times a matrix of N columns whose K elements have 2, 4 or 8 bits, and a scale for each block of them.
+
+    The matrix is unpacked on the host, once. `accuracy_level` would allow less precision; it is not used.
+    """
+    if bits not in (2, 4, 8) or weight_prepacked:
+        raise node.fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
+    node.room(N, K)
+    blocks = -(-K // block_size)
+    steps = _unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
+    if zero_points is None:
+        zeros = np.full((N, blocks), 1 << (bits - 1), np.float32)
+    elif zero_points.dtype == np.uint8 and scales.dtype != np.uint8:
+        zeros = _unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
+    else:
+        zeros = zero_points.reshape(N, blocks).astype(np.float32)
+    group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
+    each = scales.reshape(N, blocks).astype(np.float32)
+    weight = (steps - zeros[:, group]) * each[:, group]
+    out = a.matmul(node.constant(np.ascontiguousarray(weight.T).astype(a.dtype.name)))
+    return out if bias is None else out + bias
+
+
+def _unpacked(x: Array, bits: int) -> Array:
+    """Bytes as the numbers in them, the first in the lowest bits."""
+    per = 8 // bits
+    parts = [(x >> (bits * i)) & ((1 << bits) - 1) for i in range(per)]
+    return np.stack(parts, -1).reshape(*x.shape[:-1], x.shape[-1] * per)
+
+
+# -- norms ------------------------------------------------------------------------------------------------------------
+
+
+@op("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(
+    node: Call,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> Any:
+    """The layer norm of a sum; the sum is the fourth output."""
+    total = x + skip if bias is None else x + skip + bias
+    y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
+    return _with_statistics(node, y, total)
+
+
+@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_simplified_layer_normalization(
+    node: Call, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12
+) -> Any:
+    """The root mean square norm of a sum; the sum is the fourth output."""
+    total = x + skip if bias is None else x + skip + bias
+    return _with_statistics(node, F.rms_norm(total, total.shape[-1], gamma, epsilon), total)
+
+
+def _with_statistics(node: Call, y: Tensor, total: Tensor) -> Any:
+    if node.wants(1) or node.wants(2):
+        raise node.fail("the outputs mean and inv_std_var are not computed", "leave them off")
+    return (y, None, None, total)[: node.outputs]
+
+
+@op("SimplifiedLayerNormalization")
+def simplified_layer_normalization(
+    node: Call, x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Tensor:
+    """onnxruntime's name in ai.onnx for RMSNormalization."""
+    y: Tensor = rms_normalization.function(node, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
+    return y
+
+
+op("LayerNormalization", domain=MICROSOFT)(
+    lambda node, x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1: layer_normalization.function(
+        node, x, scale, bias, axis=axis, epsilon=epsilon, stash_type=stash_type
+    )
+)
+
+
+@op("GroupNorm", domain=MICROSOFT)
+def group_norm(
+    node: Call,
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    activation: int,
+    channels_last: int = 1,
+    epsilon: float = 1e-5,
+    groups: int,
+) -> Tensor:
+    """The norm of groups of channels, which are the last axis by default, and silu if `activation` is 1."""
+    x = x.movedim(-1, 1) if channels_last else x
+    y = F.group_norm(x, groups, gamma.cast(x.dtype), beta.cast(x.dtype), epsilon)
+    y = y.silu() if activation == 1 else y
+    return y.movedim(1, -1) if channels_last else y
+
+
+@op("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(
+    node: Call,
+    ids: Tensor,
+    segments: Tensor | None,
+    words: Tensor,
+    positions: Tensor,
+    segment_rows: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> Any:
+    """The layer norm of the sum of rows of words, positions and segments, and how many places of a mask are set."""
+    if position_ids is None:
+        place = positions[: ids.shape[1]].unsqueeze(0)
+    else:
+        place = positions.rows(position_ids.cast(dtypes.int32))
+    total = words.rows(ids.cast(dtypes.int32)) + place
+    if segments is not None and segment_rows is not None:
+        total = total + segment_rows.rows(segments.cast(dtypes.int32))
+    y = F.layer_norm(total, total.shape[-1], gamma, beta, epsilon)
+    if mask is None:
+        counts = Tensor.zeros(ids.shape[0], dtype="int32", device=ids.device)
+    else:
+        counts = mask.cast(dtypes.int32).sum(1)
+    return (y, counts, total)[: node.outputs]
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+def joint_attention(
+    node: Call,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    past: tuple[Tensor, Tensor] | None,
+    scale: float,
+    causal: int,
+    filtered: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of heads after a cache; what a mask hides gets `filtered` added to its score, not minus infinity."""
+    before = 0
+    if past is not None:
+        before = past[0].shape[2]
+        k, v = Tensor.cat([past[0], k], dim=2), Tensor.cat([past[1], v], dim=2)
+    total, length = k.shape[2], q.shape[2]
+    if mask is not None:
+        hidden = _hidden(node, mask, q, total)
+        added = hidden.where(filtered, Tensor.zeros(1, dtype=q.dtype, device=q.device))
+        bias = added if bias is None else bias + added
+    allowed = None
+    if causal and (before or bias is not None):
+        allowed = iota(q, total, 3, 4) <= iota(q, length, 2, 4) + before
+    plain = bool(causal) and allowed is None
+    y = attend(q, k, v, allowed, bias, scale or None, causal=plain, guarded=False)
+    return together(y), k, v
+
+
+def _hidden(node: Call, mask: Tensor, q: Tensor, total: int) -> Tensor:
+    """Which keys a mask hides: lengths (batch,), or zeros of (batch, keys), (batch, queries, keys) or of four axes."""
+    key = iota(q, total, 3, 4)
+    batch = q.shape[0]
+    mask = mask.cast(dtypes.int32)
+    if mask.ndim == 1 and mask.shape[0] == batch:
+        return key >= mask.reshape(-1, 1, 1, 1)
+    if mask.ndim == 1 and mask.shape[0] == 2 * batch:
+        end, start = mask[:batch].reshape(-1, 1, 1, 1), mask[batch:].reshape(-1, 1, 1, 1)
+        return (key >= end) | (key < start)
+    if mask.ndim == 2 and mask.shape == (batch, total):
+        return mask.reshape(batch, 1, 1, total) == 0
+    if mask.ndim == 3:
+        return mask.unsqueeze(1) == 0
+    if mask.ndim == 4:
+        before = total - q.shape[2]
+        return mask[:, :, before : before + q.shape[2], :total] == 0
+    raise node.fail(f"a mask of shape {tuple(mask.shape)}")
+
+
+@op("Attention", domain=MICROSOFT)
+def attention(
+    node: Call,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """Self-attention with its projection: the weights of queries, keys and values side by side."""
+    joined = x.matmul(weights) if bias is None else x.matmul(weights) + bias
+    widths = list(qkv_hidden_sizes or [weights.shape[1] // 3] * 3)
+    q, k, v = [heads_of(p, num_heads) for p in joined.split(widths, dim=2)]
+    kept = None if past is None else (past[0], past[1])
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, kept, scale, unidirectional, mask_filter_value)
+    return (y, Tensor.stack([k, v])) if node.wants(1) else y
+
+
+@op("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(
+    node: Call,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    *,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """Attention of projected queries, keys and values, in one value of five axes or apart."""
+    if query.ndim == 5:
+        q, k, v = [query[:, :, :, i].transpose(1, 2) for i in range(3)]
+    elif key is not None and key.ndim == 5:
+        q, k, v = heads_of(query, num_heads), key[:, :, :, 0].transpose(1, 2), key[:, :, :, 1].transpose(1, 2)
+    elif key is not None and value is not None:
+        q = heads_of(query, num_heads)
+        k, v = [x if x.ndim == 4 else heads_of(x, num_heads) for x in (key, value)]
+    else:
+        raise node.fail("the keys or the values are missing")
+    if bias is not None:
+        width = q.shape[1] * q.shape[3]
+        rows = [bias[:width], bias[width : 2 * width], bias[2 * width :]]
+        q, k, v = [x + r.reshape(1, x.shape[1], 1, -1) for x, r in zip((q, k, v), rows, strict=True)]
+    past = None if past_key is None or past_value is None else (past_key, past_value)
+    y, k, v = joint_attention(node, q, k, v, mask, attention_bias, past, scale, unidirectional, mask_filter_value)
+    return (y, k, v)[: node.outputs]
+
+
+@op("GroupQueryAttention", domain=MICROSOFT, values=("total_sequence_length",))
+def group_query_attention(
+    node: Call,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+    seqlens_k: Tensor,
+    total_sequence_length: Array,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    *,
+    do_rotary: int = 0,
+    kv_num_heads: int,
+    local_window_size: int = -1,
+    num_heads: int,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    softcap: float = 0.0,
+) -> Any:
+    """Causal attention with fewer heads of keys, rotary positions and a cache with a length for each sample."""
+    if softcap:
+        raise node.fail("softcap is not computed", "export with ai.onnx's Attention, which has it")
+    if key is None or value is None:
+        size = query.shape[2] // (num_heads + 2 * kv_num_heads)
+        query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
+    q, k, v = heads_of(query, num_heads), heads_of(key, kv_num_heads), heads_of(value, kv_num_heads)
+    length, total = q.shape[2], int(single(total_sequence_length))
+    # Keys of each sample before this call's: none in the first one, whatever is padded.
+    first = past_key is None or total == length
+    ends = seqlens_k.cast(dtypes.int32).reshape(-1)
+    starts = ends.zeros_like() if first else ends + 1 - length
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise node.fail("do_rotary=1 without cos_cache and sin_cache")
+        places = starts.reshape(-1, 1) + iota(q, length, 1, 2) if position_ids is None else position_ids
+        places = places.cast(dtypes.int32)
+        cos, sin = cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1)
+        q, k = _turned(q, cos, sin, rotary_interleaved), _turned(k, cos, sin, rotary_interleaved)
+    if past_key is not None and past_value is not None:
+        room = max(total, past_key.shape[2])
+        k, v = [_written(node, old, new, starts, room) for old, new in ((past_key, k), (past_value, v))]
+    position = iota(q, length, 2, 4) + starts.reshape(-1, 1, 1, 1)
+    seen = iota(q, k.shape[2], 3, 4)
+    allowed: Any = seen <= position
+    if local_window_size > 0:
+        allowed = allowed & (seen > position - local_window_size)
+    bias = attention_bias
+    if bias is not None and bias.shape[-1] < k.shape[2]:
+        bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
+    y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
+    return (together(y), k, v)[: node.outputs]
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, interleaved: int) -> Tensor:
+    """The first features of each head turned, as many as there are angles for."""
+    width = 2 * cos.shape[-1]
+    turned = rotated(x[..., :width], cos, sin, interleaved)
+    return turned if width == x.shape[-1] else Tensor.cat([turned, x[..., width:]], dim=-1)
+
+
+def _written(node: Call, cache: Tensor, new: Tensor, starts: Tensor, room: int) -> Tensor:
+    """A cache of `room` positions with new ones written from each sample's start on."""
+    more = room - cache.shape[2]
+    cache = cache.pad(((0, 0), (0, 0), (0, more), (0, 0))) if more else cache
+    out: Tensor = tensor_scatter.function(node, cache, new, starts, axis=2, mode="linear")
+    return out
+
+
+@op("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(
+    node: Call,
+    x: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Tensor:
+    """The first features of each head turned by the angles of their positions, which may be told by the first alone."""
+    if is_packed_batching or scale != 1.0:
+        raise node.fail("packed batches and a scale are not computed")
+    flat = x.ndim == 3
+    heads = num_heads or (x.shape[-1] // (2 * cos_cache.shape[-1]) if flat else x.shape[1])
+    data = heads_of(x, heads) if flat else x
+    places = position_ids.cast(dtypes.int32)
+    if places.ndim == 1:
+        places = (places.reshape(1, 1) + iota(x, data.shape[2], 1, 2)).expand(x.shape[0], data.shape[2])
+    out = _turned(data, cos_cache.rows(places).unsqueeze(1), sin_cache.rows(places).unsqueeze(1), interleaved)
+    return together(out) if flat else out
+
+
+# -- others under a name of their own ---------------------------------------------------------------------------------
+
+
+@op("ExpandDims", domain=MICROSOFT, values=("axis",))
+def expand_dims(node: Call, x: Tensor, axis: Array) -> Tensor:
+    """A new axis of size 1."""
+    return x.unsqueeze(int(single(axis)))
+
+
+@op("CDist", domain=MICROSOFT)
+def cdist(node: Call, a: Tensor, b: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
+    """The distances, or their squares, of all pairs of rows."""
+    if metric not in ("sqeuclidean", "euclidean"):
+        raise node.fail(f"metric is sqeuclidean or euclidean, not {metric!r}")
+    less = a.unsqueeze(1) - b.unsqueeze(0)
+    squares = (less * less).sum(-1)
+    return squares if metric == "sqeuclidean" else squares.sqrt()
+
+
+@op("IsAllFinite", domain=MICROSOFT)
+def is_all_finite(node: Call, *xs: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> Tensor:
+    """Whether no element of any input is infinite or nan."""
+    out: Tensor | None = None
+    for x in xs:
+        bad = x.isinf() if isinf_only else x.isnan() if isnan_only else x.isfinite().logical_not()
+        fine = bad.any().logical_not()
+        out = fine if out is None else out & fine
+    assert out is not None
+    return out
+
+
+@op("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(
+    node: Call,
+    x: Tensor,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """MaxPool of images whose channels are the last axis."""
+    y: Tensor = max_pool.function(
+        node,
+        x.movedim(-1, 1),
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        dilations=dilations,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return y.movedim(1, -1)
+
+
+op("GatherND", domain=MICROSOFT)(gather_nd.function)
+op("Pad", domain=MICROSOFT, raw=True)(pad.function)
+op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)
+op("Trilu", domain=MICROSOFT, values=("k",))(trilu.function)

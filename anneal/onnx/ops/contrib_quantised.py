@@ -1,0 +1,417 @@
+"""com.microsoft: quantised layers. Integers are multiplied and summed exactly; all else is computed in float32 and
+quantised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Value, axis_of
+from anneal.onnx.ops.attention import heads_of
+from anneal.onnx.ops.contrib import MICROSOFT, embed_layer_normalization, joint_attention
+from anneal.onnx.ops.quantised import (
+    dequantised,
+    dequantize_linear,
+    exact_matmul,
+    integers,
+    qlinear_conv,
+    quantised,
+    quantize_linear,
+    requantised,
+)
+from anneal.onnx.ops.recurrent import Cell, activations_of, directions_of, lstm_step, run_layer
+from anneal.onnx.ops.windows import average_pool
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor
+
+__all__: list[str] = []
+
+op("QuantizeLinear", domain=MICROSOFT, raw=True)(quantize_linear.function)
+op("DequantizeLinear", domain=MICROSOFT, raw=True)(dequantize_linear.function)
+op("QLinearConv", domain=MICROSOFT)(qlinear_conv.function)
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def _scalar(x: Tensor | None) -> Tensor | None:
+    return None if x is None else x.reshape(())
+
+
+def _read(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    return dequantised(x, scale.reshape(()), _scalar(zero))
+
+
+def _written(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
+    return quantised(y, scale.reshape(()), _scalar(zero), like.dtype.name if zero is None else zero.dtype.name)
+
+
+@op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_pair(
+    node: Call,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor | None,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor | None,
+    c_scale: Tensor,
+    c_zero: Tensor | None = None,
+) -> Tensor:
+    """The sum, or the product, of quantised values that broadcast."""
+    x, y = _read(a, a_scale, a_zero), _read(b, b_scale, b_zero)
+    return _written(x + y if node.op == "QLinearAdd" else x * y, c_scale, c_zero, a)
+
+
+@op("QLinearSigmoid", domain=MICROSOFT)
+def qlinear_sigmoid(
+    node: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
+) -> Tensor:
+    """sigmoid of quantised values."""
+    return _written(_read(x, x_scale, x_zero).sigmoid(), y_scale, y_zero, x)
+
+
+@op("QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_leaky_relu(
+    node: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    y_scale: Tensor,
+    y_zero: Tensor | None = None,
+    *,
+    alpha: float = 0.01,
+) -> Tensor:
+    """leaky relu of quantised values."""
+    return _written(_read(x, x_scale, x_zero).leaky_relu(alpha), y_scale, y_zero, x)
+
+
+@op("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(
+    node: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    *,
+    axis: int = -1,
+    opset: int,
+) -> Tensor:
+    """softmax of quantised values: over one axis, or below opset 13 over the axes from it on."""
+    first = axis_of(node, axis, x.ndim)
+    data = _read(x, x_scale, x_zero)
+    rows = data.softmax(first) if opset >= 13 else data.flatten(first).softmax(-1).reshape(*x.shape)
+    return _written(rows, y_scale, y_zero, x)
+
+
+@op("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(
+    node: Call,
+    condition: Tensor,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    y: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    z_scale: Tensor,
+    z_zero: Tensor,
+) -> Tensor:
+    """Quantised values chosen element by element."""
+    chosen = condition.where(_read(x, x_scale, x_zero), _read(y, y_scale, y_zero))
+    return _written(chosen, z_scale, z_zero, x)
+
+
+@op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(node: Call, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor, axis: int) -> Tensor:
+    """Quantised values, each with its scale and zero point behind it, one after the other."""
+    if not inputs or len(inputs) % 3:
+        raise node.fail(f"{len(inputs)} inputs; each value has a scale and a zero point behind it")
+    parts = [_read(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    return _written(Tensor.cat(parts, dim=axis_of(node, axis, parts[0].ndim)), y_scale, y_zero, inputs[0])
+
+
+# -- means ------------------------------------------------------------------------------------------------------------
+
+
+@op("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(
+    node: Call, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor, *, channels_last: int = 0
+) -> Tensor:
+    """The mean of each channel of quantised images."""
+    axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
+    return _written(_read(x, x_scale, x_zero).mean(axes, keepdim=True), y_scale, y_zero, x)
+
+
+@op("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(
+    node: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    y_scale: Tensor,
+    y_zero: Tensor | None = None,
+    *,
+    axes: Sequence[int],
+    keepdims: int,
+) -> Tensor:
+    """The mean of quantised values along axes."""
+    over = tuple([axis_of(node, a, x.ndim) for a in axes])
+    return _written(_read(x, x_scale, x_zero).mean(over, bool(keepdims)), y_scale, y_zero, x)
+
+
+@op("QLinearAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(
+    node: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor | None,
+    y_scale: Tensor,
+    y_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    channels_last: int = 0,
+    count_include_pad: int = 0,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
+    """The mean of each window of quantised images."""
+    data = _read(x, x_scale, x_zero)
+    data = data.movedim(-1, 1) if channels_last else data
+    y: Tensor = average_pool.function(
+        node,
+        data,
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return _written(y.movedim(1, -1) if channels_last else y, y_scale, y_zero, x)
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+def _columns(x: Tensor) -> Tensor:
+    return x.reshape(()) if x.numel() == 1 else x
+
+
+def _dynamic(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x as int32 steps from its zero point, and their scale, as DynamicQuantizeLinear finds them."""
+    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
+    scale = (high - low) / 255
+    scale = (scale == 0).where(1.0, scale)
+    zero = (-low / scale).round().clamp(0.0, 255.0)
+    return integers(quantised(x, scale, zero, "uint8"), zero), scale
+
+
+def _of_floats(a: Tensor, b: Tensor, b_scale: Tensor) -> Tensor:
+    """The product of floats, quantised for it, and int32 steps of a scale."""
+    steps, scale = _dynamic(a)
+    return exact_matmul(steps, b).float() * (scale * b_scale)
+
+
+@op("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(
+    node: Call, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Floats, quantised by their own range, times a quantised matrix, as floats."""
+    zero = None if b_zero is None else _columns(b_zero)
+    y = _of_floats(a, integers(b, zero), _columns(b_scale))
+    return y if bias is None else y + bias
+
+
+@op("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(
+    node: Call,
+    a: Tensor,
+    b: Tensor,
+    a_scale: Tensor,
+    b_scale: Tensor,
+    a_zero: Tensor | None = None,
+    b_zero: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """The product of quantised matrices, as floats."""
+    columns = None if b_zero is None else _columns(b_zero)
+    total = exact_matmul(integers(a, _scalar(a_zero)), integers(b, columns))
+    y = total.cast(a_scale.dtype) * (a_scale.reshape(()) * _columns(b_scale))
+    return y if bias is None else y + bias
+
+
+@op("QGemm", domain=MICROSOFT)
+def qgemm(
+    node: Call,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    c: Tensor | None = None,
+    y_scale: Tensor | None = None,
+    y_zero: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """alpha * (A @ B + C) of quantised matrices and int32, quantised if there is a scale for it, else as floats."""
+    left, right = integers(a, a_zero.reshape(())), integers(b, b_zero.reshape(-1, 1) if transB else _columns(b_zero))
+    total = exact_matmul(left.T if transA else left, right.T if transB else right)
+    total = total if c is None else total + c
+    factor = a_scale.reshape(()) * _columns(b_scale) * alpha
+    if y_scale is None:
+        return total.float() * factor
+    return requantised(total, factor / y_scale.reshape(()), _scalar(y_zero), a.dtype.name)
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+@op("QAttention", domain=MICROSOFT)
+def qattention(
+    node: Call,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    x_scale: Tensor,
+    weight_scale: Tensor,
+    mask: Tensor | None = None,
+    x_zero: Tensor | None = None,
+    weight_zero: Tensor | None = None,
+    past: Tensor | None = None,
+    *,
+    mask_filter_value: float = -10000.0,
+    num_heads: int,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """Self-attention whose projection is a product of quantised matrices."""
+    columns = None if weight_zero is None else _columns(weight_zero)
+    total = exact_matmul(integers(x, _scalar(x_zero)), integers(weight, columns))
+    joined = total.float() * (x_scale.reshape(()) * _columns(weight_scale)) + bias
+    width = weight.shape[1] // 3
+    q, k, v = [heads_of(p, num_heads) for p in joined.split([width] * 3, dim=2)]
+    kept = None if past is None else (past[0], past[1])
+    y, k, v = joint_attention(node, q, k, v, mask, None, kept, scale, unidirectional, mask_filter_value)
+    return (y, Tensor.stack([k, v])) if node.wants(1) else y
+
+
+@op("QEmbedLayerNormalization", domain=MICROSOFT)
+def qembed_layer_normalization(
+    node: Call,
+    ids: Tensor,
+    segments: Tensor | None,
+    words: Tensor,
+    positions: Tensor,
+    segment_rows: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None,
+    word_scale: Tensor,
+    position_scale: Tensor,
+    segment_scale: Tensor | None,
+    gamma_scale: Tensor,
+    beta_scale: Tensor,
+    word_zero: Tensor,
+    position_zero: Tensor,
+    segment_zero: Tensor | None,
+    gamma_zero: Tensor,
+    beta_zero: Tensor,
+    *,
+    epsilon: float = 1e-12,
+) -> Any:
+    """EmbedLayerNormalization of quantised tables."""
+    rows = None
+    if segment_rows is not None and segment_scale is not None:
+        rows = _read(segment_rows, segment_scale, segment_zero)
+    return embed_layer_normalization.function(
+        node,
+        ids,
+        segments,
+        _read(words, word_scale, word_zero),
+        _read(positions, position_scale, position_zero),
+        rows,
+        _read(gamma, gamma_scale, gamma_zero),
+        _read(beta, beta_scale, beta_zero),
+        mask,
+        epsilon=epsilon,
+    )
+
+
+@dataclass(frozen=True)
+class QuantisedCell(Cell):
+    """Weights as int32 steps of a scale for all, or for each column; what meets them is quantised by its own range."""
+
+    input_scale: Tensor | None = None
+    state_scale: Tensor | None = None
+
+    def from_inputs(self, x: Tensor) -> Tensor:
+        """What the inputs of all steps add to the gates: they are quantised together."""
+        assert self.input_scale is not None
+        y = _of_floats(x, self.inputs, self.input_scale)
+        return y if self.input_bias is None else y + self.input_bias
+
+    def from_state(self, h: Tensor) -> Tensor:
+        """What the state adds to the gates."""
+        assert self.state_scale is not None
+        return _of_floats(h, self.state, self.state_scale)
+
+
+@op("DynamicQuantizeLSTM", domain=MICROSOFT, raw=True)
+def dynamic_quantize_lstm(
+    node: Call,
+    x: Value,
+    w: Value,
+    r: Value,
+    b: Value | None = None,
+    sequence_lens: Value | None = None,
+    initial_h: Value | None = None,
+    initial_c: Value | None = None,
+    p: Value | None = None,
+    w_scale: Value | None = None,
+    w_zero: Value | None = None,
+    r_scale: Value | None = None,
+    r_zero: Value | None = None,
+    *,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> Any:
+    """LSTM with quantised weights (directions, in, 4 * hidden); inputs and states are quantised as they come."""
+    if w_scale is None or r_scale is None:
+        raise node.fail("the scales of W and R are missing")
+    if input_forget:
+        raise node.fail("input_forget=1 is not computed")
+    count = 2 if direction == "bidirectional" else 1
+    default = ["Sigmoid", "Tanh", "Tanh"]
+    functions = activations_of(node, activations, default, activation_alpha, activation_beta, clip, count)
+    weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
+    scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
+    zeros = [None if z is None else node.tensor(z).reshape(count, -1) for z in (w_zero, r_zero)]
+    peeps = node.tensor(p)
+    cells = []
+    for d in range(count):
+        from_inputs, from_state = [
+            integers(m[d], None if z is None else _columns(z[d])) for m, z in zip((weights, states), zeros, strict=True)
+        ]
+        half = None if biases is None else biases.shape[1] // 2
+        bias = None if biases is None else biases[d, :half] + biases[d, half:]
+        peephole = None if peeps is None else peeps[d]
+        each = [_columns(s[d]) for s in scales]
+        cells.append(QuantisedCell(from_inputs, from_state, bias, None, peephole, *each))
+    directions_of(node, direction, hidden_size, states[..., : states.shape[-1] // 4])
+    initial = [node.tensor(initial_h), node.tensor(initial_c)]
+    return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, direction, 0)

@@ -1,0 +1,254 @@
+"""ai.onnx.ml: features, encoders and linear models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, Value, is_float
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__ = ["labelled", "transformed"]
+
+ML = "ai.onnx.ml"
+
+# -- features ---------------------------------------------------------------------------------------------------------
+
+
+@op("ArrayFeatureExtractor", domain=ML)
+def array_feature_extractor(node: Call, x: Tensor, index: Tensor) -> Tensor:
+    """The columns (of the last axis) that an index names; a vector is a row."""
+    x = x.reshape(1, -1) if x.ndim == 1 else x
+    return x.index_select(x.ndim - 1, index.cast(dtypes.int32).reshape(-1))
+
+
+@op("Binarizer", domain=ML)
+def binarizer(node: Call, x: Tensor, *, threshold: float) -> Tensor:
+    """1 where an element is above the threshold, else 0."""
+    above: Any = x > threshold
+    return above.cast(x.dtype)  # type: ignore[no-any-return]
+
+
+@op("FeatureVectorizer", domain=ML)
+def feature_vectorizer(node: Call, *xs: Tensor, inputdimensions: Sequence[int] | None = None) -> Tensor:
+    """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
+    rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
+    widths = inputdimensions or [r.shape[1] for r in rows]
+    return Tensor.cat([r[:, :w].float() for r, w in zip(rows, widths, strict=True)], dim=1)
+
+
+@op("Imputer", domain=ML)
+def imputer(
+    node: Call,
+    x: Tensor,
+    *,
+    imputed_value_floats: Sequence[float] | None = None,
+    imputed_value_int64s: Sequence[int] | None = None,
+    replaced_value_float: float = 0.0,
+    replaced_value_int64: int = 0,
+) -> Tensor:
+    """One value (which may be nan) replaced, by a number or by one for each column."""
+    values: Any = imputed_value_floats if is_float(x) else imputed_value_int64s
+    old = replaced_value_float if is_float(x) else replaced_value_int64
+    if not values:
+        raise node.fail("the values to put in are missing")
+    new = node.constant(np.array(values, x.dtype.name))
+    hit = x.isnan() if is_float(x) and math.isnan(old) else x == old
+    return hit.where(new.reshape(()) if len(values) == 1 else new, x)
+
+
+@op("Normalizer", domain=ML)
+def normalizer(node: Call, x: Tensor, *, norm: str) -> Tensor:
+    """Rows over their largest element, their sum of sizes, or the root of their sum of squares; of zeros themselves."""
+    x = x if is_float(x) else x.float()
+    axis = x.ndim - 1
+    if norm not in ("MAX", "L1", "L2"):
+        raise node.fail(f"norm is MAX, L1 or L2, not {norm!r}")
+    by = x.max(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
+    return (by == 0).where(x, x / by).float()
+
+
+@op("Scaler", domain=ML)
+def scaler(
+    node: Call, x: Tensor, *, offset: Sequence[float] | None = None, scale: Sequence[float] | None = None
+) -> Tensor:
+    """(x - offset) * scale, each a number or one for each column."""
+    x = x.float()
+    if offset:
+        x = x - node.constant(np.array(offset, np.float32))
+    return x * node.constant(np.array(scale, np.float32)) if scale else x
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def _looked_up(x: Array, keys: Sequence[Any], values: Sequence[Any], default: Any, dtype: Any) -> Array:
+    """Each element's value in a table, or the default; nan is a key like another."""
+    table = {"nan" if isinstance(k, float) and math.isnan(k) else k: v for k, v in zip(keys, values, strict=True)}
+    found = [table.get("nan" if isinstance(v, float) and math.isnan(v) else v, default) for v in x.reshape(-1).tolist()]
+    out = np.empty(len(found), dtype)
+    out[:] = found
+    return out.reshape(x.shape)
+
+
+@op("CategoryMapper", domain=ML, raw=True)
+def category_mapper(
+    node: Call,
+    x: Value,
+    *,
+    cats_int64s: Sequence[int] | None = None,
+    cats_strings: Sequence[str] | None = None,
+    default_int64: int,
+    default_string: str,
+) -> Array:
+    """Text as the integers that stand beside it, or integers as text."""
+    numbers, texts = cats_int64s or (), cats_strings or ()
+    if isinstance(x, np.ndarray) and x.dtype.kind in "OUS":
+        return _looked_up(x, texts, numbers, default_int64, np.int64)
+    return _looked_up(node.host(x), numbers, texts, default_string, object)
+
+
+@op("LabelEncoder", domain=ML, raw=True)
+def label_encoder_old(
+    node: Call, x: Value, *, classes_strings: Sequence[str] | None = None, default_int64: int, default_string: str
+) -> Array:
+    """Version 1: texts as their positions in a list, or positions as texts."""
+    texts = classes_strings or ()
+    if isinstance(x, np.ndarray) and x.dtype.kind in "OUS":
+        return _looked_up(x, texts, range(len(texts)), default_int64, np.int64)
+    return _looked_up(node.host(x), range(len(texts)), texts, default_string, object)
+
+
+@op("LabelEncoder", domain=ML, since=2, raw=True)
+def label_encoder(
+    node: Call,
+    x: Value,
+    *,
+    default_float: float,
+    default_int64: int,
+    default_string: str,
+    default_tensor: Array | None = None,
+    keys_floats: Sequence[float] | None = None,
+    keys_int64s: Sequence[int] | None = None,
+    keys_strings: Sequence[str] | None = None,
+    keys_tensor: Array | None = None,
+    values_floats: Sequence[float] | None = None,
+    values_int64s: Sequence[int] | None = None,
+    values_strings: Sequence[str] | None = None,
+    values_tensor: Array | None = None,
+) -> Array:
+    """Each element's value in a table of keys and values; tensors of them since version 4."""
+    keys: Any = None if keys_tensor is None else keys_tensor.reshape(-1).tolist()
+    keys = keys or keys_floats or keys_int64s or keys_strings
+    if not keys:
+        raise node.fail("the keys are missing")
+    if values_tensor is not None:
+        usual = {"O": "_Unused", "i": -1}.get(values_tensor.dtype.kind, -0.0)
+        default = usual if default_tensor is None else default_tensor.reshape(()).item()
+        return _looked_up(node.host(x), keys, values_tensor.reshape(-1).tolist(), default, values_tensor.dtype)
+    for values, default, dtype in (
+        (values_floats, default_float, np.float32),
+        (values_int64s, default_int64, np.int64),
+        (values_strings, default_string, object),
+    ):
+        if values is not None:
+            return _looked_up(node.host(x), keys, values, default, dtype)
+    raise node.fail("the values are missing")
+
+
+@op("OneHotEncoder", domain=ML, raw=True)
+def one_hot_encoder(
+    node: Call,
+    x: Value,
+    *,
+    cats_int64s: Sequence[int] | None = None,
+    cats_strings: Sequence[str] | None = None,
+    zeros: int,
+) -> Array:
+    """A new last axis with 1 at the element's place in a list of categories, and zeros for what is not in it."""
+    values = node.host(x)
+    keys: Any = cats_strings if cats_strings else cats_int64s or ()
+    values = values if cats_strings else values.astype(np.int64)
+    place = _looked_up(values, keys, range(len(keys)), -1, np.int64)
+    if not zeros and (place < 0).any():
+        raise node.fail("an element is none of the categories", "set zeros=1 to let it be all zeros")
+    return np.asarray(place[..., None] == np.arange(len(keys)), np.float32)
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+def transformed(node: Call, scores: Tensor, how: str) -> Tensor:
+    """Scores after `post_transform`."""
+    if how == "NONE":
+        return scores
+    if how == "SOFTMAX":
+        return scores.softmax(-1)
+    if how == "LOGISTIC":
+        return scores.sigmoid()
+    if how == "SOFTMAX_ZERO":
+        return (scores == 0).where(0.0, scores.softmax(-1))
+    if how == "PROBIT":
+        return (scores * 2 - 1).erfinv() * math.sqrt(2)
+    raise node.fail(f"there is no post_transform {how!r}")
+
+
+def labelled(node: Call, place: Tensor, numbers: Sequence[int] | None, texts: Sequence[str] | None) -> Value:
+    """Classes by their position, as integers or as text."""
+    if texts:
+        names = np.array(texts, object)
+        return np.asarray(names[node.host(place, "its labels are text")], object)
+    return node.constant(np.array(numbers or (), np.int64)).index_select(0, place.reshape(-1)).reshape(*place.shape)
+
+
+@op("LinearRegressor", domain=ML)
+def linear_regressor(
+    node: Call,
+    x: Tensor,
+    *,
+    coefficients: Sequence[float],
+    intercepts: Sequence[float] | None = None,
+    post_transform: str,
+    targets: int,
+) -> Tensor:
+    """A linear function of the columns for each target."""
+    return transformed(node, _linear(node, x, coefficients, intercepts, targets), post_transform)
+
+
+def _linear(node: Call, x: Tensor, coefficients: Sequence[float], intercepts: Any, count: int) -> Tensor:
+    x = x.reshape(1, -1) if x.ndim == 1 else x
+    weights = np.array(coefficients, np.float32).reshape(count, -1).T
+    y = x.float() @ node.constant(np.ascontiguousarray(weights))
+    return y + node.constant(np.array(intercepts, np.float32)) if intercepts else y
+
+
+@op("LinearClassifier", domain=ML)
+def linear_classifier(
+    node: Call,
+    x: Tensor,
+    *,
+    classlabels_ints: Sequence[int] | None = None,
+    classlabels_strings: Sequence[str] | None = None,
+    coefficients: Sequence[float],
+    intercepts: Sequence[float] | None = None,
+    multi_class: int = 0,
+    post_transform: str,
+) -> Any:
+    """The class of the largest linear score, and the scores; of one score a second class is made."""
+    count = len(classlabels_strings or classlabels_ints or ())
+    width = x.shape[-1]
+    rows = len(coefficients) // width
+    scores = _linear(node, x, coefficients, intercepts, rows)
+    if rows == 1 and count == 2:
+        # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).
+        place = (scores[:, 0] > 0).cast(dtypes.int32)
+        scores = Tensor.cat([-scores, scores], dim=1)
+        scores = transformed(node, scores, post_transform)
+        return labelled(node, place, classlabels_ints, classlabels_strings), scores
+    place = scores.argmax(-1)
+    return labelled(node, place, classlabels_ints, classlabels_strings), transformed(node, scores, post_transform)

@@ -1,0 +1,293 @@
+"""ai.onnx.ml's trees: they are walked on the device, all trees and rows a level at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.execute import Call
+from anneal.onnx.ops._values import Array, is_float
+from anneal.onnx.ops.ml import labelled, transformed
+from anneal.onnx.registry import op
+from anneal.tensor import Tensor, dtypes
+
+__all__: list[str] = []
+
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees as one table of nodes: what each asks, where it leads, and what a leaf (which leads to itself) gives."""
+
+    features: Array
+    splits: Array
+    modes: Array  # numbers of _MODES
+    yes: Array
+    no: Array
+    missing: Array  # whether nan goes the way of yes
+    members: dict[int, list[float]]  # of BRANCH_MEMBER nodes
+    roots: Array
+    depth: int
+    weights: Array  # (nodes, targets); nan where a leaf says nothing of a target
+
+
+def _depth(node: Call, yes: Array, no: Array, roots: Array) -> int:
+    """The longest way from a root to a leaf; an error for nodes that lead in a circle."""
+    level, depth = np.unique(roots), 0
+    while True:
+        inner = level[(yes[level] != level) | (no[level] != level)]
+        if not inner.size:
+            return depth
+        level, depth = np.unique(np.concatenate([yes[inner], no[inner]])), depth + 1
+        if depth > len(yes):
+            raise node.fail("its trees lead in a circle")
+
+
+def _walked(node: Call, x: Tensor, f: Forest, aggregate: str) -> Tensor:
+    """(rows, targets): the leaves that the rows of x reach, put together by SUM, AVERAGE, MIN or MAX."""
+    n, trees = x.shape[0], len(f.roots)
+    table = {k: node.constant(np.ascontiguousarray(v)) for k, v in _columns(x, f).items()}
+    at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
+    for _ in range(f.depth):
+        seen = x.gather(1, table["features"].rows(at))
+        goes = _answers(node, seen, at, table, f)
+        at = goes.where(table["yes"].rows(at), table["no"].rows(at))
+    blank = {"MIN": math.inf, "MAX": -math.inf}.get(aggregate, 0.0)
+    given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(x.dtype.name)).rows(at)
+    if aggregate in ("MIN", "MAX"):
+        out = given.min(1) if aggregate == "MIN" else given.max(1)
+        return out.isinf().where(0.0, out)
+    total = given.sum(1)
+    return total / trees if aggregate == "AVERAGE" else total
+
+
+def _columns(x: Tensor, f: Forest) -> dict[str, Array]:
+    return {
+        "features": f.features.astype(np.int32),
+        "splits": f.splits.astype(x.dtype.name),
+        "modes": f.modes.astype(np.int32),
+        "yes": f.yes.astype(np.int32),
+        "no": f.no.astype(np.int32),
+        "missing": f.missing.astype(bool),
+    }
+
+
+def _answers(node: Call, seen: Tensor, at: Tensor, table: dict[str, Tensor], f: Forest) -> Tensor:
+    """Whether each row's element passes the question of the node that it is at."""
+    split = table["splits"].rows(at)
+    asked = {
+        0: lambda: seen <= split,
+        1: lambda: seen < split,
+        2: lambda: seen >= split,
+        3: lambda: seen > split,
+        4: lambda: seen == split,
+        5: lambda: seen != split,
+        6: lambda: _member(node, seen, at, f),
+    }
+    used = sorted({int(m) for m in f.modes})
+    goes: Any = asked[used[0]]()
+    for mode in used[1:]:
+        goes = (table["modes"].rows(at) == mode).where(asked[mode](), goes)
+    if f.missing.any():
+        goes = goes | (seen.isnan() & table["missing"].rows(at))
+    return goes  # type: ignore[no-any-return]
+
+
+def _member(node: Call, seen: Tensor, at: Tensor, f: Forest) -> Tensor:
+    """Whether an element is one of its node's set; sets are rows of one table, filled up with nan."""
+    longest = max([len(v) for v in f.members.values()], default=1)
+    sets = np.full((len(f.features), longest), np.nan)
+    for i, values in f.members.items():
+        sets[i, : len(values)] = values
+    known = node.constant(sets.astype(seen.dtype.name)).rows(at)
+    return (seen.unsqueeze(-1) == known).any(-1)
+
+
+@op("TreeEnsemble", domain="ai.onnx.ml", since=5)
+def tree_ensemble(
+    node: Call,
+    x: Tensor,
+    *,
+    aggregate_function: int,
+    leaf_targetids: Sequence[int],
+    leaf_weights: Array,
+    membership_values: Array | None = None,
+    n_targets: int,
+    nodes_falseleafs: Sequence[int],
+    nodes_falsenodeids: Sequence[int],
+    nodes_featureids: Sequence[int],
+    nodes_hitrates: Array | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] | None = None,
+    nodes_modes: Array,
+    nodes_splits: Array,
+    nodes_trueleafs: Sequence[int],
+    nodes_truenodeids: Sequence[int],
+    post_transform: int,
+    tree_roots: Sequence[int],
+) -> Tensor:
+    """The leaves that each row reaches, put together for each target."""
+    inner, leaves = len(nodes_featureids), len(leaf_targetids)
+    node.room(inner + leaves, n_targets)
+    own = np.arange(inner, inner + leaves)
+    yes = np.array(nodes_truenodeids) + inner * np.array(nodes_trueleafs)
+    no = np.array(nodes_falsenodeids) + inner * np.array(nodes_falseleafs)
+    modes = nodes_modes.astype(np.int64).reshape(-1)
+    weights = np.full((inner + leaves, n_targets), np.nan)
+    weights[own, np.array(leaf_targetids)] = leaf_weights.astype(np.float64).reshape(-1)
+    members = _sets(membership_values, np.flatnonzero(modes == 6))
+    yes, no = np.concatenate([yes, own]), np.concatenate([no, own])
+    missing = np.zeros(inner + leaves, bool)
+    missing[:inner] = nodes_missing_value_tracks_true or 0
+    roots = np.array(tree_roots)
+    forest = Forest(
+        np.concatenate([np.array(nodes_featureids), np.zeros(leaves, np.int64)]),
+        np.concatenate([nodes_splits.astype(np.float64).reshape(-1), np.zeros(leaves)]),
+        np.concatenate([modes, np.zeros(leaves, np.int64)]),
+        yes,
+        no,
+        missing,
+        members,
+        roots,
+        _depth(node, yes, no, roots),
+        weights,
+    )
+    scores = _walked(node, x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
+    how = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post_transform]
+    return transformed(node, scores, how)
+
+
+def _sets(values: Array | None, nodes: Array) -> dict[int, list[float]]:
+    """The set of each node that asks for one; they stand behind each other with nan between."""
+    sets: list[list[float]] = [[]]
+    for v in () if values is None else values.astype(np.float64).reshape(-1):
+        if math.isnan(v):
+            sets.append([])
+        else:
+            sets[-1].append(float(v))
+    return dict(zip([int(n) for n in nodes], sets, strict=False))
+
+
+def _forest(node: Call, width: int, a: dict[str, Any], ids: Sequence[int], kind: str) -> Forest:
+    """The trees of the older operators, whose leaves are nodes as well: their weights are told by tree and node."""
+    place = {key: i for i, key in enumerate(zip(a["nodes_treeids"], a["nodes_nodeids"], strict=True))}
+    count = len(place)
+    node.room(count, width)
+    leaf = np.array([m == "LEAF" for m in a["nodes_modes"]])
+    own = np.arange(count)
+
+    def way(name: str) -> Array:
+        to = [own[i] if leaf[i] else place[a["nodes_treeids"][i], v] for i, v in enumerate(a[name])]
+        return np.array(to, np.int64)
+
+    yes, no = way("nodes_truenodeids"), way("nodes_falsenodeids")
+    if unknown := set(a["nodes_modes"]) - set(_MODES[:6]) - {"LEAF"}:
+        raise node.fail(f"nodes_modes has {', '.join(sorted(unknown))}")
+    modes = np.array([0 if m == "LEAF" else _MODES.index(m) for m in a["nodes_modes"]])
+    weights = np.full((count, width), np.nan)
+    given = _either(a, f"{kind}_weights")
+    for tree, n, target, w in zip(a[f"{kind}_treeids"], a[f"{kind}_nodeids"], ids, given, strict=True):
+        at = weights[place[tree, n]]
+        at[target] = w if math.isnan(at[target]) else at[target] + w
+    inner = modes[~leaf]
+    modes[leaf] = inner[0] if inner.size else 0
+    firsts = {tree: i for i, tree in reversed(list(enumerate(a["nodes_treeids"])))}
+    roots = np.array([firsts[t] for t in sorted(firsts)])
+    missing = np.array(a["nodes_missing_value_tracks_true"] or [0] * count, bool)
+    splits = np.array(_either(a, "nodes_values"), np.float64)
+    depth = _depth(node, yes, no, roots)
+    return Forest(np.array(a["nodes_featureids"]), splits, modes, yes, no, missing, {}, roots, depth, weights)
+
+
+def _either(a: dict[str, Any], name: str) -> Any:
+    """A list of floats, or since version 3 a tensor of doubles in its place."""
+    tensor = a.get(f"{name}_as_tensor")
+    return (a.get(name) or ()) if tensor is None else tensor.reshape(-1).tolist()
+
+
+@op("TreeEnsembleRegressor", domain="ai.onnx.ml")
+def tree_ensemble_regressor(
+    node: Call,
+    x: Tensor,
+    *,
+    aggregate_function: str,
+    base_values: Any = None,
+    base_values_as_tensor: Any = None,
+    n_targets: int | None = None,
+    nodes_falsenodeids: Any = None,
+    nodes_featureids: Any = None,
+    nodes_hitrates: Any = None,
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = None,
+    nodes_modes: Any = None,
+    nodes_nodeids: Any = None,
+    nodes_treeids: Any = None,
+    nodes_truenodeids: Any = None,
+    nodes_values: Any = None,
+    nodes_values_as_tensor: Any = None,
+    post_transform: str,
+    target_ids: Any = None,
+    target_nodeids: Any = None,
+    target_treeids: Any = None,
+    target_weights: Any = None,
+    target_weights_as_tensor: Any = None,
+) -> Tensor:
+    """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
+    x = x if is_float(x) else x.float()
+    forest = _forest(node, n_targets or 1, node.attributes, target_ids, "target")
+    scores = _walked(node, x, forest, aggregate_function).float()
+    if base := _either(node.attributes, "base_values"):
+        scores = scores + node.constant(np.array(base, np.float32))
+    return transformed(node, scores, post_transform)
+
+
+@op("TreeEnsembleClassifier", domain="ai.onnx.ml")
+def tree_ensemble_classifier(
+    node: Call,
+    x: Tensor,
+    *,
+    base_values: Any = None,
+    base_values_as_tensor: Any = None,
+    class_ids: Any = None,
+    class_nodeids: Any = None,
+    class_treeids: Any = None,
+    class_weights: Any = None,
+    class_weights_as_tensor: Any = None,
+    classlabels_int64s: Any = None,
+    classlabels_strings: Any = None,
+    nodes_falsenodeids: Any = None,
+    nodes_featureids: Any = None,
+    nodes_hitrates: Any = None,
+    nodes_hitrates_as_tensor: Any = None,
+    nodes_missing_value_tracks_true: Any = None,
+    nodes_modes: Any = None,
+    nodes_nodeids: Any = None,
+    nodes_treeids: Any = None,
+    nodes_truenodeids: Any = None,
+    nodes_values: Any = None,
+    nodes_values_as_tensor: Any = None,
+    post_transform: str,
+) -> Any:
+    """The class with the most votes of the trees, and the scores; where all votes are for one of two, the other has
+    what is left.
+    """
+    x = x if is_float(x) else x.float()
+    count = len(classlabels_strings or classlabels_int64s or ())
+    votes = set(class_ids)
+    one_sided = count == 2 and len(votes) == 1
+    forest = _forest(node, count, node.attributes, class_ids, "class")
+    scores = _walked(node, x, forest, "SUM").float()
+    base = _either(node.attributes, "base_values")
+    if not one_sided:
+        scores = scores + node.constant(np.array(base, np.float32)) if base else scores
+        place = scores.argmax(-1)
+        return labelled(node, place, classlabels_int64s, classlabels_strings), transformed(node, scores, post_transform)
+    score = scores[:, next(iter(votes))] + (float(base[-1]) if base else 0.0)
+    share = min(_either(node.attributes, "class_weights")) >= 0
+    place = (score > (0.5 if share else 0.0)).cast(dtypes.int32)
+    pair = Tensor.stack([1 - score if share else -score, score], dim=-1)
+    return labelled(node, place, classlabels_int64s, classlabels_strings), transformed(node, pair, post_transform)
