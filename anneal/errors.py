@@ -9,6 +9,7 @@
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
+    │   ├── GroupError       (also RuntimeError) a participant of a group that did not come, or did something else
     │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
     │   ├── DataError        (also ValueError) a missing, unwritable or corrupt file
     │   │   └── OnnxError        a model file that is broken, or has what cannot be run; lists every fault found
@@ -28,6 +29,7 @@ __all__ = [
     "DataError",
     "DeviceError",
     "GradientError",
+    "GroupError",
     "JitError",
     "OnnxError",
     "OutOfMemoryError",
@@ -79,6 +81,10 @@ class GradientError(UserError, RuntimeError):
 
 class TransformError(UserError, RuntimeError):
     """A function or an argument that a transform cannot take."""
+
+
+class GroupError(UserError, RuntimeError):
+    """A participant of a group that did not come to an exchange, or came to another one."""
 
 
 class JitError(UserError, RuntimeError):

@@ -12,7 +12,20 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "anneal"
-FREE = ("backend", "cache", "codegen", "inspect", "ops", "rewrite", "runtime", "schedule", "shape", "transforms", "uop")
+FREE = (
+    "backend",
+    "cache",
+    "codegen",
+    "inspect",
+    "ops",
+    "rewrite",
+    "runtime",
+    "schedule",
+    "shape",
+    "tensor",
+    "transforms",
+    "uop",
+)
 
 
 def module_of(path: Path, package: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.errors import AnnealError, CompilerError, DataError, SettingError
+from anneal.errors import AnnealError, CompilerError, DataError, SettingError, UserError
 
 __all__ = ["app", "run"]
 
@@ -42,6 +42,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
 AdapterFlag = Annotated[
     str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
+]
+PlannedFlag = Annotated[
+    Device | None,
+    typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
@@ -153,11 +157,32 @@ def graph(
     model: Model,
     batch: Batch = None,
     limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="PASS", help="What the compiler's passes, up to this one, make of the graph."),
+    ] = None,
+    kernel: Annotated[
+        int | None,
+        typer.Option(
+            "--kernel", metavar="N", min=0, max=MOST, help="With --until: the passes of kernel N of the step."
+        ),
+    ] = None,
+    device: PlannedFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Print the graph of one training step: its nodes, and how many each pass and each op has."""
+    """Print the graph of one training step: its nodes, and how many each phase and each op has; or what a pass has made
+    of it.
+    """
     from anneal.cli._graph import graph as run
+    from anneal.cli._graph import graph_after
 
+    if until is not None:
+        graph_after(
+            model, until, kernel=kernel, batch=batch, device=device.value if device else "auto", as_json=as_json
+        )
+        return
+    if kernel is not None or device is not None:
+        raise UserError("--kernel and --device belong to --until PASS")
     run(model, batch=batch, limit=limit, as_json=as_json)
 
 
@@ -177,6 +202,17 @@ def kernels(
         ),
     ] = None,
     adapter: AdapterFlag = None,
+    kernel: Annotated[
+        int | None, typer.Option("--kernel", metavar="N", min=0, max=MOST, help="Only kernel N, as they are numbered.")
+    ] = None,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="With --kernel: where each line of its WGSL comes from: rules, lines, modules."),
+    ] = False,
+    line: Annotated[
+        str | None,
+        typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this line of yours."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their
@@ -184,13 +220,24 @@ def kernels(
     """
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
-    from anneal.cli._kernels import time_kernels
+    from anneal.cli._kernels import line_given, print_lines, time_kernels
     from anneal.cli._models import check_model
 
     check_model(model)
+    where = line_given(line) if line is not None else None
+    if lines and kernel is None:
+        raise UserError("--lines shows one kernel: add --kernel N")
+    if time and (kernel is not None or where is not None):
+        raise UserError("--time runs all kernels; leave --kernel and --line out")
     changes = choose_device(device.value if device else None, adapter)
     if not time:
-        run(model, step=step, batch=batch, device=str(changes.get("device", "auto")), as_json=as_json)
+        planned = str(changes.get("device", "auto"))
+        if lines and kernel is not None:
+            print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
+        else:
+            run(
+                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, where=where,
+            )  # fmt: skip
         return
     with settings.override(**changes):
         time_kernels(model, step=step, batch=batch, device=settings.current().device, as_json=as_json)
@@ -198,13 +245,37 @@ def kernels(
 
 @app.command()
 def explain(
-    op: Annotated[str, typer.Argument(metavar="OP", help="An op of the language, such as ADD, or a Tensor method.")],
+    op: Annotated[
+        str | None, typer.Argument(metavar="OP", help="An op of the language, such as ADD, or a Tensor method.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="The rules that fire for a model of examples/.")
+    ] = None,
+    step: Annotated[
+        bool, typer.Option("--step", help="With --model: the whole training step instead of the forward pass.")
+    ] = False,
+    batch: Batch = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
+    ] = 30,
+    device: PlannedFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Print the rules that concern an op, forward and gradient, in the words of the rule files."""
+    """Print the rules that concern an op, in the words of the rule files; or those that fire while a model is compiled:
+    how often, in which passes, for which lines and modules.
+    """
     from anneal.cli._explain import explain as run
+    from anneal.cli._explain import explain_model
 
-    run(op, as_json=as_json)
+    if (op is None) == (model is None):
+        raise UserError("explain takes an OP, or --model MODEL: `anneal explain mul`, `anneal explain --model mlp`")
+    if model is not None:
+        planned = device.value if device else "auto"
+        explain_model(model, step=step, batch=batch, device=planned, limit=limit, as_json=as_json)
+    elif op is not None:
+        if step or batch is not None or device is not None:
+            raise UserError("--step, --batch and --device belong to --model")
+        run(op, as_json=as_json)
 
 
 gpt2_app = typer.Typer(

@@ -1,15 +1,18 @@
-"""`anneal explain`: the rules that concern an op, in the words of the rule files."""
+"""`anneal explain`: the rules that concern an op, or that fire for a model, in the words of the rule files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from anneal.cli._models import suggest
+from anneal.cli._models import check_model, suggest, traced_model
 from anneal.cli._output import data, json_report
-from anneal.inspect import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
+from anneal.inspect import ALL, KINDS, Firing, OpRules, firings, op_rules, ops_of_method, tensor_methods
 from anneal.rewrite.listing import Listed
+from anneal.uop import UOp
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_model"]
 
 
 def explain(name: str, *, as_json: bool) -> None:
@@ -32,6 +35,44 @@ def explain(name: str, *, as_json: bool) -> None:
     data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
     for f in found:
         _print(f, heading=len(found) > 1)
+
+
+def explain_model(model: str, *, step: bool, batch: int | None, device: str, limit: int, as_json: bool) -> None:
+    """Print the rules that fire while `model` is built and compiled, the most frequent first."""
+    from anneal.backend import planned_cost_model
+
+    check_model(model)
+
+    def outputs() -> Iterable[UOp]:
+        traced = traced_model(model, batch)
+        return traced.outputs if step else [traced.loss]
+
+    found = firings(outputs, planned_cost_model(device), forward=not step)
+    if as_json:
+        rules = [{**asdict(f), "passes": dict(f.passes), "modules": dict(f.modules)} for f in found]
+        json_report({"model": model, "step": step, "device": device, "rules": rules})
+        return
+    shown = found[:limit] if limit else found
+    for f in shown:
+        _print_firing(f)
+    if len(shown) < len(found):
+        data(f"... {len(found) - len(shown)} more rules; --limit 0 prints them all")
+    data(f"{len(found)} rules fired {sum(f.count for f in found):,} times")
+
+
+def _print_firing(f: Firing, most: int = 4) -> None:
+    data(f"{f.count:>7,}  {f.rule}")
+    data(f"         {f.table} at {f.place}")
+    data("         in " + _counted([(name or "building the graph", n) for name, n in f.passes], most))
+    if f.lines:
+        data("         for " + _counted([(str(line), n) for line, n in f.lines], most))
+    if f.modules:
+        data("         of " + _counted(f.modules, most))
+
+
+def _counted(pairs: Iterable[tuple[str, int]], most: int) -> str:
+    each = [f"{name} ({n:,})" for name, n in pairs]
+    return ", ".join(each[:most]) + (", ..." if len(each) > most else "")
 
 
 def _near(name: str, methods: list[str]) -> list[str]:

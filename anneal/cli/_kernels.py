@@ -5,36 +5,94 @@ or timed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from anneal.cli._models import traced_model
 from anneal.cli._output import data, json_report, message, table
-from anneal.inspect import Buffer, KernelCall, Line, kernel_calls
+from anneal.errors import UserError
+from anneal.inspect import Buffer, KernelCall, Line, kernel_calls, kernel_text, launch, of_line
 from anneal.schedule import graph as sink_of
 from anneal.schedule import origins, plan_for
 
-__all__ = ["kernels", "record", "time_kernels"]
+__all__ = ["kernels", "line_given", "print_lines", "record", "time_kernels"]
 
 
-def kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
-    """Print the kernels of `model`'s forward pass, or of its whole training step."""
+def line_given(text: str) -> tuple[str, int]:
+    """FILE:LINE of the command line. UserError for anything else."""
+    file, colon, number = text.rpartition(":")
+    if not (file and colon and number.isdecimal()):
+        raise UserError(f"--line takes FILE:LINE, such as model.py:12, not {text[:100]!r}")
+    return file, int(number)
+
+
+def kernels(
+    model: str,
+    *,
+    step: bool,
+    batch: int | None,
+    device: str,
+    as_json: bool,
+    kernel: int | None = None,
+    where: tuple[str, int] | None = None,
+) -> None:
+    """Print the kernels of `model`'s forward pass, or of its whole training step.
+
+    `kernel` is the number of the only one to print; `where` the user's line that those to print come from.
+    """
     from anneal.backend import planned_cost_model
 
     traced = traced_model(model, batch)
     sink = sink_of(traced.outputs if step else [traced.loss])
     plan, _, _ = plan_for(sink, planned_cost_model(device))
     found = kernel_calls(plan, origins(sink))
+    if kernel is not None:
+        launch(sink, planned_cost_model(device), kernel)  # an error for one that there is not
+    wanted = found if where is None else of_line(found, *where)
+    shown = [(n, k) for n, k in enumerate(found) if k in wanted and kernel in (None, n)]
     if as_json:
-        json_report({"model": model, "step": step, "device": device, "kernels": [record(k) for k in found]})
+        json_report({"model": model, "step": step, "device": device, "kernels": [record(k) for _, k in shown]})
         return
-    for number, kernel in enumerate(found):
-        _print(number, len(found), kernel)
-    distinct = len({k.name for k in found})
+    for number, call in shown:
+        _print(number, len(found), call)
+    distinct = len({k.name for _, k in shown})
     data(
-        f"{len(found)} kernels, {distinct} distinct; {sum(k.flops for k in found):,} flops, "
-        f"{sum(k.bytes for k in found):,} bytes"
+        f"{len(shown)} kernels, {distinct} distinct; {sum(k.flops for _, k in shown):,} flops, "
+        f"{sum(k.bytes for _, k in shown):,} bytes"
     )
+
+
+def print_lines(
+    model: str,
+    number: int,
+    *,
+    step: bool,
+    batch: int | None,
+    device: str,
+    where: tuple[str, int] | None,
+    as_json: bool,
+) -> None:
+    """Print the WGSL of kernel `number` of `model`, each line with where it comes from."""
+    from anneal.backend import planned_cost_model
+
+    traced = traced_model(model, batch)
+    found = kernel_text(sink_of(traced.outputs if step else [traced.loss]), planned_cost_model(device), number)
+    wanted = found.lines if where is None else tuple(found.of_line(*where))
+    if as_json:
+        json_report({"model": model, "step": step, "device": device, **asdict(replace(found, lines=wanted))})
+        return
+    data(f"// ==== kernel {number} {found.name}  {found.label}")
+    said = None
+    for line in wanted:
+        origin = [x for x in (_shown(line.lines), ", ".join(line.modules[:3])) if x]
+        if line.ops and (line.ops, origin, line.rules) != said:
+            data(f"    // {', '.join(line.ops[-3:])}: {'  '.join(origin)}")
+            for rule in line.rules[:2]:
+                data(f"    //   by {rule}")
+            if len(line.rules) > 2:
+                data(f"    //   and {len(line.rules) - 2} rules before")
+            said = (line.ops, origin, line.rules)
+        data(f"{line.number:4d} {line.text}")
 
 
 def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:

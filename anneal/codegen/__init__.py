@@ -13,26 +13,30 @@ from anneal.codegen.candidates import neighbours, work
 from anneal.codegen.hardware import Launch
 from anneal.codegen.heuristics import choose
 from anneal.codegen.info import KernelInfo, fused_ops, kernel_info, opts_text
-from anneal.codegen.kernels import Kernel, generate
+from anneal.codegen.kernels import Body, Kernel, bodies_of, generate
 from anneal.codegen.modules import grid
 from anneal.codegen.opts import Opt, axes_of
 from anneal.codegen.pipeline import PASSES, Lowering, prepare, run_passes
 from anneal.codegen.saved import decode_kernel, decode_opts, encode_kernel, encode_opts
+from anneal.codegen.segments import Binding, bindings_of, segment_bytes
 from anneal.codegen.target import Target
-from anneal.codegen.windows import Binding, bindings_of, window_bytes
+from anneal.codegen.wgsl import Written, writing
 
 __all__ = [
     "PASSES",
     "Binding",
+    "Body",
     "Kernel",
     "KernelInfo",
     "Launch",
     "Lowering",
     "Opt",
     "Target",
+    "Written",
     "apply_opts",
     "axes_of",
     "bindings_of",
+    "bodies_of",
     "choose",
     "decode_kernel",
     "decode_opts",
@@ -46,6 +50,7 @@ __all__ = [
     "opts_text",
     "prepare",
     "run_passes",
-    "window_bytes",
+    "segment_bytes",
     "work",
+    "writing",
 ]

@@ -7,11 +7,12 @@ it. The copies of an index share all of it but a constant.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from anneal.codegen.affine import form, normalise, unform
 from anneal.codegen.ranges import SERIAL, mask_of
 from anneal.codegen.rebuilding import with_sources
+from anneal.rewrite import tell
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["write_out"]
@@ -128,6 +129,11 @@ class _Copies:
             out.append(UOp(Op.REDUCE, u.dtype, (value, *ranges), u.arg, tag) if ranges else value)
         return dims, out
 
+    def walks(self) -> Iterator[dict[UOp, UOp]]:
+        """What became of each node, as if the first copies, the second ones and so on were made by a walk each."""
+        for n in range(max(len(copies) for _, copies in self.copies.values())):
+            yield {u: copies[n] for u, (_, copies) in self.copies.items() if n < len(copies)}
+
 
 def write_out(sink: UOp) -> UOp:
     """The kernel without its upcast and unroll ranges."""
@@ -140,5 +146,6 @@ def write_out(sink: UOp) -> UOp:
     for u in order:
         if u is not sink:
             made.visit(u)
+    tell(made.walks)
     stores = [s for store in sink.src for s in made.copies[store][1]]
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg, sink.tag)

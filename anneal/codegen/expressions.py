@@ -129,11 +129,11 @@ _LARGE = 2.0**125
 
 def unseen(dtype: DType, value: str, lanes: int = 1) -> str:
     """A float, so written that no compiler sees which it is."""
-    real = register(dtype)
-    bits, zero = (dtypes.uint64, "u64(zero_bits)") if real is dtypes.float64 else (dtypes.uint32, "zero_bits")
+    held = register(dtype)
+    bits, zero = (dtypes.uint64, "u64(zero_bits)") if held is dtypes.float64 else (dtypes.uint32, "zero_bits")
     if lanes > 1:
         zero = f"{type_of(bits, lanes)}({zero})"
-    return f"bitcast<{type_of(real, lanes)}>(bitcast<{type_of(bits, lanes)}>({bare(value)}) | {zero})"
+    return f"bitcast<{type_of(held, lanes)}>(bitcast<{type_of(bits, lanes)}>({bare(value)}) | {zero})"
 
 
 def literal(dtype: DType, value: bool | int | float, hidden: str = "") -> str:

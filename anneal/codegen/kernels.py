@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from anneal.codegen.hardware import Launch
@@ -15,7 +15,7 @@ from anneal.codegen.wgsl import write
 from anneal.schedule import members_of, standalone
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["Kernel", "generate"]
+__all__ = ["Body", "Kernel", "bodies_of", "generate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,10 @@ def _with_variables(params: Sequence[Param], names: tuple[str, ...]) -> tuple[tu
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
-    """A kernel, or a part of one, on its way to a module."""
+class Body:
+    """A kernel, or a part of one, on its way to a module; `kernel` is its graph, with slots from 0."""
 
+    kernel: UOp
     program: LinearProgram
     text: Text
     opts: tuple[Opt, ...]
@@ -71,30 +72,50 @@ class _Body:
         return self.program.launch
 
     @property
-    def meets(self) -> bool:
+    def synchronises(self) -> bool:
         """Whether its threads wait for each other."""
         return bool(self.text.shared) or self.launch.group > 1
 
 
-def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> _Body:
+def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Body:
     s = run_passes(sink, target, opts, until="write-body")
     assert s.program is not None
     assert s.text is not None
     assert s.opts is not None
-    return _Body(s.program, s.text, s.opts)
+    return Body(sink, s.program, s.text, s.opts)
 
 
-def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
-    """A kernel in parts: each gets its own opts, as far as they agree on threads, workgroup memory and vectors."""
-    kernels, places = zip(*[standalone(p) for p in parts], strict=True)
-    bodies = [_known_body(k, target) for k in kernels]
+def bodies_of(sink: UOp, target: Target | None = None) -> list[Body]:
+    """What `generate` puts into the module of `sink`: one body, or one for each of its parts, in their order.
+
+    None comes from a cache, so that who listens hears all that happens.
+    """
+    target = target or Target()
+    with arena().untracked():
+        parts = members_of(sink)
+        return [_body(sink, target)] if len(parts) == 1 else _bodies_of(parts, target, _body)[0]
+
+
+def _bodies_of(
+    parts: Sequence[UOp], target: Target, body: Callable[[UOp, Target], Body]
+) -> tuple[list[Body], Sequence[Sequence[int]]]:
+    """The bodies of the parts of a kernel, as far as they agree on threads, workgroup memory and vectors, and the slots
+    of each. `body` makes one.
+    """
+    kernels, slots = zip(*[standalone(p) for p in parts], strict=True)
+    bodies = [body(k, target) for k in kernels]
     # Threads that wait for each other are as many as the workgroup has.
     threads = max(b.launch.threads for b in bodies)
     for n, b in enumerate(bodies):
         before = [x.text for x in bodies[:n]]
-        if b.meets and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
+        if b.synchronises and (b.launch.threads < threads or merged_bytes([*before, b.text]) > target.workgroup_bytes):
             bodies[n] = _body(kernels[n], target, _flat(target))
-    bodies = _alike(bodies, kernels, places, target)
+    return _alike(bodies, kernels, slots, target), slots
+
+
+def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
+    """A kernel in parts: each gets its own opts."""
+    bodies, places = _bodies_of(parts, target, _known_body)
     launch = Launch(sum(b.launch.workgroups for b in bodies), max(b.launch.threads for b in bodies))
     params: dict[int, Param] = {}
     for b, slots in zip(bodies, places, strict=True):
@@ -109,11 +130,11 @@ def _merged(parts: Sequence[UOp], target: Target) -> Kernel:
     return Kernel(source, bound, launch, size, tuple([o for b in bodies for o in b.opts]), names)
 
 
-_bodies: dict[tuple[UOp, Target], _Body] = {}  # of parts: many kernels have the same, and one has it many times
+_bodies: dict[tuple[UOp, Target], Body] = {}  # of parts: many kernels have the same, and one has it many times
 _MOST_BODIES = 1024
 
 
-def _known_body(part: UOp, target: Target) -> _Body:
+def _known_body(part: UOp, target: Target) -> Body:
     found = _bodies.get((part, target))
     if found is None:
         while len(_bodies) >= _MOST_BODIES:
@@ -122,7 +143,7 @@ def _known_body(part: UOp, target: Target) -> _Body:
     return found
 
 
-def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[_Body]:
+def _alike(bodies: list[Body], kernels: Sequence[UOp], places: Sequence[Sequence[int]], target: Target) -> list[Body]:
     """Memory that several parts bind has elements of one type: those that read it by scalars take lanes of vectors."""
     lanes: dict[int, set[int]] = {}
     sub_word: set[int] = set()
@@ -139,7 +160,7 @@ def _alike(bodies: list[_Body], kernels: Sequence[UOp], places: Sequence[Sequenc
         atomic = frozenset(x.node for x in b.program.params if slots[x.slot] in sub_word)
         if atomic != b.program.sub_word or any(b.program.wide.get(node, 1) != n for node, n in wide.items()):
             program = replace(b.program, wide={**b.program.wide, **wide}, sub_word=atomic)
-            b = _Body(program, write(program, target), b.opts)
+            b = Body(b.kernel, program, write(program, target), b.opts)
         out.append(b)
     return out
 

@@ -7,7 +7,7 @@ from anneal.codegen.packed import PACKED, register
 from anneal.codegen.rebuilding import with_sources
 from anneal.codegen.target import Target
 from anneal.errors import DTypeError
-from anneal.rewrite import FLOATS, INTEGERS, rebuild, widened
+from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
 from anneal.schedule import PERMUTATION
 from anneal.uop import ALU, Op, UOp, dtypes
 
@@ -33,7 +33,7 @@ def legalise(sink: UOp, target: Target) -> UOp:
             return UOp(op, u.dtype, src, u.arg, u.tag)
         return _legal(with_sources(u, src)) if op in ALU else with_sources(u, src)
 
-    return rebuild(widened(sink, _WIDE), visit)
+    return rebuild(legalised(sink, _WIDE), visit)
 
 
 def _unsupported(u: UOp, target: Target) -> str:

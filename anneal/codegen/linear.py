@@ -1,7 +1,8 @@
 """The linear program: a lowered kernel as statements in order, every value named once.
 
 Values live in the outermost loop where their ranges are known, shared subgraphs once. Reduces over the same ranges that
-do not need each other share a loop, and reduces that threads share meet at the same barriers. Nothing here knows WGSL.
+do not need each other share a loop, and reduces that threads share have their barriers in common. Nothing here knows
+WGSL.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class _Block:
     stmts: list[Stmt] = field(default_factory=list)
     names: dict[UOp, Operand] = field(default_factory=dict)
     range: UOp | None = None  # of a loop
-    meets: bool = False  # its threads wait for each other: again before the next iteration
+    synchronises: bool = False  # its threads wait for each other: again before the next iteration
 
 
 _WHOLE = frozenset((Op.REDUCE, Op.BUFFERIZE))
@@ -319,7 +320,7 @@ class _Lineariser:
         yield
         while len(self.stack) > depth:
             closed = self.stack.pop()
-            if closed.meets:
+            if closed.synchronises:
                 self.add(closed, "barrier", None)
             closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
             self.stack[-1].stmts += closed.stmts
@@ -344,7 +345,7 @@ class _Lineariser:
         for (_, s), value in zip(stores, values, strict=True):
             self.add(block, "store", s, s.src[0], self.operand(s.src[1]), value, *[self.operand(x) for x in s.src[3:]])
         self.add(block, "barrier", None)
-        block.meets = block.range is not None and not all(tile.arg[2] for tile in members)
+        block.synchronises = block.range is not None and not all(tile.arg[2] for tile in members)
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in prefetched:
@@ -433,11 +434,11 @@ class _Lineariser:
         stores = [s for s, asked in predicates.items() if not any(p.op is Op.CONST and not p.arg for p in asked)]
         rest = [[p for p in predicates[s] if p.op is not Op.CONST] for s in stores]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
-        # Threads past the end leave at once: the predicate of all stores is asked first. Where threads meet at barriers
+        # Threads past the end leave at once: the predicate of all stores is asked first. Where threads wait at barriers
         # all leave or all stay.
-        meet = shared or bool(self.tiles)
+        synchronised = shared or bool(self.tiles)
         common = [p for p in rest[0] if all(p in r for r in rest[1:])] if rest else []
-        common = [p for p in common if not p.ranges and not any(_differs(u, meet) for u in self.order([p]))]
+        common = [p for p in common if not p.ranges and not any(_differs(u, synchronised) for u in self.order([p]))]
         if common:
             self.emit(common)
             self.add(root, "guard", None, *[self.operand(p) for p in common])
@@ -479,9 +480,9 @@ def _iterations(u: UOp) -> list[tuple[UOp, ...]]:
     return [t.src if products and t.op is Op.MUL else (t,) for t in reversed(terms)]
 
 
-def _differs(u: UOp, meet: bool) -> bool:
-    """Whether a thread reads memory for `u`, or, where threads `meet`, may have another value than its neighbours."""
-    return u.op is Op.LOAD or (meet and u.op is Op.SPECIAL and u.arg[0] == "lid")
+def _differs(u: UOp, synchronised: bool) -> bool:
+    """Whether a thread reads memory for `u`, or has a value of its own where threads are `synchronised`."""
+    return u.op is Op.LOAD or (synchronised and u.op is Op.SPECIAL and u.arg[0] == "lid")
 
 
 def linearise(sink: UOp, launch: Launch) -> LinearProgram:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from anneal.codegen.functions import called
 from anneal.codegen.hardware import Launch
+from anneal.codegen.segments import declarations, segmented
 from anneal.codegen.target import Target
-from anneal.codegen.windows import declarations, windowed
 from anneal.errors import CompilerError
 from anneal.uop import Op, UOp, toposort
 
@@ -174,7 +174,7 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
         lines = [f"  let {variable_name(n)} = p{slot}[{i}];" for i, n in enumerate(text.variables)] + list(lines)
         text = text._replace(bindings={**text.bindings, slot: ("i32", False, 4 * len(text.variables))})
     bindings, accesses, split = declarations(text.bindings, target.binding_bytes)
-    body = "\n".join(windowed(lines, split))
+    body = "\n".join(segmented(lines, split))
     helpers = called(body)
     f16 = text.f16 or any(_F16.search(part) for part in (body, *helpers))
     head = ["enable f16;"] if f16 else []

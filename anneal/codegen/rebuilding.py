@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anneal.codegen.affine import normalise
-from anneal.rewrite import rebuild
+from anneal.rewrite import rebuild, tell
 from anneal.uop import Op, UOp, dtypes, toposort
 
 __all__ = ["Substitution", "substituted", "with_sources"]
@@ -51,6 +51,7 @@ class Substitution:
         for u in toposort((root,), until=untouched):
             if u not in new:
                 new[u] = with_sources(u, tuple([new.get(s, s) for s in u.src]), serial)
+        tell(lambda: (new,))
         return new.get(root, root)
 
 

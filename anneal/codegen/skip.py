@@ -13,7 +13,7 @@ from anneal.codegen.bounds import Choice, choices, cut_iterations, extreme
 from anneal.codegen.predicates import conjunction
 from anneal.codegen.ranges import mask_of
 from anneal.codegen.rebuilding import substituted, with_sources
-from anneal.schedule import unread_choice
+from anneal.schedule import dead_side
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["skip_unused"]
@@ -34,13 +34,13 @@ def skip_unused(sink: UOp) -> UOp:
 
 def _without_stores(sink: UOp) -> UOp:
     """The kernel without stores of nothing but dead lanes, and without the masks of stores whose readers mask again."""
-    if all(unread_choice(s.src[2]) is None for s in sink.src):
+    if all(dead_side(s.src[2]) is None for s in sink.src):
         return sink
     staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
     stores = []
     for s in sink.src:
         value = s.src[2]
-        dead = unread_choice(value)
+        dead = dead_side(value)
         if dead is None:
             stores.append(s)
             continue

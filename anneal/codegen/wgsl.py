@@ -7,6 +7,8 @@ it is used. Bools are stored as u32, in workgroup memory too: NVIDIA's compiler 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from anneal.codegen.expressions import (
     COMPONENTS,
@@ -29,12 +31,13 @@ from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.linear import LinearProgram, Operand, Stmt
 from anneal.codegen.modules import Shared, Text, variable_name
 from anneal.codegen.packed import PACKED, element_type
+from anneal.codegen.segments import param_bytes
 from anneal.codegen.target import Target
-from anneal.codegen.windows import param_bytes
 from anneal.errors import CompilerError
+from anneal.rewrite import Watch
 from anneal.uop import DType, Op, UOp, dtypes
 
-__all__ = ["write"]
+__all__ = ["Written", "write", "writing"]
 
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
 _MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
@@ -431,9 +434,9 @@ class _Writer:
     # -- expressions
 
     def alu(self, u: UOp, s: Stmt) -> str:
-        alone = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
-        args = [self.hidden(o) if alone or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
-        if alone:
+        constants = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
+        args = [self.hidden(o) if constants or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
+        if constants:
             # unlike bits: of two alike a compiler would know that they are equal
             args[1:] = [self.hidden(o, "(zero_bits << 1u)") for o in s.src[1:]]
             # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.
@@ -495,4 +498,62 @@ class _Writer:
 
 def write(program: LinearProgram, target: Target) -> Text:
     """The statements of `program` as WGSL."""
-    return _Writer(program, target).run()
+    if _WRITTEN.found is None:
+        return _Writer(program, target).run()
+    teller = _Teller(program, target)
+    text = teller.run()
+    said = tuple([line.said if isinstance(line, _Line) else () for line in teller.lines])
+    _WRITTEN.found.append(Written(text, said))
+    return text
+
+
+# -- which line says what ---------------------------------------------------------------------------------------------
+
+
+class Written(NamedTuple):
+    """A text, and for each of its lines the statements that it says: those written inside of another one first."""
+
+    text: Text
+    said: tuple[tuple[Stmt, ...], ...]
+
+
+_WRITTEN = Watch[Written]()
+
+
+def writing() -> AbstractContextManager[list[Written]]:
+    """Every text that is written within the block, with the statements of its lines."""
+    return _WRITTEN.listening()
+
+
+class _Line(str):
+    """A line that knows its statements."""
+
+    said: tuple[Stmt, ...] = ()
+
+
+class _Teller(_Writer):
+    """A writer that notes for each line which statements it says."""
+
+    def __init__(self, program: LinearProgram, target: Target) -> None:
+        super().__init__(program, target)
+        self.said: tuple[Stmt, ...] = ()
+        self.inlined: dict[int, tuple[Stmt, ...]] = {}  # by the number of a statement that got no line of its own
+
+    def line(self, depth: int, text: str) -> None:
+        super().line(depth, text)
+        line = self.lines[-1] = _Line(self.lines[-1])
+        line.said = self.said
+
+    def statement(self, s: Stmt) -> None:
+        self.said, before = self.with_inlined((s,)), len(self.lines)
+        super().statement(s)
+        if s.kind == "let" and len(self.lines) == before:
+            self.inlined[s.number] = self.said
+
+    def share(self, stmts: Sequence[Stmt]) -> None:
+        self.said = self.with_inlined(stmts)
+        super().share(stmts)
+
+    def with_inlined(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        inside = [x for s in stmts for o in s.src if isinstance(o, int) for x in self.inlined.get(o, ())]
+        return tuple(dict.fromkeys([*inside, *stmts]))

@@ -21,7 +21,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The graph of a step: its loss, its outputs (the loss and what the optimiser assigns), all nodes, sources first."""
+    """The graph of a step: its loss, its outputs (the loss and what the optimiser assigns) and nodes, sources first."""
 
     model: str
     loss: UOp

@@ -68,6 +68,9 @@ from anneal.nn._optim import (
     Optimizer,
     clip_grad_norm_,
 )
+from anneal.nn._parameter import (
+    Parameter,
+)
 from anneal.nn._recurrent import (
     GRU,
     LSTM,
@@ -167,6 +170,7 @@ __all__ = [
     "MultiMarginLoss",
     "NLLLoss",
     "Optimizer",
+    "Parameter",
     "PatchEmbed",
     "PoissonNLLLoss",
     "RMSNorm",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from anneal.nn._module import Module
 from anneal.ops import checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
+from anneal.uop import UOp
 
 __all__ = ["GroupedQueryAttention", "RotaryEmbedding", "SelfAttention", "SwiGLU"]
 
@@ -43,8 +43,7 @@ class SelfAttention(Module):
         heads = self.qkv(x).reshape(b, t, 3, self.num_heads, c // self.num_heads).permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], dropout_p=p, is_causal=self.is_causal)
-        out: Tensor = self.proj(y.transpose(1, 2).reshape(b, t, c))
-        return out
+        return self.proj(y.transpose(1, 2).reshape(b, t, c))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}" + (", is_causal=True" if self.is_causal else "")
@@ -77,7 +76,7 @@ class RotaryEmbedding(Module):
         self._sin = Tensor(np.stack([-sin, sin], -1).astype(np.float32))
 
     @checked
-    def forward(self, x: Tensor, start: Any = 0) -> Tensor:
+    def forward(self, x: Tensor, start: int | UOp | Tensor = 0) -> Tensor:
         """x (..., time, dim), whose first row stands at position `start`; or the positions of all rows, int (time,)."""
         *_, time, dim = x.shape
         if dim != self.dim:
@@ -130,7 +129,7 @@ class GroupedQueryAttention(Module):
         self.wo = Linear(dim, dim, bias=False)
         self.rotary = rotary
 
-    def project(self, x: Tensor, start: Any = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, start: int | UOp | Tensor = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (batch, heads, time, head), turned to their positions from `start` on."""
         b, t, c = x.shape
         head = c // self.n_heads
@@ -143,8 +142,7 @@ class GroupedQueryAttention(Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.project(x)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal, enable_gqa=True)
-        out: Tensor = self.wo(y.transpose(1, 2).reshape(*x.shape))
-        return out
+        return self.wo(y.transpose(1, 2).reshape(*x.shape))
 
     def extra_repr(self) -> str:
         return f"n_heads={self.n_heads}, n_kv_heads={self.n_kv_heads}"
@@ -165,5 +163,4 @@ class SwiGLU(Module):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.w2(self.w1(x).silu() * self.w3(x))
-        return out
+        return self.w2(self.w1(x).silu() * self.w3(x))

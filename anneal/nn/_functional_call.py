@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import ParamSpec, Protocol, TypeVar
 
 from anneal.errors import DataError
 from anneal.nn._module import Module
@@ -12,7 +12,20 @@ from anneal.tensor import Tensor
 __all__ = ["functional_call"]
 
 
-def functional_call(module: Module, parameters: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+P = ParamSpec("P")
+R = TypeVar("R")
+_R_co = TypeVar("_R_co", covariant=True)
+
+
+class _Called(Protocol[P, _R_co]):
+    """A module by what a call of it takes and gives."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
+
+
+def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *args: P.args, **kwargs: P.kwargs) -> R:
     """`module(*args, **kwargs)` with the tensors of `parameters`, by name, in place of the module's own for this call.
 
     Names are those of `named_parameters` and `state_dict`; tensors that are not named stay. What a name replaces is

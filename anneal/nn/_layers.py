@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar
 
 from anneal.errors import ShapeError
 from anneal.nn import init
@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 
+M = TypeVar("M", bound=Callable[..., Any])
+
+
 class Linear(Module):
     """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
 
@@ -40,9 +43,9 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, weight: Tensor | None = None) -> None:
         """`weight` (out_features, in_features) is shared if given, and the bias zero then; torch's start otherwise."""
         self.in_features, self.out_features = in_features, out_features
-        self.weight = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
+        self.weight: Tensor = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
         bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
-        self.bias = init.uniform((out_features,), bound) if bias else None
+        self.bias: Tensor | None = init.uniform((out_features,), bound) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -72,7 +75,7 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         if weight is None:
             weight = init.normal((num_embeddings, embedding_dim), zero_row=padding_idx)
-        self.weight = weight
+        self.weight: Tensor = weight
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
@@ -83,7 +86,13 @@ class Embedding(Module):
 
 
 class Dropout(Module):
-    """Zeros each element with probability `p` in training, and scales the others to keep the mean."""
+    """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.
+
+    x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0]))
+    Tensor([1., 2.], dtype=float32)
+    """
 
     @checked
     def __init__(self, p: float = 0.5) -> None:
@@ -100,7 +109,11 @@ class Dropout(Module):
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """max(x, 0), of any shape.
+
+    >>> ReLU()(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.], dtype=float32)
+    """
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +121,13 @@ class ReLU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function of x; approximate is "none" or "tanh"."""
+    """x times the normal distribution function of x; approximate is "none" or "tanh".
+
+    Raises ShapeError for another form.
+
+    >>> GELU()(Tensor([0.0, 1.0])).round(3)
+    Tensor([0.   , 0.841], dtype=float32)
+    """
 
     @checked
     def __init__(self, approximate: str = "none") -> None:
@@ -122,7 +141,11 @@ class GELU(Module):
 
 
 class SiLU(Module):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), of any shape.
+
+    >>> SiLU()(Tensor([0.0, 1.0])).round(3)
+    Tensor([0.   , 0.731], dtype=float32)
+    """
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -130,7 +153,11 @@ class SiLU(Module):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)), of any shape.
+
+    >>> Sigmoid()(Tensor([0.0]))
+    Tensor([0.5], dtype=float32)
+    """
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -138,7 +165,11 @@ class Sigmoid(Module):
 
 
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, of any shape.
+
+    >>> Tanh()(Tensor([0.0, 1.0])).round(3)
+    Tensor([0.   , 0.762], dtype=float32)
+    """
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -146,7 +177,11 @@ class Tanh(Module):
 
 
 class Identity(Module):
-    """x itself: what stands where a layer may be left out."""
+    """x itself: what stands where a layer may be left out.
+
+    >>> Identity()(Tensor([1.0]))
+    Tensor([1.], dtype=float32)
+    """
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -154,7 +189,11 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """All axes from `start_dim` on become one."""
+    """All axes from `start_dim` on become one: (batch, channels, h, w) to (batch, channels * h * w).
+
+    >>> Flatten()(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 48)
+    """
 
     @checked
     def __init__(self, start_dim: int = 1) -> None:
@@ -165,17 +204,22 @@ class Flatten(Module):
         return x.flatten(self.start_dim)
 
 
-class ModuleList(Module):
-    """Modules in a row, named "0", "1", ..."""
+class ModuleList(Module, Generic[M]):
+    """Modules in a row, named "0", "1", ...; to type checkers its items are of the class that they have in common.
+
+    >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
+    >>> len(layers), layers[-1].weight.shape, [name for name, _ in layers.named_parameters()]
+    (2, (1, 3), ['0.weight', '0.bias', '1.weight', '1.bias'])
+    """
 
     @checked
-    def __init__(self, modules: Sequence[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[M] = ()) -> None:
         self._count = 0
         for m in modules:
             self.append(m)
 
-    def append(self, module: Module) -> ModuleList:
-        """Add a module at the end."""
+    def append(self, module: M) -> Self:
+        """Add a module at the end; returns the list."""
         setattr(self, str(self._count), module)
         self._count += 1
         return self
@@ -183,25 +227,25 @@ class ModuleList(Module):
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[M]:
         return iter([getattr(self, str(i)) for i in range(self._count)])
 
-    def __getitem__(self, i: int) -> Module:
+    def __getitem__(self, i: int) -> M:
         return list(self)[i]
 
 
-class Sequential(ModuleList):
+class Sequential(ModuleList[Callable[[Tensor], Tensor]]):
     """Modules applied one after the other; each may also be a function of a tensor.
 
     >>> Sequential(Linear(2, 3), Tensor.relu, Linear(3, 1))(Tensor.ones(5, 2)).shape
     (5, 1)
     """
 
-    def __init__(self, *modules: Any) -> None:
+    def __init__(self, *modules: Callable[[Tensor], Tensor]) -> None:
         super().__init__(modules)
 
-    @checked
-    def forward(self, x: Any) -> Any:
+    # Unchecked: whatever the first module takes may go in.
+    def forward(self, x: Tensor) -> Tensor:
         for m in self:
             x = m(x)
         return x

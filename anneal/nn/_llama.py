@@ -22,7 +22,11 @@ STD = 0.02
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """Sizes and switches of a Llama; the defaults are a small one's."""
+    """Sizes and switches of a Llama; the defaults are a small one's.
+
+    >>> LlamaConfig(dim=96).hidden
+    256
+    """
 
     vocab_size: int = 32000
     dim: int = 288
@@ -42,7 +46,12 @@ class LlamaConfig:
 
 
 class LlamaBlock(Module):
-    """`x + attention(attention_norm(x))`, then `x + feed_forward(ffn_norm(x))`."""
+    """`x + attention(attention_norm(x))`, then `x + feed_forward(ffn_norm(x))`: (batch, time, dim) to the same.
+
+    >>> config = LlamaConfig(dim=8, n_heads=2)
+    >>> LlamaBlock(config, RotaryEmbedding(4, 16))(Tensor.ones(1, 5, 8)).shape
+    (1, 5, 8)
+    """
 
     @checked
     def __init__(self, config: LlamaConfig, rotary: RotaryEmbedding) -> None:
@@ -54,8 +63,7 @@ class LlamaBlock(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
-        out: Tensor = x + self.feed_forward(self.ffn_norm(x))
-        return out
+        return x + self.feed_forward(self.ffn_norm(x))
 
 
 class Llama(Module):
@@ -99,8 +107,7 @@ class Llama(Module):
         x = self.tok_embeddings(index)
         for block in self.layers:
             x = block(x)
-        logits: Tensor = self.output(self.norm(x))
-        return logits
+        return self.output(self.norm(x))
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
         """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""

@@ -51,7 +51,13 @@ class _WeightedLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """`functional.cross_entropy` of logits and classes.
+    """`functional.cross_entropy` of logits (batch, classes, ...) and classes (batch, ...), integers.
+
+    Args:
+        weight: of each class, (classes,). ignore_index: the class that does not count. reduction: "mean", "sum" (both
+            give shape ()) or "none". label_smoothing: the share of the target that goes to all classes alike.
+
+    Raises ShapeError for an unknown reduction or shapes that do not fit.
 
     >>> round(CrossEntropyLoss()(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
     0.417
@@ -74,7 +80,13 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class NLLLoss(_WeightedLoss):
-    """`functional.nll_loss` of log-probabilities and classes."""
+    """`functional.nll_loss` of log-probabilities and classes.
+
+    Log-probabilities are (batch, classes, ...), classes (batch, ...), integers; arguments as for `CrossEntropyLoss`.
+
+    >>> NLLLoss()(Tensor([[-0.5, -2.0]]), Tensor([0]))
+    Tensor(0.5, dtype=float32)
+    """
 
     @checked
     def __init__(self, weight: Tensor | None = None, ignore_index: int | None = -100, reduction: str = "mean") -> None:
@@ -87,7 +99,13 @@ class NLLLoss(_WeightedLoss):
 
 
 class MSELoss(_Loss):
-    """The squared difference."""
+    """The squared difference.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> MSELoss()(Tensor([1.0, 4.0]), Tensor([1.0, 2.0]))
+    Tensor(2., dtype=float32)
+    """
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -95,7 +113,13 @@ class MSELoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """The absolute difference."""
+    """The absolute difference.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> L1Loss()(Tensor([1.0, 4.0]), Tensor([1.0, 2.0]))
+    Tensor(1., dtype=float32)
+    """
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -103,7 +127,13 @@ class L1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Squared below `delta`, linear above: `functional.huber_loss`."""
+    """Squared below `delta`, linear above: `functional.huber_loss`.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> HuberLoss()(Tensor([1.0, 4.0]), Tensor([1.0, 2.0]))
+    Tensor(0.75, dtype=float32)
+    """
 
     @checked
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -116,7 +146,13 @@ class HuberLoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Squared below `beta`, linear above, with slope 1: `functional.smooth_l1_loss`."""
+    """Squared below `beta`, linear above, with slope 1: `functional.smooth_l1_loss`.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> SmoothL1Loss()(Tensor([1.0, 4.0]), Tensor([1.0, 2.0]))
+    Tensor(0.75, dtype=float32)
+    """
 
     @checked
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -129,7 +165,13 @@ class SmoothL1Loss(_Loss):
 
 
 class BCELoss(_WeightedLoss):
-    """`functional.binary_cross_entropy` of probabilities."""
+    """`functional.binary_cross_entropy` of probabilities.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> BCELoss()(Tensor([0.5]), Tensor([1.0]))
+    Tensor(0.6931472, dtype=float32)
+    """
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -137,7 +179,14 @@ class BCELoss(_WeightedLoss):
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """`functional.binary_cross_entropy_with_logits`, without overflow."""
+    """`functional.binary_cross_entropy_with_logits`, without overflow.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none". `pos_weight` weighs
+    targets of 1.
+
+    >>> BCEWithLogitsLoss()(Tensor([1000.0]), Tensor([1.0]))
+    Tensor(0., dtype=float32)
+    """
 
     @checked
     def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None) -> None:
@@ -150,7 +199,13 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 
 class KLDivLoss(_Loss):
-    """`functional.kl_div` of log-probabilities; reduction "batchmean" is the divergence."""
+    """`functional.kl_div` of log-probabilities; reduction "batchmean" is the divergence.
+
+    Targets are probabilities, or with `log_target` their logs.
+
+    >>> KLDivLoss("batchmean")(Tensor([[0.5, 0.5]]).log(), Tensor([[0.5, 0.5]]))
+    Tensor(0., dtype=float32)
+    """
 
     reductions = ("mean", "sum", "none", "batchmean")
 
@@ -165,7 +220,13 @@ class KLDivLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """`log(1 + exp(-t*x))` for targets of 1 and -1."""
+    """`log(1 + exp(-t*x))` for targets of 1 and -1.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> SoftMarginLoss()(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472, dtype=float32)
+    """
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -173,7 +234,13 @@ class SoftMarginLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """`functional.hinge_embedding_loss` of distances and targets of 1 and -1."""
+    """`functional.hinge_embedding_loss` of distances and targets of 1 and -1.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> HingeEmbeddingLoss()(Tensor([0.5, 0.5]), Tensor([1.0, -1.0]))
+    Tensor(0.5, dtype=float32)
+    """
 
     @checked
     def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
@@ -186,7 +253,13 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """`functional.margin_ranking_loss`: which of two inputs should be the larger one."""
+    """`functional.margin_ranking_loss`: which of two inputs should be the larger one.
+
+    Inputs and targets (1: the first, -1: the second) are of one shape.
+
+    >>> MarginRankingLoss()(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
+    Tensor(2., dtype=float32)
+    """
 
     @checked
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -199,7 +272,13 @@ class MarginRankingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """`functional.cosine_embedding_loss` of pairs of rows and targets of 1 and -1."""
+    """`functional.cosine_embedding_loss` of pairs of rows and targets of 1 and -1.
+
+    Inputs are (batch, features), targets (batch,).
+
+    >>> CosineEmbeddingLoss()(Tensor([[1.0, 0.0]]), Tensor([[0.0, 1.0]]), Tensor([1]))
+    Tensor(1., dtype=float32)
+    """
 
     @checked
     def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
@@ -212,7 +291,13 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """`functional.triplet_margin_loss`: rows nearer to their positive than to their negative."""
+    """`functional.triplet_margin_loss`: rows nearer to their positive than to their negative.
+
+    All three are (batch, features); `p` is the norm of a distance, `swap` takes the nearer of two negatives' distances.
+
+    >>> TripletMarginLoss()(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
+    Tensor(0., dtype=float32)
+    """
 
     @checked
     def __init__(
@@ -229,7 +314,13 @@ class TripletMarginLoss(_Loss):
 
 
 class MultiMarginLoss(_Loss):
-    """`functional.multi_margin_loss` of scores and classes."""
+    """`functional.multi_margin_loss` of scores and classes.
+
+    Scores are (batch, classes), classes (batch,), integers.
+
+    >>> MultiMarginLoss()(Tensor([[2.0, 1.0]]), Tensor([0]))
+    Tensor(0., dtype=float32)
+    """
 
     @checked
     def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean") -> None:
@@ -242,7 +333,13 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """`functional.multilabel_soft_margin_loss`: one yes or no for each class."""
+    """`functional.multilabel_soft_margin_loss`: one yes or no for each class.
+
+    Scores and targets (1 or 0) are (batch, classes).
+
+    >>> MultiLabelSoftMarginLoss()(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]]))
+    Tensor(0.6931472, dtype=float32)
+    """
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -250,7 +347,13 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class PoissonNLLLoss(_Loss):
-    """`functional.poisson_nll_loss` of rates or their logs and counts."""
+    """`functional.poisson_nll_loss` of rates or their logs and counts.
+
+    x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
+
+    >>> PoissonNLLLoss()(Tensor([0.0]), Tensor([2.0]))
+    Tensor(1., dtype=float32)
+    """
 
     @checked
     def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
@@ -263,7 +366,13 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """`functional.gaussian_nll_loss` of means, values and variances."""
+    """`functional.gaussian_nll_loss` of means, values and variances.
+
+    All three are of one shape, or a variance for each row.
+
+    >>> GaussianNLLLoss()(Tensor([0.0]), Tensor([2.0]), Tensor([1.0]))
+    Tensor(2., dtype=float32)
+    """
 
     @checked
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:

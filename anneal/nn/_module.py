@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from anneal.backend import device_names
 from anneal.errors import DataError, DTypeError
@@ -33,13 +34,15 @@ class _Forward(Protocol[P, _R_co]):
 class Module:
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
-    A tensor attribute with `requires_grad` is a parameter, any other a buffer (saved, not trained); lists, tuples and
-    dicts of modules are walked too. Attributes whose name starts with an underscore are private: neither saved nor
-    found, though a module's own private tensors move with it. Names are torch's: `"h.0.ln_1.weight"`.
+    A tensor attribute with `requires_grad` (a `Parameter`, or a plain tensor) is a parameter, any other a buffer
+    (saved, not trained); lists, tuples and dicts of modules are walked too. Attributes whose name starts with an
+    underscore are private: neither saved nor found, though a module's own private tensors move with it. Names are
+    torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
 
+    >>> from anneal.nn import Parameter
     >>> class Twice(Module):
     ...     def __init__(self):
-    ...         self.scale = Tensor([2.0], requires_grad=True)
+    ...         self.scale = Parameter([2.0])
     ...     def forward(self, x):
     ...         return x * self.scale
     >>> twice = Twice()
@@ -87,7 +90,12 @@ class Module:
     # -- the tree -------------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, with their names, in the order they were set."""
+        """The modules directly below, with their names, in the order they were set.
+
+        >>> from anneal import nn
+        >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_children()]
+        ['0', '1']
+        """
         for name, value in vars(self).items():
             if name.startswith("_"):
                 continue
@@ -103,7 +111,12 @@ class Module:
                         yield f"{name}.{k}", v
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module (with the name `prefix`) and every module below, parents first; a shared one once."""
+        """This module (with the name `prefix`) and every module below, parents first; a shared one once.
+
+        >>> from anneal import nn
+        >>> [name for name, _ in nn.Sequential(nn.Sequential(nn.ReLU())).named_modules()]
+        ['', '0', '0.0']
+        """
         seen: set[int] = set()
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
@@ -128,7 +141,12 @@ class Module:
                     yield f"{prefix}.{name}" if prefix else name, value
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that train, with their names; a shared one once, under its first name."""
+        """The tensors that train, with their names; a shared one once, under its first name.
+
+        >>> from anneal import nn
+        >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_parameters()]
+        ['0.weight', '0.bias']
+        """
         seen: set[int] = set()
         for name, t in self._tensors():
             if t.requires_grad and id(t) not in seen:
@@ -140,22 +158,39 @@ class Module:
         return [t for _, t in self.named_parameters()]
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are saved and do not train, with their names."""
+        """The tensors that are saved and do not train, with their names.
+
+        >>> from anneal import nn
+        >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         for name, t in self._tensors():
             if not t.requires_grad:
                 yield name, t
 
     def num_parameters(self) -> int:
-        """How many numbers train."""
+        """How many numbers train.
+
+        >>> from anneal import nn
+        >>> nn.Linear(3, 2).num_parameters()
+        8
+        """
         return sum(t.numel() for t in self.parameters())
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every parameter and buffer by name, detached; a shared one under each of its names."""
+        """Every parameter and buffer by name, detached; a shared one under each of its names.
+
+        >>> from anneal import nn
+        >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
+        {'weight': (2, 3), 'bias': (2,)}
+        """
         return {name: t.detach() for name, t in self._tensors()}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+    def load_state_dict(
+        self, state: Mapping[str, Tensor | npt.NDArray[Any]], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
         """Take the values of `state`: tensors or arrays by name, in torch's layout.
 
         Args:
@@ -166,6 +201,10 @@ class Module:
             The missing and the unexpected names.
 
         Raises DataError listing missing names, unexpected names and shapes that differ; nothing is loaded then.
+
+        >>> from anneal import nn
+        >>> nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3)), "scale": np.ones(2)}, strict=False)
+        (['bias'], ['scale'])
         """
         mine = dict(self._tensors())
         state = dict(state)  # each tensor of a file is asked for once
@@ -194,7 +233,13 @@ class Module:
     # -- modes ----------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """Switch this module and those below to training (dropout, batch statistics) or, with False, to evaluation."""
+        """Switch this module and those below to training (dropout, batch statistics) or, with False, to evaluation;
+        returns it.
+
+        >>> from anneal import nn
+        >>> nn.Dropout(0.5).train(False)(Tensor([1.0]))
+        Tensor([1.], dtype=float32)
+        """
         for m in self.modules():
             m.training = mode
         return self
@@ -204,7 +249,13 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze every parameter (False): it counts as a buffer until `requires_grad_(True)` lets it train again."""
+        """Freeze every parameter (False): it counts as a buffer until `requires_grad_(True)` lets it train again.
+
+        >>> from anneal import nn
+        >>> frozen = nn.Linear(2, 1).requires_grad_(False)
+        >>> frozen.parameters(), len(frozen.requires_grad_().parameters())
+        ([], 2)
+        """
         for m in self.modules():
             mine = [v for v in vars(m).values() if isinstance(v, Tensor)]
             frozen: list[Tensor] = vars(m).setdefault("_frozen", [])
@@ -223,9 +274,11 @@ class Module:
         for t in self.parameters():
             t.grad = None
 
-    def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
+    def to(self, *args: DTypeLike, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
-        objects.
+        objects; returns the module.
+
+        Raises DTypeError for a dtype that is no float, DeviceError for a device that is not there.
 
         >>> from anneal import nn
         >>> nn.Linear(2, 1).to("bfloat16").weight.dtype
@@ -269,7 +322,7 @@ class Module:
         return self.to(dtypes.float32)
 
     def realize(self) -> Self:
-        """Compute every tensor now, together."""
+        """Compute every tensor now, together; returns the module."""
         realize([t for _, t in self._tensors()])
         return self
 
@@ -287,7 +340,7 @@ class Module:
         return "\n".join([*lines, ")"]) if children else lines[0] + ")"
 
 
-def _load(t: Tensor, value: Any) -> None:
+def _load(t: Tensor, value: Tensor | npt.NDArray[Any]) -> None:
     if isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())
         return

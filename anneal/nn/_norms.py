@@ -18,7 +18,17 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm"
 
 
 class LayerNorm(Module):
-    """Layer normalisation over the last axes, with weight and (by default) bias."""
+    """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
+
+    Args:
+        normalized_shape: the sizes of those axes, or of the last one. eps: added to the variance.
+        elementwise_affine: whether there are a weight and a bias of that shape, 1 and 0 at first.
+
+    Raises ShapeError when called with an x of other last axes.
+
+    >>> LayerNorm(2)(Tensor([[1.0, 3.0]])).round(3)
+    Tensor([[-1.,  1.]], dtype=float32, requires_grad=True)
+    """
 
     @checked
     def __init__(
@@ -30,8 +40,8 @@ class LayerNorm(Module):
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
-        self.bias = init.constant(shape, 0.0) if elementwise_affine and bias else None
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +52,17 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root-mean-square normalisation over the last axes, with a weight."""
+    """Root-mean-square normalisation over the last axes, with a weight: x over the root of its mean square.
+
+    Args:
+        normalized_shape: the sizes of those axes, or of the last one. eps: added to the mean square; None is the
+            dtype's smallest step. elementwise_affine: whether there is a weight of that shape, 1 at first.
+
+    Raises ShapeError when called with an x of other last axes.
+
+    >>> RMSNorm(2, elementwise_affine=False)(Tensor([[3.0, 3.0]])).round(3)
+    Tensor([[1., 1.]], dtype=float32)
+    """
 
     @checked
     def __init__(
@@ -50,7 +70,7 @@ class RMSNorm(Module):
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
-        self.weight = init.constant(shape, 1.0) if elementwise_affine else None
+        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -63,6 +83,9 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
+    `affine` gives each channel a weight and a bias, 1 and 0 at first. Raises ShapeError if the groups do not divide the
+    channels, or for an x of other channels.
+
     >>> GroupNorm(2, 4)(Tensor.ones(1, 4, 3, 3)).shape
     (1, 4, 3, 3)
     """
@@ -72,8 +95,8 @@ class GroupNorm(Module):
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.weight = init.constant((num_channels,), 1.0) if affine else None
-        self.bias = init.constant((num_channels,), 0.0) if affine else None
+        self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -88,7 +111,10 @@ class GroupNorm(Module):
 class _BatchNorm(Module):
     """Batch normalisation per channel (axis 1), with running statistics for evaluation.
 
-    momentum: how far they move towards each batch; None for the mean of all batches.
+    Args:
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        momentum: how far they move towards each batch; None for the mean of all batches.
+        track_running_stats: whether there are any; without them evaluation takes the batch's.
     """
 
     axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
@@ -103,8 +129,8 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight = init.constant((num_features,), 1.0) if affine else None
-        self.bias = init.constant((num_features,), 0.0) if affine else None
+        self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_features,), 0.0) if affine else None
         self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
         self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
@@ -130,6 +156,8 @@ class _BatchNorm(Module):
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation over (batch, channels) or (batch, channels, length), with running statistics for evaluation.
 
+    Arguments as for `BatchNorm2d`.
+
     >>> BatchNorm1d(3)(Tensor.ones(4, 3)).shape
     (4, 3)
     """
@@ -138,12 +166,30 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation."""
+    """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation.
+
+    Args:
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        momentum: how far running statistics move towards each batch; None for the mean of all batches.
+        track_running_stats: whether there are any; without them evaluation takes the batch's.
+
+    Raises ShapeError when called with an x of another number of axes or channels.
+
+    >>> norm = BatchNorm2d(3)
+    >>> norm(Tensor.ones(2, 3, 4, 4)).shape, norm.num_batches_tracked.item()
+    ((2, 3, 4, 4), 1)
+    """
 
     axes = (", h, w",)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Batch normalisation over (batch, channels, d, h, w), with running statistics for evaluation."""
+    """Batch normalisation over (batch, channels, d, h, w), with running statistics for evaluation.
+
+    Arguments as for `BatchNorm2d`.
+
+    >>> BatchNorm3d(3)(Tensor.ones(2, 3, 2, 4, 4)).shape
+    (2, 3, 2, 4, 4)
+    """
 
     axes = (", d, h, w",)

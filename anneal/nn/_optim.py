@@ -13,20 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, SettingError
+from anneal.ops import take_running_updates
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
-from anneal.tensor.functional import take_running_updates
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_norm_"]
 
+# What trains: tensors, or groups of them with settings of their own.
+Parameters = Iterable[Tensor | Mapping[str, Any]]
 _F32 = dtypes.float32
 _CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
 
@@ -46,11 +49,26 @@ class ParameterGroup(dict[str, Any]):
     """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
 
     The other settings are constants of the compiled update: changing one compiles it anew.
+
+    >>> group = SGD([Tensor([1.0], requires_grad=True)], lr=0.5).param_groups[0]
+    >>> group["lr"] = group["lr"] / 2
+    >>> group["lr"], group.rate
+    (0.25, Tensor([0.25], dtype=float32))
     """
 
     def __init__(self, settings: Mapping[str, Any], device: str) -> None:
         super().__init__(settings)
         self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: Literal["params"], /) -> list[Tensor]: ...
+        @overload
+        def __getitem__(self, key: Literal["lr"], /) -> float: ...
+        @overload
+        def __getitem__(self, key: str, /) -> Any: ...
+        def __getitem__(self, key: str, /) -> Any: ...
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key != "lr" and self.get(key) != value:
@@ -75,10 +93,15 @@ class Optimizer:
 
     Raises SettingError for no parameters, an unknown or wrong setting; GradientError for a tensor that is no leaf with
     requires_grad or appears twice.
+
+    >>> a, b = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    >>> optimizer = AdamW([{"params": [a], "weight_decay": 0.1}, {"params": [b]}], lr=0.01)
+    >>> [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
+    [(0.01, 0.1), (0.01, 0.01)]
     """
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
-        given = list(params)
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        given: list[Any] = list(params)
         name = type(self).__name__
         if not given:
             raise SettingError(f"{name}: no parameters given")
@@ -103,7 +126,7 @@ class Optimizer:
             _check_settings(name, group)
             if tensors:
                 self.param_groups.append(ParameterGroup(group, tensors[0].device))
-        self.params = [t for g in self.param_groups for t in g["params"]]
+        self.params: list[Tensor] = [t for g in self.param_groups for t in g["params"]]
         # A parameter that is still lazy is computed now: its first update must not depend on how it was made.
         realize(self.params)
 
@@ -170,7 +193,7 @@ class Optimizer:
             out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
         return out
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over what `state_dict` of an optimiser over the same parameters gave.
 
         Raises DataError for a name or shape that does not fit.
@@ -222,6 +245,12 @@ def _state_dtype(t: Tensor) -> type[np.floating[Any]]:
 class SGD(Optimizer):
     """Stochastic gradient descent, with momentum, Nesterov's form and L2 weight decay as in torch.
 
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. momentum: how much of the last step's direction stays.
+        weight_decay: how much of a parameter joins its gradient. nesterov: looks ahead by the momentum.
+
+    Raises SettingError for nesterov without a momentum, and as `Optimizer` does.
+
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = SGD([w], lr=0.1)
     >>> (w * w).sum().backward(); optimizer.step(); w
@@ -230,7 +259,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
         *,
@@ -258,6 +287,12 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015) as torch computes it; weight_decay is L2: it joins the gradient.
 
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. betas: how much of the running means of gradients and of
+            their squares stays in a step, in [0, 1). eps: added to the root of the latter.
+
+    Raises as `Optimizer` does.
+
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = Adam([w], lr=0.1)
     >>> (w * w).sum().backward(); optimizer.step(); w
@@ -268,7 +303,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -335,13 +370,13 @@ class Adam(Optimizer):
             change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
             self._put(t, p - change, done)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
         """Take over what `state_dict` of an optimiser over the same parameters gave.
 
         Raises DataError for a name or shape that does not fit.
         """
         own: dict[str, dict[str, Any]] = {}
-        rest: dict[str, Any] = {}
+        rest: dict[str, Tensor | npt.ArrayLike] = {}
         for key, value in state.items():
             head, _, name = key.partition(".")
             if name in _CORRECTIONS and head.isdigit() and int(head) < len(self.params):
@@ -372,6 +407,8 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019) as torch computes it.
 
+    Arguments and errors as for `Adam`; a step also takes `lr * weight_decay` of each parameter away.
+
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)
     >>> (w * w).sum().backward(); optimizer.step(); w
@@ -382,7 +419,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,

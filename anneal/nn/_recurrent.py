@@ -6,7 +6,7 @@ The sequence is unrolled: a step's graph grows with the time axis, and each step
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from anneal.errors import ShapeError
 from anneal.nn import init
@@ -121,12 +121,20 @@ class RNN(_Recurrent):
 
     @checked
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", **options: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ShapeError(f'RNN: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, **options)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
     def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
         h = given + F.linear(state[0], w, b)

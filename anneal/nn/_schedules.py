@@ -30,6 +30,9 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
 class LambdaLR:
     """Sets every group's learning rate to its initial one times `factor(step)`, at once for step 0.
 
+    Args:
+        optimizer: whose groups' `"lr"` is set. factor: from the number of `step()` calls so far.
+
     >>> from anneal import nn
     >>> from anneal.tensor import Tensor
     >>> optimizer = nn.SGD([Tensor([1.0], requires_grad=True)], lr=0.5)
@@ -67,6 +70,12 @@ class WarmupCosine:
         lr: the peak. warmup, steps: counts of steps. floor: the last rate, as a share of the peak.
 
     Raises SettingError for counts or a floor that make no sense.
+
+    >>> from anneal import nn
+    >>> optimizer = nn.SGD([nn.Parameter([1.0])])
+    >>> schedule = WarmupCosine(optimizer, 0.5, warmup=2, steps=10)
+    >>> schedule.step(), schedule.step(), optimizer.param_groups[0]["lr"]
+    (0.25, 0.5, 0.5)
     """
 
     def __init__(self, optimizer: Optimizer, lr: float, warmup: int, steps: int, floor: float = 0.0) -> None:

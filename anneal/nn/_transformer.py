@@ -19,7 +19,11 @@ __all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """Sizes and switches of a GPT; the defaults are GPT-2 small's."""
+    """Sizes and switches of a GPT; the defaults are GPT-2 small's.
+
+    >>> GPTConfig(n_layer=2).n_embd
+    768
+    """
 
     vocab_size: int = 50257
     block_size: int = 1024
@@ -68,7 +72,11 @@ class CausalSelfAttention(Module):
 
 
 class MLP(Module):
-    """Two linear layers with gelu (tanh form) between: n_embd to 4*n_embd and back."""
+    """Two linear layers with gelu (tanh form) between: (..., n_embd) to 4*n_embd and back.
+
+    >>> MLP(8)(Tensor.ones(1, 5, 8)).shape
+    (1, 5, 8)
+    """
 
     @checked
     def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD) -> None:
@@ -83,7 +91,11 @@ class MLP(Module):
 
 
 class Block(Module):
-    """`x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`."""
+    """`x + attn(ln_1(x))`, then `x + mlp(ln_2(x))`: (batch, time, n_embd) to the same.
+
+    >>> Block(8, 2)(Tensor.ones(1, 5, 8)).shape
+    (1, 5, 8)
+    """
 
     @checked
     def __init__(
@@ -97,8 +109,7 @@ class Block(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.ln_1(x))
-        out: Tensor = x + self.mlp(self.ln_2(x))
-        return out
+        return x + self.mlp(self.ln_2(x))
 
 
 class GPT(Module):

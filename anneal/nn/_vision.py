@@ -13,10 +13,9 @@ from anneal.nn._layers import Linear
 from anneal.nn._module import Module
 from anneal.nn._norms import LayerNorm
 from anneal.nn._windows import Conv2d
-from anneal.ops import checked
+from anneal.ops import checked, per_axis
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._windows import per_axis
 
 __all__ = ["PatchEmbed", "ViT", "ViTBlock"]
 
@@ -57,8 +56,7 @@ class PatchEmbed(Module):
             raise ShapeError(
                 f"PatchEmbed: x has shape (batch, channels, {', '.join(map(str, self.img_size))}), not {x.shape}"
             )
-        out: Tensor = self.proj(x).flatten(2).transpose(1, 2)
-        return out
+        return self.proj(x).flatten(2).transpose(1, 2)
 
 
 class _MLP(Module):
@@ -91,8 +89,7 @@ class ViTBlock(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class ViT(Module):
@@ -121,9 +118,9 @@ class ViT(Module):
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
     ) -> None:
-        self.cls_token = init.normal((1, 1, embed_dim), STD)
+        self.cls_token: Tensor = init.normal((1, 1, embed_dim), STD)
         self.patch_embed = PatchEmbed(img_size, patch_size, in_chans, embed_dim)
-        self.pos_embed = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), STD)
+        self.pos_embed: Tensor = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), STD)
         self.blocks = [ViTBlock(embed_dim, num_heads, mlp_ratio, dropout) for _ in range(depth)]
         self.norm = LayerNorm(embed_dim, eps=1e-6)
         self.head = Linear(embed_dim, num_classes)
@@ -139,11 +136,9 @@ class ViT(Module):
         x = Tensor.cat([token, patches], dim=1) + self.pos_embed
         for block in self.blocks:
             x = block(x)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
         """Logits (batch, num_classes) of images (batch, in_chans, h, w)."""
-        logits: Tensor = self.head(self.features(x)[:, 0])
-        return logits
+        return self.head(self.features(x)[:, 0])

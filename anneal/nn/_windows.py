@@ -9,10 +9,9 @@ from typing import ClassVar
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.ops import MODES, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
-from anneal.tensor._resize import MODES
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -64,8 +63,8 @@ class _Conv(Module):
         self.kernel_size = _kernel(kernel_size, self.axes)
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = init.kaiming_uniform(shape)
-        self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
+        self.weight: Tensor = init.kaiming_uniform(shape)
+        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -77,7 +76,7 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """1-D convolution: (batch, in_channels, n) to (batch, out_channels, on); see `functional.conv1d`.
+    """1-D convolution: (batch, in_channels, n) to (batch, out_channels, on); arguments as for `Conv2d`.
 
     >>> Conv1d(3, 8, 3, padding=1)(Tensor.ones(1, 3, 5)).shape
     (1, 8, 5)
@@ -89,6 +88,12 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """2-D convolution: (batch, in_channels, h, w) to (batch, out_channels, oh, ow); see `functional.conv2d`.
 
+    Args:
+        kernel_size, stride, padding, dilation: one number, or one for each axis; padding may be "same" or "valid".
+        groups: into how many parts the channels fall that do not mix. bias: whether there is one, of (out_channels,).
+
+    Raises ShapeError for groups that do not divide the channels, or an x that the kernel does not fit.
+
     >>> Conv2d(3, 8, 3, padding=1)(Tensor.ones(1, 3, 5, 5)).shape
     (1, 8, 5, 5)
     """
@@ -97,7 +102,11 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """3-D convolution: (batch, in_channels, d, h, w) to (batch, out_channels, od, oh, ow); see `functional.conv3d`."""
+    """3-D convolution: (batch, in_channels, d, h, w) to (batch, out_channels, od, oh, ow); arguments as for `Conv2d`.
+
+    >>> Conv3d(1, 2, 3)(Tensor.ones(1, 1, 4, 4, 4)).shape
+    (1, 2, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -125,8 +134,8 @@ class _ConvTranspose(Module):
         self.groups, self.dilation = groups, dilation
         # Input channels first. torch counts the inputs of a weight on axis 1 all the same, and starts from that.
         shape = (in_channels, out_channels // groups, *self.kernel_size)
-        self.weight = init.kaiming_uniform(shape)
-        self.bias = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
+        self.weight: Tensor = init.kaiming_uniform(shape)
+        self.bias: Tensor | None = init.uniform((out_channels,), 1 / math.sqrt(init.fan(shape)[0])) if bias else None
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -140,7 +149,12 @@ class _ConvTranspose(Module):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """Transposed 1-D convolution: (batch, in_channels, n) to (batch, out_channels, on)."""
+    """Transposed 1-D convolution: (batch, in_channels, n) to (batch, out_channels, on); arguments as for
+    `ConvTranspose2d`.
+
+    >>> ConvTranspose1d(2, 1, 4, stride=2, padding=1)(Tensor.ones(1, 2, 5)).shape
+    (1, 1, 10)
+    """
 
     axes = 1
 
@@ -148,6 +162,13 @@ class ConvTranspose1d(_ConvTranspose):
 class ConvTranspose2d(_ConvTranspose):
     """Transposed 2-D convolution, (batch, in_channels, h, w) to (batch, out_channels, oh, ow): what makes images
     larger.
+
+    Args:
+        kernel_size, stride, padding, dilation: one number, or one for each axis.
+        output_padding: how much longer the result is at its ends, where several sizes would give this x.
+        groups: into how many parts the channels fall that do not mix. bias: whether there is one, of (out_channels,).
+
+    Raises ShapeError for groups that do not divide the channels, or an x that does not fit.
 
     >>> ConvTranspose2d(8, 3, 4, stride=2, padding=1)(Tensor.ones(1, 8, 5, 5)).shape
     (1, 3, 10, 10)
@@ -157,7 +178,12 @@ class ConvTranspose2d(_ConvTranspose):
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """Transposed 3-D convolution: (batch, in_channels, d, h, w) to (batch, out_channels, od, oh, ow)."""
+    """Transposed 3-D convolution: (batch, in_channels, d, h, w) to (batch, out_channels, od, oh, ow); arguments as for
+    `ConvTranspose2d`.
+
+    >>> ConvTranspose3d(1, 1, 2, stride=2)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
 
@@ -188,19 +214,37 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """The largest value of each window over the last axis."""
+    """The largest value of each window over the last axis; arguments as for `MaxPool2d`.
+
+    >>> MaxPool1d(2)(Tensor([[[1.0, 3.0, 7.0, 5.0]]]))
+    Tensor([[[3., 7.]]], dtype=float32)
+    """
 
     axes = 1
 
 
 class MaxPool2d(_MaxPool):
-    """The largest value of each window; see `functional.max_pool2d`."""
+    """The largest value of each window over the last two axes; see `functional.max_pool2d`.
+
+    Args:
+        kernel_size, stride, padding, dilation: one number, or one for each axis; the stride is the kernel's size where
+            none is given. ceil_mode: whether a window that begins inside counts, though it ends outside.
+
+    Raises ShapeError for an x that the window does not fit.
+
+    >>> MaxPool2d(2)(Tensor.ones(1, 3, 4, 6)).shape
+    (1, 3, 2, 3)
+    """
 
     axes = 2
 
 
 class MaxPool3d(_MaxPool):
-    """The largest value of each window over the last three axes."""
+    """The largest value of each window over the last three axes; arguments as for `MaxPool2d`.
+
+    >>> MaxPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -230,7 +274,7 @@ class _AvgPool(Module):
 
 
 class AvgPool1d(_AvgPool):
-    """The mean of each window over the last axis.
+    """The mean of each window over the last axis; arguments as for `AvgPool2d`.
 
     >>> AvgPool1d(2)(Tensor([[[1.0, 3.0, 5.0, 7.0]]]))
     Tensor([[[2., 6.]]], dtype=float32)
@@ -240,19 +284,38 @@ class AvgPool1d(_AvgPool):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window; see `functional.avg_pool2d`."""
+    """The mean of each window over the last two axes; see `functional.avg_pool2d`.
+
+    Args:
+        kernel_size, stride, padding: one number, or one for each axis; the stride is the kernel's size where none is
+            given. ceil_mode: whether a window that begins inside counts, though it ends outside.
+        count_include_pad: whether padding counts in the mean.
+
+    Raises ShapeError for an x that the window does not fit.
+
+    >>> AvgPool2d(2)(Tensor([[[[1.0, 3.0], [5.0, 7.0]]]]))
+    Tensor([[[[4.]]]], dtype=float32)
+    """
 
     axes = 2
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window over the last three axes."""
+    """The mean of each window over the last three axes; arguments as for `AvgPool2d`.
+
+    >>> AvgPool3d(2)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 3, 2, 2, 2)
+    """
 
     axes = 3
 
 
 class AdaptiveAvgPool1d(Module):
-    """Means of as many windows as `output_size` says, over the last axis."""
+    """Means of as many windows as `output_size` says, over the last axis.
+
+    >>> AdaptiveAvgPool1d(2)(Tensor([[[1.0, 3.0, 5.0, 7.0]]]))
+    Tensor([[[2., 6.]]], dtype=float32)
+    """
 
     @checked
     def __init__(self, output_size: int) -> None:
@@ -281,6 +344,8 @@ class AdaptiveAvgPool2d(Module):
 
 class Upsample(Module):
     """A larger image from (batch, channels, h, w): "nearest", "bilinear" and other modes of `functional.interpolate`.
+
+    One of `size` (of the result) and `scale_factor` is given. Raises ShapeError for a mode that does not exist.
 
     >>> Upsample(scale_factor=2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 3, 8, 8)

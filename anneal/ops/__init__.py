@@ -1,10 +1,52 @@
-"""Ops: what is computed with tensors, as plain functions, and `nodes`, the functions of nodes that they are made of."""
+"""Ops: what is computed with tensors, as plain functions by family.
 
-from anneal.ops import made
+`exp(x)` is `x.exp()`: the class `Tensor` has most of them as its methods. A family's file names its ops in `__all__`,
+and all of them are names of this room. `nodes` are the functions of nodes that they are made of, `made` makes tensors
+where none is given, `operators` are Python's. Nothing here imports `Tensor`, except to say types.
+"""
+
+from anneal.ops import (
+    activations,
+    angles,
+    attention,
+    convolution,
+    creation,
+    diagonals,
+    distances,
+    elementwise,
+    functions,
+    further,
+    gamma,
+    images,
+    indexing,
+    joining,
+    layers,
+    linalg,
+    logic,
+    losses,
+    made,
+    movement,
+    nodes,
+    normalisation,
+    operators,
+    placing,
+    pooling,
+    random,
+    reduce,
+    resize,
+    rounding,
+    running,
+    sorting,
+    statistics,
+    subscripts,
+    windows,
+)
+from anneal.ops.activations import *
+from anneal.ops.angles import *
 from anneal.ops.arguments import (
     Integer,
+    alias,
     bound_int,
-    check_methods,
     checked,
     is_bool,
     is_tensor,
@@ -13,27 +55,68 @@ from anneal.ops.arguments import (
     several,
     whole,
 )
+from anneal.ops.attention import *
 from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
+from anneal.ops.convolution import *
+from anneal.ops.creation import *
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
+from anneal.ops.diagonals import *
+from anneal.ops.distances import *
+from anneal.ops.elementwise import *
+from anneal.ops.functions import *
+from anneal.ops.further import *
+from anneal.ops.gamma import *
 from anneal.ops.grad_mode import grad_enabled, no_grad
+from anneal.ops.host import called_on_host
+from anneal.ops.images import *
+from anneal.ops.indexing import *
+from anneal.ops.joining import *
+from anneal.ops.layers import *
+from anneal.ops.linalg import *
+from anneal.ops.logic import *
+from anneal.ops.losses import *
+from anneal.ops.movement import *
+from anneal.ops.normalisation import *
+from anneal.ops.normalisation import take_running_updates
+from anneal.ops.placing import *
+from anneal.ops.pooling import *
 from anneal.ops.precision import in_single
+from anneal.ops.random import *
+from anneal.ops.random import Generator, default_generator, host_generator, host_normal, host_uniform
+from anneal.ops.reduce import *
+from anneal.ops.resize import *
+from anneal.ops.resize import MODES
+from anneal.ops.rounding import *
+from anneal.ops.running import *
+from anneal.ops.sorting import *
+from anneal.ops.statistics import *
+from anneal.ops.subscripts import *
+from anneal.ops.windows import *
+from anneal.ops.windows import per_axis
 
 __all__ = [
     "HELD",
+    "MODES",
     "Array",
     "DTypeLike",
+    "Generator",
     "Integer",
     "Shape",
+    "alias",
     "array_of",
     "as_dtype",
     "axes_of",
     "axis_of",
     "bound_int",
     "broadcast_shapes",
+    "called_on_host",
     "check_device_dtype",
-    "check_methods",
     "checked",
+    "default_generator",
     "grad_enabled",
+    "host_generator",
+    "host_normal",
+    "host_uniform",
     "in_single",
     "int_args",
     "is_bool",
@@ -41,9 +124,44 @@ __all__ = [
     "made",
     "need_tensor",
     "no_grad",
+    "nodes",
     "one_of",
+    "operators",
+    "per_axis",
     "said",
     "several",
+    "take_running_updates",
     "whole",
     "wrap_array",
 ]
+__all__ += activations.__all__
+__all__ += angles.__all__
+__all__ += attention.__all__
+__all__ += convolution.__all__
+__all__ += creation.__all__
+__all__ += diagonals.__all__
+__all__ += distances.__all__
+__all__ += elementwise.__all__
+__all__ += functions.__all__
+__all__ += further.__all__
+__all__ += gamma.__all__
+__all__ += images.__all__
+__all__ += indexing.__all__
+__all__ += joining.__all__
+__all__ += layers.__all__
+__all__ += linalg.__all__
+__all__ += logic.__all__
+__all__ += losses.__all__
+__all__ += movement.__all__
+__all__ += normalisation.__all__
+__all__ += placing.__all__
+__all__ += pooling.__all__
+__all__ += random.__all__
+__all__ += reduce.__all__
+__all__ += resize.__all__
+__all__ += rounding.__all__
+__all__ += running.__all__
+__all__ += sorting.__all__
+__all__ += statistics.__all__
+__all__ += subscripts.__all__
+__all__ += windows.__all__

@@ -5,7 +5,7 @@ or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an
 operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was called,
 whichever op below found the fault: `softmax` does not speak of `max`.
 
-The classes that make up Tensor are checked as they are defined (`TensorBase.__init_subclass__`), so a new op is too.
+Every public function of `anneal/ops/` is checked; a test finds one that is not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -27,7 +26,20 @@ from anneal.uop.sizes import Count, is_symbolic
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["Integer", "bound_int", "check_methods", "checked", "is_bool", "need_tensor", "said", "several", "whole"]
+all__ = [
+    "Integer",
+    "alias",
+    "bound_int",
+    "checked",
+    "is_bool",
+    "need_float",
+    "need_tensor",
+    "pass_unseen",
+    "said",
+    "same_device",
+    "several",
+    "whole",
+]
 
 Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Callable[..., Any])
@@ -124,6 +136,19 @@ def need_tensor(name: str, what: str, x: Any) -> Any:
     raise DTypeError(f"{name}: {what} is a tensor, not {said(x)}; make one with Tensor(...)")
 
 
+def need_float(name: str, what: str, x: Tensor) -> None:
+    """Raise DTypeError unless `x` is a float tensor."""
+    if not x.uop.dtype.is_float:
+        raise DTypeError(f"{name}: {what} must be a float tensor, not {x.uop.dtype.name}; use .float()")
+
+
+def same_device(name: str, x: Tensor, *others: Tensor | None) -> None:
+    """Raise DeviceError unless all that are there live on one device."""
+    for o in others:
+        if o is not None and o.device != x.device:
+            x._mixed(name, o)
+
+
 def several(name: str, what: str, x: Any) -> list[Any]:
     """The items of a list, a tuple, a range or an array of one axis."""
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
@@ -187,13 +212,13 @@ def _generator(name: str, what: str, x: Any) -> Any:
 
 
 class _Kind:
-    """Classes that need no look, and what looks at the others and gives what the op is to see."""
+    """The classes that need no look, and what looks at the others and gives what the op is to see."""
 
     __slots__ = ("look", "plain")
 
     def __init__(self, look: Callable[[str, str, Any], Any], *plain: type) -> None:
         self.look = look
-        self.plain = frozenset(plain)
+        self.plain = set(plain)
 
 
 _NONE = type(None)
@@ -215,7 +240,6 @@ _KINDS: dict[str, _Kind] = {
     "str": _Kind(_text, str),
     "str | None": _Kind(_text, str, _NONE),
     "Tensor": _Kind(need_tensor),
-    "TensorBase": _Kind(need_tensor),
     "Tensor | None": _Kind(need_tensor, _NONE),
     "Axes": _Kind(_whole_or_wholes, _NONE),
     "Axes | bool": _Kind(_whole_or_wholes, _NONE, bool),
@@ -233,6 +257,12 @@ _KINDS: dict[str, _Kind] = {
     "Generator | None": _Kind(_generator, _NONE),
 }
 _DEVICE_KIND = _Kind(_device, str, _NONE)
+
+
+def pass_unseen(cls: type[Tensor]) -> None:
+    """Let tensors of a class pass without a look: it is `Tensor`, or below it."""
+    for kind in ("Tensor", "Tensor | None"):
+        _KINDS[kind].plain.add(cls)
 
 
 def kind_of(parameter: inspect.Parameter) -> _Kind | None:
@@ -253,11 +283,8 @@ def _renamed(error: UserError, name: str) -> None:
         error.args = (f"{name}: {_PREFIX.sub('', error.args[0], count=1)}", *error.args[1:])
 
 
-def checked(function: F, name: str = "", tensors: type | None = None) -> F:
-    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises.
-
-    `tensors` is the class that `self` has to be of.
-    """
+def checked(function: F, name: str = "") -> F:
+    """The function with its arguments looked at first, and its name (a class's, for `__init__`) in what it raises."""
     signature = inspect.signature(function)
     order: Sequence[inspect.Parameter] = list(signature.parameters.values())
     kinds = {p.name: k for p in order if (k := kind_of(p)) is not None}
@@ -267,13 +294,10 @@ def checked(function: F, name: str = "", tensors: type | None = None) -> F:
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
     method = bool(order) and order[0].name == "self" and order[0].annotation is inspect.Parameter.empty
-    of_tensors = tensors if method else None
 
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         try:
-            if of_tensors is not None and args and not isinstance(args[0], of_tensors):
-                raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}")
             n = len(args)
             for i, what, kind in placed:
                 if i >= n:
@@ -303,13 +327,7 @@ def checked(function: F, name: str = "", tensors: type | None = None) -> F:
     return called  # type: ignore[return-value]
 
 
-def check_methods(cls: type, tensors: type) -> None:
-    """Put `checked` around every public op that a class of `tensors` defines."""
-    for name, found in list(vars(cls).items()):
-        if name.startswith("_"):
-            continue
-        inner = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
-        if not isinstance(inner, FunctionType) or inner.__globals__ is globals():
-            continue
-        wrapped = checked(inner, name, tensors)
-        setattr(cls, name, type(found)(wrapped) if inner is not found else wrapped)
+def alias(function: F, name: str) -> F:
+    """A checked function under another name, which its messages bear."""
+    inner: F = function.__wrapped__  # type: ignore[attr-defined]
+    return checked(inner, name)

@@ -10,7 +10,7 @@ from anneal.ops.arguments import said, whole
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, size
 
-__all__ = ["Shape", "axes_of", "axis_of", "broadcast_shapes", "int_args", "one_of"]
+__all__ = ["Shape", "axes_of", "axis_of", "broadcast_shapes", "int_args", "need_axes", "one_of"]
 
 Shape = tuple[Any, ...]  # of ints, and of nodes where a size is symbolic
 
@@ -91,3 +91,9 @@ def int_args(name: str, args: Sequence[Any]) -> tuple[Any, ...]:
         if n.__class__ is int and not -(2**31) <= n < 2**31:
             raise ShapeError(f"{name}: sizes and axes are ints of 32 bits, not {n}")
     return tuple(out)
+
+
+def need_axes(name: str, shape: tuple[Any, ...]) -> None:
+    """Raise ShapeError for a tensor of shape ()."""
+    if not shape:
+        raise ShapeError(f"{name}: a tensor of shape () has no axes; use .reshape(1) first")

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anneal.ops.arguments import pass_unseen
+
 if TYPE_CHECKING:
     from anneal.ops.data import DTypeLike
     from anneal.tensor import Tensor
     from anneal.uop import UOp
 
-__all__ = ["fresh", "register", "tensor"]
+__all__ = ["fresh", "register", "result", "tensor"]
 
 _class: list[type[Tensor]] = []
 
 
 def register(cls: type[Tensor]) -> None:
-    """`cls` is the class of tensors."""
-    _class[:] = [cls]
+    """`cls` is the class of tensors, or one below it."""
+    pass_unseen(cls)
+    if not _class:
+        _class.append(cls)
 
 
 def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
@@ -31,3 +35,8 @@ def tensor(data: Any, device: str | None = None, dtype: DTypeLike | None = None)
 def fresh(u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
     """The tensor of a node made from nothing; device as `default_device`."""
     return _class[0]._fresh(u, device, requires_grad)
+
+
+def result(u: UOp, x: Tensor, *others: Tensor | None) -> Tensor:
+    """The tensor of `u`, made from `x` and those of `others` that are there."""
+    return x._new(u, *[o for o in others if o is not None])

@@ -7,13 +7,13 @@ listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the g
 """
 
 from anneal.rewrite.driver import Table, graph_rewrite, rewritten
+from anneal.rewrite.legalise import FLOATS, INTEGERS, legalised
 from anneal.rewrite.legality import STAGES, check
 from anneal.rewrite.pipeline import Hook, Pass, Pipeline
-from anneal.rewrite.symbolic import simplify
+from anneal.rewrite.symbolic import forget, simplify
 from anneal.rewrite.trace import Event, tracing
-from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, unfolded
+from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unfolded
 from anneal.rewrite.watch import Watch
-from anneal.rewrite.widen import FLOATS, INTEGERS, widened
 
 __all__ = [
     "FLOATS",
@@ -27,14 +27,16 @@ __all__ = [
     "Visit",
     "Watch",
     "check",
+    "forget",
     "graph_rewrite",
+    "legalised",
     "over",
     "rebuild",
     "rebuilt",
     "rewritten",
     "simplify",
     "substitute",
+    "tell",
     "tracing",
     "unfolded",
-    "widened",
 ]

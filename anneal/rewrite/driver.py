@@ -21,7 +21,7 @@ _LONG = 10_000  # rewrites of one node after which its rules go round in circles
 
 
 def rewritten(u: UOp, table: Table, ctx: Any = None) -> UOp:
-    """What the rules make of `u` itself, one after another until none matches; nodes below are as they are.
+    """The node that the rules make of `u` itself, one after another until none matches; nodes below are as they are.
 
     Raises CompilerError for rules that do not end.
     """
@@ -101,12 +101,13 @@ def settled(
     steps: int = 0,
     ctx: Any = None,
 ) -> UOp:
-    """What the rules make of `root` and all it is made of, each part before the whole; a result is visited in its turn.
+    """The node that the rules make of `root` and all below, each part before the whole; a result is visited as well.
 
     `parts(u)` are the nodes to rewrite before `u` (None: `u` stays as it is), and `remake(u, done)` is `u` made of what
     they became. `done` keeps the results, for the next call too. Rules that lead back to a node they replaced raise
     CompilerError; with `steps`, they end there instead, as does a node that was rewritten so often.
     """
+    # One function of 70 lines: its cases share one stack, each ends in `continue`, and none is a step of its own.
     became: dict[UOp, UOp] = {}  # in progress: the node whose result this one takes
     count: dict[UOp, int] = {}
     stack = [root]

@@ -1,4 +1,4 @@
-"""Turns `.upat` files into plain-Python match functions (the language is described in README.md, beside this file).
+"""The generator turns `.upat` files, as `upat.py` reads them, into plain-Python match functions.
 
 `python -m anneal.rewrite.generate` rewrites every `NAME_rules.py` under the package; `--check` only compares.
 
@@ -9,293 +9,44 @@ T: dict[Op, Callable[[Any, Any], Any]] = {Op.MUL: _t_mul}
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from anneal.errors import CompilerError
+from anneal.rewrite.upat import (
+    BINARY_OPS,
+    COMPARE_OPS,
+    DTYPE_TESTS,
+    ONE_DTYPE,
+    UNARY_OPS,
+    Lit,
+    Node,
+    Rule,
+    Table,
+    Var,
+    all_alu,
+    call_parts,
+    expression_of,
+    in_all_orders,
+    is_literal,
+    op_named,
+    operand_dtypes,
+    parse,
+    pattern_of,
+    shape_of,
+    variables_in,
+)
 from anneal.uop import ALL, ALU, COMPARE, TERNARY, UNARY, Op
 
-__all__ = ["PACKAGE", "Rule", "generate", "main", "mentioned", "parse", "targets"]
+__all__ = ["PACKAGE", "generate", "main", "targets"]
 
 PACKAGE = Path(__file__).resolve().parent.parent
-KINDS = ("rewrite", "fold", "gradient", "forward")
 _DERIVATIVES = ("gradient", "forward")
-_COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
-_ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
-_BINARY: dict[type[ast.operator], Op] = {
-    ast.Add: Op.ADD,
-    ast.Sub: Op.SUB,
-    ast.Mult: Op.MUL,
-    ast.Div: Op.DIV,
-    ast.FloorDiv: Op.IDIV,
-    ast.Mod: Op.MOD,
-    ast.Pow: Op.POW,
-    ast.BitAnd: Op.AND,
-    ast.BitOr: Op.OR,
-    ast.BitXor: Op.XOR,
-    ast.LShift: Op.SHL,
-    ast.RShift: Op.SHR,
-}
-_UNARY: dict[type[ast.unaryop], Op] = {ast.USub: Op.NEG, ast.Invert: Op.NOT, ast.Not: Op.NOT}
-_COMPARE: dict[type[ast.cmpop], Op] = {ast.Lt: Op.LT, ast.Gt: Op.LT, ast.Eq: Op.EQ, ast.NotEq: Op.NE}
-_DTYPE_TESTS = {
-    "int": "{}.dtype.is_int",
-    "uint": "{}.dtype.kind == 'uint'",
-    "float": "{}.dtype.is_float",
-    "bool": "{}.dtype is dtypes.bool_",
-    "index": "{}.dtype is dtypes.int32",
-}
-# What generated code may name, by module of anneal/uop.
+# Names that generated code may use, by module of anneal/uop.
 _OF_UOP = {"dtype": ("DType", "dtypes"), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
-_CONST_NAME = re.compile(r"c\d*$")
-_ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(_DTYPE_TESTS) + r")\b")
-
-
-# -- reading --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One line of a table, as text."""
-
-    table: str
-    pattern: str
-    result: str
-    guard: str
-    comment: str
-    line: int
-
-    @property
-    def text(self) -> str:
-        guard = f" if {self.guard}" if self.guard else ""
-        return f"{self.pattern} -> {self.result}{guard}"
-
-
-@dataclass
-class Table:
-    """A named table: its kind, whether rules must keep shapes, its rules in order."""
-
-    name: str
-    kind: str
-    shapes: bool
-    rules: list[Rule] = field(default_factory=list)
-
-
-@dataclass
-class File:
-    """A parsed `.upat` file: modules it may call, tables in order."""
-
-    uses: list[tuple[str, list[str]]] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    head: list[str] = field(default_factory=list)
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    pending: tuple[int, str] | None = None
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.rstrip()
-        if pending and line[:1].isspace():
-            pending = (pending[0], f"{pending[1]} {line.strip()}")
-            continue
-        if pending:
-            yield pending
-        pending = None
-        if not line or line.startswith("#"):
-            yield number, line.strip()
-        else:
-            pending = (number, line)
-    if pending:
-        yield pending
-
-
-def parse(text: str, name: str) -> File:
-    """Read a `.upat` text. Raises CompilerError with file and line for what is not a rule, a table or a use line."""
-    out = File()
-    comment: list[str] = []
-    after_rule = False
-    for number, line in _logical_lines(text):
-        if not line:
-            comment = []
-        elif line.startswith("#"):
-            if after_rule:
-                comment = []
-            comment.append(line[1:].strip())
-            if not out.tables:
-                out.head.append(line[1:].strip())
-        elif line.startswith("use "):
-            module, _, names = line[4:].partition(":")
-            out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
-        elif line.startswith("table "):
-            words = line.split("#")[0].split()
-            options = dict(w.split("=", 1) for w in words[2:])
-            kind = options.pop("kind", "rewrite")
-            shapes = options.pop("shapes", "on" if kind == "fold" else "off") == "on"
-            if kind not in KINDS or options:
-                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)} and shapes=on|off: {line}")
-            out.tables.append(Table(words[1], kind, shapes))
-            comment = []
-        else:
-            pattern, arrow, rest = line.partition("->")
-            if not arrow or not out.tables:
-                raise CompilerError(
-                    f"{name}:{number}: a rule is `pattern -> replacement [if guard]` in a table: {line}"
-                )
-            result, _, guard = rest.partition(" if ")
-            table = out.tables[-1]
-            parts = [" ".join(p.split()) for p in (pattern, result, guard)]
-            table.rules.append(Rule(table.name, parts[0], parts[1], parts[2], " ".join(comment), number))
-        after_rule = bool(line) and not line.startswith("#")
-    return out
-
-
-# -- patterns -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Var:
-    """Any node, or any constant, bound to a name."""
-
-    name: str
-    dtype: str = ""
-
-    @property
-    def const(self) -> bool:
-        return _CONST_NAME.match(self.name) is not None
-
-
-@dataclass(frozen=True)
-class Lit:
-    """A constant equal to a number."""
-
-    value: str
-
-
-@dataclass(frozen=True)
-class Node:
-    """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
-
-    op: Op
-    src: tuple[Var | Lit | Node, ...]
-    arg: tuple[ast.expr, ...] | None = None
-    rest: str = ""
-
-
-Pattern = Var | Lit | Node
-
-
-def _annotated(text: str) -> str:
-    return _ANNOTATED.sub(r"(\1@\2)", text)
-
-
-def _expr(text: str, where: str) -> ast.expr:
-    try:
-        return ast.parse(_annotated(text), mode="eval").body
-    except SyntaxError as e:
-        raise CompilerError(f"{where}: {e.msg} in `{text}`") from None
-
-
-def _op_named(e: ast.expr) -> Op | None:
-    return ALL.get(e.id.upper()) if isinstance(e, ast.Name) and e.id == e.id.lower() else None
-
-
-def _call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
-    """(op, arg patterns) of `op(...)` or `op[arg](...)`; op is None when the name is no op."""
-    if isinstance(e.func, ast.Subscript):
-        index = e.func.slice
-        return _op_named(e.func.value), tuple(index.elts) if isinstance(index, ast.Tuple) else (index,)
-    return _op_named(e.func), None
-
-
-def _is_literal(e: ast.expr) -> bool:
-    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
-        e = e.operand
-    return isinstance(e, ast.Constant)
-
-
-def _pattern(e: ast.expr, where: str) -> Pattern:
-    """The pattern that an expression writes (expressions in a rule are a few levels deep, so recursion is fine)."""
-    if _is_literal(e):
-        return Lit(ast.unparse(e))
-    if isinstance(e, ast.Name):
-        return Var(e.id)
-    if isinstance(e, ast.BinOp):
-        if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
-            return Var(e.left.id, e.right.id)
-        if type(e.op) in _BINARY:
-            return Node(_BINARY[type(e.op)], (_pattern(e.left, where), _pattern(e.right, where)))
-    if isinstance(e, ast.UnaryOp) and type(e.op) in _UNARY:
-        return Node(_UNARY[type(e.op)], (_pattern(e.operand, where),))
-    if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in _COMPARE:
-        pair = (_pattern(e.left, where), _pattern(e.comparators[0], where))
-        return Node(_COMPARE[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
-    if isinstance(e, ast.Call):
-        op, arg = _call_parts(e)
-        if op is not None:
-            rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
-            plain = e.args[:-1] if rest is not None else e.args
-            name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
-            return Node(op, tuple(_pattern(a, where) for a in plain), arg, name)
-    raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
-
-
-def mentioned(rule: Rule, name: str) -> list[Op]:
-    """The ops in a rule's pattern, the one it starts with first."""
-    where = f"{name}:{rule.line}"
-    out: list[Op] = []
-    waiting: list[Pattern] = [_pattern(_expr(rule.pattern, where), where)]
-    while waiting:
-        p = waiting.pop()
-        if isinstance(p, Node):
-            out.append(p.op)
-            waiting.extend(reversed(p.src))
-    return list(dict.fromkeys(out))
-
-
-def _vars(p: Pattern) -> Iterator[Var]:
-    if isinstance(p, Var):
-        yield p
-    elif isinstance(p, Node):
-        for s in p.src:
-            yield from _vars(s)
-
-
-def _orders(p: Pattern) -> Iterator[Pattern]:
-    """`p` with the sources of its commutative ops in every order that a node can have."""
-    if not isinstance(p, Node):
-        yield p
-        return
-    for src in itertools.product(*(list(_orders(s)) for s in p.src)):
-        yield Node(p.op, src, p.arg, p.rest)
-        if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
-            yield Node(p.op, src[::-1], p.arg, p.rest)
-
-
-def _shape_of(p: Pattern, names: dict[str, str]) -> str:
-    """Equal for patterns that match the same nodes: names are numbered as they come."""
-    if isinstance(p, Var):
-        kind = "c" if p.const else "x"
-        return p.name if p.name == "_" else names.setdefault(p.name, f"{kind}{len(names)}")
-    if isinstance(p, Lit):
-        return p.value
-    arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
-    return f"{p.op.name}{arg}({','.join(_shape_of(s, names) for s in p.src)}*{p.rest})"
-
-
-def _operand_dtypes(p: Pattern) -> Iterator[str]:
-    """The dtypes asked of the values that an elementwise pattern computes with."""
-    for s in p.src if isinstance(p, Node) else ():
-        if isinstance(s, Var) and s.dtype:
-            yield s.dtype
-        elif isinstance(s, Node) and s.op in _ONE_DTYPE:
-            yield from _operand_dtypes(s)
-
-
-def _all_alu(p: Pattern) -> bool:
-    return not isinstance(p, Node) or (p.op in ALU and all(_all_alu(s) for s in p.src))
 
 
 # -- code -----------------------------------------------------------------------------------------------------------
@@ -323,9 +74,9 @@ class _Writer:
     def steps(self, pattern: Node) -> list[Step]:
         tests: list[Step] = []
         late: list[Step] = []
-        if self.table.kind == "fold" and pattern.op in _ONE_DTYPE | COMPARE:
+        if self.table.kind == "fold" and pattern.op in ONE_DTYPE | COMPARE:
             # one test of the dtype, before anything else, lets a function skip all its integer rules for a float
-            self.operands = next((d for d in _operand_dtypes(pattern) if d in ("int", "float")), "")
+            self.operands = next((d for d in operand_dtypes(pattern) if d in ("int", "float")), "")
             if self.operands:
                 where = "s0.dtype" if pattern.op in COMPARE else "dtype"
                 tests.append(Step("test", f"{where}.is_{self.operands}"))
@@ -339,11 +90,11 @@ class _Writer:
             # Two constants would change places for ever; a pair that no rule computes with stays as it is.
             steps.append(Step("test", "o1 is not _CONST"))
         if self.rule.guard:
-            steps.append(Step("test", self._python(_expr(self.rule.guard, self.where))))
+            steps.append(Step("test", self._python(expression_of(self.rule.guard, self.where))))
         result = self._result()
-        if self.table.shapes and _all_alu(pattern):
+        if self.table.shapes and all_alu(pattern):
             kept = set(re.findall(r"\w+", "\n".join(result)))
-            free = (x.name for x in _vars(pattern) if x.name != "_" and not x.const)
+            free = (x.name for x in variables_in(pattern) if x.name != "_" and not x.const)
             alive = list(dict.fromkeys(self.names[n] for n in free))
             for v in (v for v in alive if v not in kept):
                 same = "".join(f" or {v}.shape == {k}.shape" for k in alive if k in kept)
@@ -357,7 +108,7 @@ class _Writer:
         if not (isinstance(a, Var) and a.const and isinstance(b, Var) and not b.const):
             return False
         try:
-            made = _pattern(_expr(self.rule.result, self.where), self.where)
+            made = pattern_of(expression_of(self.rule.result, self.where), self.where)
         except CompilerError:  # no pattern, so more than a swap
             return False
         return made == Node(pattern.op, (Var(b.name), Var(a.name)))
@@ -402,17 +153,17 @@ class _Writer:
                     late.append(Step("test", f"{k} is {self.names[s.name]}"))
                 self.names.setdefault(s.name, k)
             if isinstance(s, Var) and s.dtype and not (same and s.dtype == self.operands):
-                late.append(Step("test", _DTYPE_TESTS[s.dtype].format(k)))
+                late.append(Step("test", DTYPE_TESTS[s.dtype].format(k)))
         for k, s in zip(kids, p.src, strict=True):
             if isinstance(s, Node):
-                self._sources(s, k, tests, late, same=same and s.op in _ONE_DTYPE)
+                self._sources(s, k, tests, late, same=same and s.op in ONE_DTYPE)
 
     def _arg(self, p: Node, path: str, tests: list[Step]) -> None:
         if p.arg is None:
             return
         parts = [f"{path}.arg"] if len(p.arg) == 1 else [f"{path}.arg[{i}]" for i in range(len(p.arg))]
         for part, e in zip(parts, p.arg, strict=True):
-            op = _op_named(e)
+            op = op_named(e)
             if op is not None:
                 tests.append(Step("test", f"{part} is _{op.name}"))
             elif isinstance(e, ast.Name):
@@ -423,7 +174,7 @@ class _Writer:
 
     # -- results
     def _result(self) -> list[str]:
-        e = _expr(self.rule.result, self.where)
+        e = expression_of(self.rule.result, self.where)
         if self.table.kind in _DERIVATIVES:
             if isinstance(e, ast.Tuple) and len(e.elts) == 1 and isinstance(e.elts[0], ast.Starred):
                 return self._maybe(self._python(e.elts[0].value), self._named("r"))
@@ -438,7 +189,7 @@ class _Writer:
             return [f"return {self._named(made)}"]
         if isinstance(e, ast.Set):
             return self._maybe(self._python(e.elts[0]), self._named(f"const({self.dtype}, r)"))
-        if isinstance(e, ast.Call) and _call_parts(e)[0] is None:
+        if isinstance(e, ast.Call) and call_parts(e)[0] is None:
             test = "r is not None and r is not u" if self.table.kind == "rewrite" else "r is not None"
             return self._maybe(self._build(e, self.dtype), self._named("r"), test)
         return [f"return {self._named(self._build(e, self.dtype))}"]
@@ -457,7 +208,7 @@ class _Writer:
         """Source text of the dtype that `e` has, None if it is a bare number."""
         if isinstance(e, ast.Name):
             return f"{self.names.get(e.id, e.id)}.dtype"
-        if _is_literal(e) or isinstance(e, ast.Set):
+        if is_literal(e) or isinstance(e, ast.Set):
             return None
         if isinstance(e, ast.BinOp):
             return self._dtype_of(e.left, default) or self._dtype_of(e.right, default)
@@ -466,7 +217,7 @@ class _Writer:
         if isinstance(e, ast.Compare):
             return "dtypes.bool_"
         if isinstance(e, ast.Call):
-            op, _ = _call_parts(e)
+            op, _ = call_parts(e)
             if op in (Op.CAST, Op.BITCAST):
                 return self._python(e.args[1])
             if op in COMPARE:
@@ -482,7 +233,7 @@ class _Writer:
 
     def _build(self, e: ast.expr, dtype: str) -> str:
         """Source text that makes the node `e`; bare numbers take `dtype`."""
-        if _is_literal(e):
+        if is_literal(e):
             return f"const({dtype}, {ast.unparse(e)})"
         if isinstance(e, ast.Set):
             return f"const({dtype}, {self._python(e.elts[0])})"
@@ -490,13 +241,13 @@ class _Writer:
             if e.id not in self.names:
                 raise CompilerError(f"{self.where}: `{e.id}` is not bound by the pattern")
             return self.names[e.id]
-        if isinstance(e, ast.BinOp) and type(e.op) in _BINARY:
-            return self._alu(_BINARY[type(e.op)], [e.left, e.right], dtype)
-        if isinstance(e, ast.UnaryOp) and type(e.op) in _UNARY:
-            return self._alu(_UNARY[type(e.op)], [e.operand], dtype)
-        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in _COMPARE:
+        if isinstance(e, ast.BinOp) and type(e.op) in BINARY_OPS:
+            return self._alu(BINARY_OPS[type(e.op)], [e.left, e.right], dtype)
+        if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
+            return self._alu(UNARY_OPS[type(e.op)], [e.operand], dtype)
+        if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
             pair = [e.left, e.comparators[0]]
-            return self._alu(_COMPARE[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype)
+            return self._alu(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair, dtype)
         if isinstance(e, ast.Call):
             return self._call(e, dtype)
         return self._python(e)
@@ -511,13 +262,13 @@ class _Writer:
         return f"alu(_{op.name}, ({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
-        op, arg = _call_parts(e)
+        op, arg = call_parts(e)
         if op is None:
             name = ast.unparse(e.func)
             if name not in self.helpers and not isinstance(e.func, ast.Attribute):
                 raise CompilerError(f"{self.where}: `{name}` is no op and comes from no `use` line")
             func = name if name in self.helpers else self._python(e.func)
-            args = [ast.unparse(a) if _is_literal(a) else self._build(a, dtype) for a in e.args]
+            args = [ast.unparse(a) if is_literal(a) else self._build(a, dtype) for a in e.args]
             args += [f"{k.arg}={self._python(k.value)}" for k in e.keywords]
             return f"{func}({', '.join(args)})"
         if op in (Op.CAST, Op.BITCAST):
@@ -534,7 +285,7 @@ class _Writer:
         return f"UOp(_{op.name}, {inner}, ({', '.join(src)}{',' if len(src) == 1 else ''}), {text})"
 
     def _arg_text(self, e: ast.expr) -> str:
-        op = None if isinstance(e, ast.Name) and e.id in self.names else _op_named(e)
+        op = None if isinstance(e, ast.Name) and e.id in self.names else op_named(e)
         return f"_{op.name}" if op else self._python(e)
 
 
@@ -589,9 +340,9 @@ def _function(
     for rule, pattern in rules:
         where = f"{name}:{rule.line}"
         seen: set[str] = set()
-        for order in _orders(pattern):
+        for order in in_all_orders(pattern):
             assert isinstance(order, Node)
-            shape = _shape_of(order, {})
+            shape = shape_of(order, {})
             if shape in seen and not rule.guard:
                 continue
             seen.add(shape)
@@ -635,7 +386,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
     for table in file.tables:
         by_op: dict[Op, list[tuple[Rule, Node]]] = {}
         for rule in table.rules:
-            pattern = _pattern(_expr(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
+            pattern = pattern_of(expression_of(rule.pattern, f"{name}:{rule.line}"), f"{name}:{rule.line}")
             if not isinstance(pattern, Node):
                 raise CompilerError(f"{name}:{rule.line}: a pattern must start with an op: {rule.pattern}")
             by_op.setdefault(pattern.op, []).append((rule, pattern))

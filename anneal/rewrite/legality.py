@@ -1,4 +1,4 @@
-"""What may exist at each stage, as tables, and `check`, which holds a graph to them.
+"""The ops that may exist at each stage, as tables, and `check`, which holds a graph to them.
 
     tensor   what anneal/tensor builds and the scheduler cuts: movement, axis reductions, elementwise ops over shapes
     kernel   what the scheduler hands to a device: stores over ranges, loads, scalar elementwise ops
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from anneal.errors import CompilerError
-from anneal.rewrite.widen import FLOATS, INTEGERS
+from anneal.rewrite.legalise import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op, UOp, dtypes, toposort
 
 __all__ = ["STAGES", "check"]
@@ -109,16 +109,16 @@ _MEMORY = frozenset((Op.PARAM, Op.SHARED, Op.BUFFERIZE))
 
 
 def _place(u: UOp, values: int) -> str:
-    """PARAM, int32 index, `values` more sources and perhaps a bool gate."""
+    """PARAM, int32 index, `values` more sources and perhaps a bool predicate."""
     param, index = u.src[0], u.src[1]
     if param.op not in _MEMORY:
         return "addresses a PARAM, or workgroup memory"
     if index.dtype is not dtypes.int32:
         return f"has an int32 index, not {index.dtype.name}"
     if len(u.src) not in (2 + values, 3 + values):
-        return f"takes {2 + values} sources, or {3 + values} with a gate"
+        return f"takes {2 + values} sources, or {3 + values} with a predicate"
     if len(u.src) == 3 + values and u.src[-1].dtype is not dtypes.bool_:
-        return "has a bool gate"
+        return "has a bool predicate"
     given = u if values == 0 else u.src[2]
     return "" if given.dtype is param.dtype else f"moves {param.dtype.name}, not {given.dtype.name}"
 

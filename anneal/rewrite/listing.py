@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anneal.errors import UserError
-from anneal.rewrite.generate import PACKAGE, mentioned, parse, targets
+from anneal.rewrite.generate import PACKAGE, targets
+from anneal.rewrite.upat import mentioned, parse
 from anneal.uop import ALL
 
 __all__ = ["Listed", "explain", "rules"]

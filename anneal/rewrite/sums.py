@@ -393,7 +393,7 @@ def unequal(x: UOp, y: UOp) -> UOp | None:
     return None if same is None else alu(Op.NOT, (same,))
 
 
-# -- gates ----------------------------------------------------------------------------------------------------------
+# -- predicates -----------------------------------------------------------------------------------------------------
 
 
 def _flat(u: UOp) -> list[UOp]:
@@ -470,10 +470,10 @@ def disjunction(u: UOp) -> UOp:
     return _same(u, parts)
 
 
-def fences(gate: UOp) -> dict[UOp, tuple[Any, Any]]:
-    """The bounds that a gate (an AND of comparisons) promises, narrower than the values' own."""
+def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
+    """The bounds that a predicate (an AND of comparisons) promises, narrower than the values' own."""
     out: dict[UOp, tuple[Any, Any]] = {}
-    for p in _flat(gate) if gate.op is Op.AND else [gate]:
+    for p in _flat(predicate) if predicate.op is Op.AND else [predicate]:
         fence = _fence(p)
         if fence is not None:
             x, lo, hi = fence

@@ -8,7 +8,7 @@ from anneal.rewrite.symbolic_rules import SYMBOLIC
 from anneal.rewrite.walk import substitute
 from anneal.uop import ALU, Op, UOp, dtypes
 
-__all__ = ["simplify"]
+__all__ = ["forget", "simplify"]
 
 _MEMO: dict[UOp, UOp] = {}
 _MEMO_LIMIT = 50_000
@@ -18,7 +18,7 @@ _STEPS = 64  # rewrites of one node before it is left as it is
 def simplify(u: UOp, given: UOp | None = None) -> UOp:
     """An equal expression in normal form; loads and other non-elementwise nodes inside are left as they stand.
 
-    `given` is a gate (a bool expression) outside which the value does not matter: the bounds that it promises are used.
+    `given` is a predicate (a bool expression): outside of it the value does not matter, so its bounds are used.
     Raises nothing; an expression that has no simpler form comes back as it is.
 
     >>> from anneal.uop import const
@@ -39,8 +39,13 @@ def simplify(u: UOp, given: UOp | None = None) -> UOp:
     return settled(u, SYMBOLIC, _MEMO, parts=_parts, remake=_remade, steps=_STEPS)
 
 
+def forget() -> None:
+    """Forget what expressions became, so that their rules fire again: for a trace that is to be whole."""
+    _MEMO.clear()
+
+
 def _parts(u: UOp) -> tuple[UOp, ...] | None:
-    """What must be simplified before `u`: its sources, or for a sum its terms (so that long sums stay linear)."""
+    """The nodes to simplify before `u`: its sources, or for a sum its terms (so that long sums stay linear)."""
     if u.op not in ALU or u.dtype.is_float or u.shape:
         return None
     return tuple(Sum.of(u).terms) if linear(u) else u.src
@@ -55,14 +60,14 @@ def _remade(u: UOp, done: dict[UOp, UOp]) -> UOp:
     return Sum.combine(s.dtype, [(done[t], k) for t, k in s.terms.items()], s.constant).node()
 
 
-def _under(u: UOp, gate: UOp) -> UOp:
-    """Simplify where `gate` holds: values it fences get names with those bounds, and their own nodes back
+def _under(u: UOp, predicate: UOp) -> UOp:
+    """Simplify where `predicate` holds: values it fences get names with those bounds, and their own nodes back
     afterwards.
     """
     u = simplify(u)
     named = {
         x: UOp(Op.VARIABLE, dtypes.int32, (), (f"given{i}", lo, hi))
-        for i, (x, (lo, hi)) in enumerate(fences(simplify(gate)).items())
+        for i, (x, (lo, hi)) in enumerate(fences(simplify(predicate)).items())
         if x.dtype is dtypes.int32 and not linear(x) and lo < hi
     }
     if not named:

@@ -29,10 +29,10 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('symbolic', 'x:int < y -> compared(x, y)', 'LT', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 24),
     ('symbolic', 'x:int == y -> equated(x, y)', 'EQ', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 25),
     ('symbolic', 'x:int != y -> unequal(x, y)', 'NE', 'Comparisons of sums: terms meet on one side, factors cancel, terms too small to matter go.', 26),
-    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Gates: each condition once, one fence a side.', 29),
-    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Gates: each condition once, one fence a side.', 30),
-    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 31),
-    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Gates: each condition once, one fence a side.', 32),
+    ('symbolic', 'x:bool & y -> conjunction(u)', 'AND', 'Predicates: each condition once, one fence a side.', 29),
+    ('symbolic', 'x:bool | y -> disjunction(u)', 'OR', 'Predicates: each condition once, one fence a side.', 30),
+    ('symbolic', 'where(p, where(q, a, b), b) -> where(p & q, a, b)', 'WHERE', 'Predicates: each condition once, one fence a side.', 31),
+    ('symbolic', 'where(p, a, where(q, a, b)) -> where(p | q, a, b)', 'WHERE', 'Predicates: each condition once, one fence a side.', 32),
 )
 
 def _symbolic_add(u: Any, ctx: Any) -> Any:

@@ -52,7 +52,7 @@ class Event:
 
 
 class _Here(threading.local):
-    """What belongs to the thread: the pass that it runs, and whether it is telling of a rule right now."""
+    """The thread's state: the pass that it runs, and whether it is telling of a rule right now."""
 
     pass_name = ""
     telling = False
@@ -107,7 +107,8 @@ def _stop(f: Listener) -> None:
 
 def _replace_functions() -> None:
     # with the generator, which a program does not need
-    from anneal.rewrite.generate import PACKAGE, generate, parse, targets
+    from anneal.rewrite.generate import PACKAGE, generate, targets
+    from anneal.rewrite.upat import parse
 
     for source, target in targets():
         file = source.relative_to(PACKAGE.parent).as_posix()

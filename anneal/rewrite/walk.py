@@ -13,13 +13,13 @@ from typing import overload
 from anneal.rewrite.watch import Watch
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "unfolded"]
+__all__ = ["Visit", "over", "rebuild", "rebuilt", "substitute", "tell", "unfolded"]
 
 Visit = Callable[[UOp, tuple[UOp, ...]], UOp]  # (node, its rebuilt sources) -> what takes the node's place
 
 
 def rebuild(root: UOp, visit: Visit, known: dict[UOp, UOp] | None = None, order: Sequence[UOp] | None = None) -> UOp:
-    """What `visit` makes of `root`, after it has made what takes the place of every node below.
+    """The node that `visit` makes of `root`, after it has made one for every node below.
 
     `known` holds results: the walk neither visits its keys nor looks below them, and adds every result to it, so that a
     second root shares the work of the first. `order` is the nodes below `root`, sources first, where the caller has
@@ -72,6 +72,12 @@ def rebuilt() -> AbstractContextManager[list[dict[UOp, UOp]]]:
     True
     """
     return _WALKS.listening()
+
+
+def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
+    """Tell whoever listens (`rebuilt`) of another loop: `walks()`, asked for only then, maps nodes to their results."""
+    if _WALKS.found is not None:
+        _WALKS.found.extend(walks())
 
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:

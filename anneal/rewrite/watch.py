@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Watch(threading.local, Generic[T]):
-    """Where a kind of event is told: `found` is the list to append to, or None where nobody listens in this thread.
+    """A channel for one kind of event: `found` is the list to append to, or None where nobody listens in this thread.
 
     >>> walks = Watch[str]()
     >>> with walks.listening() as heard:

@@ -18,27 +18,34 @@ from anneal.runtime.context import (
     set_default_device,
 )
 from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
+from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
-from anneal.runtime.host import HostFunction
+from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.runtime.jitted import Jit, Recapture, jit
 from anneal.runtime.launch import Execution, execute
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
-from anneal.runtime.steps import HostCall, Launch, Step
+from anneal.runtime.steps import Collective, HostCall, Launch, Step
 
 __all__ = [
     "INSIDE",
+    "Collective",
     "Context",
+    "Exchange",
     "Execution",
+    "Group",
     "Handle",
     "HostCall",
     "HostFunction",
+    "HostGradient",
     "Jit",
     "JitError",
     "Launch",
     "Recapture",
+    "Reduction",
     "Step",
+    "VmapMethod",
     "bound_shape",
     "buffer_leaf",
     "cache_statistics",
@@ -48,10 +55,12 @@ __all__ = [
     "execute",
     "forbid_in_capture",
     "forbid_in_jit",
+    "found_sizes",
     "here",
     "host_storage",
     "is_realized",
     "jit",
+    "key_of",
     "memory",
     "needed",
     "observed",

@@ -6,30 +6,37 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anneal.errors import JitError
+from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief
 from anneal.runtime.handle import Handle
-from anneal.uop import SYMBOLIC, UOp
-from anneal.uop.sizes import bindings_of, is_symbolic, mapped, unbound
+from anneal.runtime.nodes import is_realized
+from anneal.uop import SYMBOLIC, Op, UOp
+from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
 __all__ = ["difference", "flatten", "rebuild"]
 
 
-def flatten(value: Any, tensors: list[Handle], bound: dict[str, int]) -> Any:
-    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables.
+def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
+    """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables, where `bound` takes them.
 
-    Returns the nest's structure, which can be hashed.
+    Returns the nest's structure, which can be hashed. A tensor with a size that a call of the host is to find is
+    computed for it.
     """
     if isinstance(value, Handle):
         tensors.append(value)
-        u = value.uop
-        shape = mapped(u.shape, lambda n: unbound(n, bound)) if SYMBOLIC.seen else u.shape
-        return ("T", shape, u.dtype, value.device)
+        shape = value.uop.shape
+        if SYMBOLIC.seen and bound is not None and symbolic_arg(shape):
+            if not is_realized(value.uop) and any(v.op is Op.VARIABLE for n in shape for v in variables_of(n)):
+                realize([value])
+                shape = value.uop.shape
+            shape = mapped(shape, lambda n: unbound(n, bound))
+        return ("T", shape, value.uop.dtype, value.device)
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *[flatten(v, tensors, bound) for v in value])
     if isinstance(value, dict):
         return ("dict", *[(k, flatten(v, tensors, bound)) for k, v in value.items()])
     if isinstance(value, UOp) and is_symbolic(value) and not value.is_const:
-        return ("S", unbound(value, bound) if bindings_of(value) else value)
+        return ("S", unbound(value, bound) if bound is not None and bindings_of(value) else value)
     try:
         hash(value)
     except TypeError:

@@ -1,49 +1,52 @@
-"""Calls of the host in a graph: they are made first, between launches, and memory takes their place."""
+"""Calls of the host in a graph: they are made first, between launches, and memory takes their place.
+
+A call may find sizes: Variables without a value in the shapes of its results. What is computed after it has them bound.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
+from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
+from anneal.runtime.group import Exchange
 from anneal.runtime.host import HostFunction
 from anneal.runtime.nodes import buffer_leaf, is_realized, storage_of
-from anneal.runtime.steps import HostCall
-from anneal.uop import DType, Op, UOp, arena, toposort
+from anneal.runtime.sizes import laid_out, needed, seen
+from anneal.runtime.steps import Collective, HostCall
+from anneal.schedule import BUILDING
+from anneal.uop import SYMBOLIC, DType, Op, UOp, arena, toposort
+from anneal.uop.sizes import Values, bound_sizes, mapped, note_value, symbolic_arg, variables_of, widest
 
-__all__ = ["around_host_calls", "call_host"]
+__all__ = ["FOUND", "around_host_calls", "call_host", "exchanges", "released"]
+
+FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
 # (nodes, those of them that are lazy, device) -> the nodes as leaves: one launch
 Launched = Callable[[Sequence[UOp], list[UOp], str], list[UOp]]
+# calls that need no other's results, each with the nodes of its results
+Wave = dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]
 
 
 def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, launched: Launched) -> list[UOp]:
     """Compute `uops` on one device, the calls of the host first; `lazy` are those of them that are not in memory.
 
-    Calls that need no other's results have their inputs computed together, by `launched`.
+    Calls that need no other's results have their inputs computed together, by `launched`. Raises ShapeError for a size
+    that two calls find to be two numbers, or that is needed to find it.
     """
-    depth: dict[UOp, int] = {}
-    waves: list[dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]] = []
-    for u in toposort(lazy):
-        depth[u] = at = max([depth[s] for s in u.src], default=0)
-        if u.op is Op.HOST_CALL:
-            depth[u] = at + 1
-            if at == len(waves):
-                waves.append({})
-            waves[at].setdefault((u.arg[0], u.src), []).append(u)
-    computed: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
-    for wave in waves:
-        sources = [[rebuild(s, _in_its_place, computed) for s in src] for _, src in wave]
+    computed = _Computed()
+    for wave in _waves(lazy):
+        sources = [[computed.over(s) for s in src] for _, src in wave]
         flat = list(dict.fromkeys([s for src in sources for s in src]))
         leaves = dict(zip(flat, launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
         for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
-            outputs = _call_host(function, [leaves[s] for s in src], device_name)
-            for u in nodes:
-                outputs[u.arg[1]].line = u.provenance[1:3]
-                computed[u] = buffer_leaf(outputs[u.arg[1]], u.shape)
-    final = {u: rebuild(u, _in_its_place, computed) for u in lazy}
+            computed.call(function, nodes, [leaves[s] for s in src], device_name)
+    final = {u: computed.over(u) for u in lazy}
     shown: set[Storage] = set()
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
@@ -56,41 +59,202 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
     return launched(wanted, [u for u in dict.fromkeys(wanted) if not is_realized(u)], device_name)
 
 
-def _in_its_place(u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """`u` over memory that was not there before, with the line that `u` has."""
-    return u if src == u.src else arena().again(u, src, u.arg)
+class _Computed:
+    """What calls have given: memory in the place of their nodes, and values for the Variables that they found."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them
+        self.found: dict[str, int] = {}
+        # what a replay finds anew is told from what stays as it is
+        self.tag = FOUND if here.recordings and here.recordings[-1].kept else None
+
+    def over(self, root: UOp) -> UOp:
+        """`root` over the memory that is there."""
+        return rebuild(root, self._in_its_place, self.nodes)
+
+    def _in_its_place(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+        """`u` over memory and sizes that were not there before, with the line that `u` has."""
+        arg = u.arg
+        if self.found:
+            if u.op is Op.VARIABLE and arg[0] in self.found:
+                return UOp(Op.BIND, u.dtype, (), (*arg, self.found[arg[0]]), self.tag)
+            if symbolic_arg(arg):
+                arg = self._bound(arg)
+        return u if src == u.src and arg is u.arg else arena().again(u, src, arg)
+
+    def _bound(self, sizes: Any) -> Any:
+        """Sizes with the values that were found."""
+        return bound_sizes(sizes, self.found, self.tag, free=True) if self.found and symbolic_arg(sizes) else sizes
+
+    def call(self, function: HostFunction, nodes: Sequence[UOp], inputs: Sequence[UOp], device_name: str) -> None:
+        """Call a function: leaves take the place of `nodes`, its results."""
+        given = [s for u in inputs if (s := storage_of(u)) is not None]
+        outputs = [Storage(math.prod(widest(shape)), dtype, device_name) for shape, dtype in function.results]
+        values = Values()
+        for shape in (*[u.shape for u in inputs], *[self._bound(shape) for shape, _ in function.results]):
+            _note(shape, values)
+        found = call_host(
+            function,
+            [(u.shape, u.dtype) for u in inputs],
+            get_device(device_name),
+            [s.ensure() for s in given],
+            [s.ensure() for s in outputs],
+            values,
+        )
+        for name, value in found.items():
+            if self.found.setdefault(name, value) != value:
+                raise ShapeError(
+                    f"{function.title}: Variable {name} is {value}, and another call of this program found "
+                    f"{self.found[name]}: give each call a Variable of its own"
+                )
+        kind = Collective if isinstance(function, Exchange) else HostCall
+        step = kind(function, given, [u.shape for u in inputs], outputs, values, found)
+        for observe in here.observers:
+            observe(step)
+        for u in nodes:
+            storage = outputs[u.arg[1]]
+            storage.line = u.provenance[1:3]
+            self.nodes[u] = buffer_leaf(storage, self._bound(u.shape))
 
 
-def _call_host(function: HostFunction, inputs: Sequence[UOp], device_name: str) -> list[Storage]:
-    """The storages of the results of a function of the host."""
-    given = [s for u in inputs if (s := storage_of(u)) is not None]
-    outputs = [Storage(math.prod(shape), dtype, device_name) for shape, dtype in function.results]
-    step = HostCall(function, given, [u.shape for u in inputs], outputs)
-    kinds = [(u.shape, u.dtype) for u in inputs]
-    call_host(function, kinds, get_device(device_name), [s.ensure() for s in given], [s.ensure() for s in outputs])
-    for observe in here.observers:
-        observe(step)
-    return outputs
+def _note(shape: tuple[Any, ...], values: Values) -> None:
+    """Note the values that the sizes of a shape are bound to."""
+    if SYMBOLIC.seen:
+        for size in shape:
+            for v in variables_of(size):
+                if v.op is Op.BIND:
+                    note_value(v, values)
+
+
+# -- the order of calls -------------------------------------------------------------------------------------------
+
+
+def _waves(lazy: Sequence[UOp]) -> list[Wave]:
+    """The calls below `lazy` in the order in which they can be made."""
+    order = toposort(lazy)
+    givers: dict[str, list[UOp]] = {}  # by the name of a Variable: the calls that find it
+    for u in order if SYMBOLIC.seen else ():
+        if u.op is Op.HOST_CALL:
+            for v in u.arg[0].sizes:
+                givers.setdefault(v.arg[0], []).append(u)
+    needs = {u: u.src for u in order} if not givers else dict(_with_sizes(lazy, givers))
+    depth: dict[UOp, int] = {}
+    waves: list[Wave] = []
+    for u, below in needs.items():
+        depth[u] = at = max([depth[s] for s in below], default=0)
+        if u.op is Op.HOST_CALL:
+            depth[u] = at + 1
+            if at == len(waves):
+                waves.append({})
+            waves[at].setdefault((u.arg[0], u.src), []).append(u)
+    return waves
+
+
+def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:
+    """Every node below `lazy` with what it needs, that first: its sources, and the calls that find its sizes.
+
+    Raises ShapeError where a size is needed to find it.
+    """
+    entered: set[UOp] = set()
+    left: set[UOp] = set()
+    stack: list[tuple[UOp, tuple[UOp, ...] | None]] = [(u, None) for u in reversed(lazy)]
+    while stack:
+        u, needs = stack.pop()
+        if needs is not None:
+            left.add(u)
+            yield u, needs
+        elif u in entered and u not in left:
+            raise _circle(givers)
+        elif u not in left:
+            entered.add(u)
+            free = variables_of(u) if u.op is Op.VARIABLE else _free(u.arg) if symbolic_arg(u.arg) else ()
+            calls = [g for v in free for g in _usable(v, givers, entered, left)]
+            needs = (*u.src, *calls)
+            stack.append((u, needs))
+            stack.extend([(s, None) for s in reversed(needs) if s not in left])
+
+
+def _usable(v: UOp, givers: Mapping[str, list[UOp]], entered: set[UOp], left: set[UOp]) -> list[UOp]:
+    """The calls that find a Variable and do not need what uses it here. Raises ShapeError where all of them do."""
+    calls = givers.get(v.arg[0], [])
+    usable = [g for g in calls if g in left or g not in entered]
+    if calls and not usable:
+        raise _circle(givers)
+    return usable
+
+
+def _circle(givers: Mapping[str, list[UOp]]) -> ShapeError:
+    return ShapeError(
+        f"host_call: among the Variables {', '.join(givers)} is one that the call needs which is to find it; give each "
+        "call a Variable of its own"
+    )
+
+
+def _free(arg: Any) -> list[UOp]:
+    """The Variables without a value in an arg."""
+    found: list[UOp] = []
+    mapped(arg, lambda size: found.extend([v for v in variables_of(size) if v.op is Op.VARIABLE]))
+    return found
+
+
+def exchanges(u: UOp) -> bool:
+    """Whether a value is computed together with other participants of a group."""
+    return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
+
+
+# -- a call -------------------------------------------------------------------------------------------------------
 
 
 def call_host(
     function: HostFunction,
-    kinds: Sequence[tuple[tuple[int, ...], DType]],
+    kinds: Sequence[tuple[tuple[Any, ...], DType]],
     device: AnyDevice,
     inputs: Sequence[OpaqueBuffer],
     outputs: Sequence[OpaqueBuffer],
-) -> None:
-    """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is
-    raised.
+    values: Mapping[str, int],
+) -> dict[str, int]:
+    """Read the inputs, of these shapes and dtypes, call the function and write the outputs. What it raises is raised.
+
+    `values` are those of the Variables that are known; returns those that the call found.
     """
+    shapes = [_now(shape, values) for shape, _ in kinds]
     with device.lock:
-        pieces = [(b, math.prod(shape), dtype) for b, (shape, dtype) in zip(inputs, kinds, strict=True)]
+        pieces = [(b, needed(shape), dtype) for b, shape, (_, dtype) in zip(inputs, shapes, kinds, strict=True)]
         given = device.download_all(pieces)
     before, here.in_host_call = here.in_host_call, True
     try:
-        made = function.arrays([a.reshape(shape) for a, (shape, _) in zip(given, kinds, strict=True)])
+        with released(device.lock, BUILDING) if isinstance(function, Exchange) else nullcontext():
+            made, found = function.called([seen(a, shape) for a, shape in zip(given, shapes, strict=True)], values)
     finally:
         here.in_host_call = before
     with device.lock:
-        for buffer, array in zip(outputs, made, strict=True):
-            device.upload(buffer, array.reshape(-1))
+        for buffer, array, (shape, _) in zip(outputs, made, function.results, strict=True):
+            device.upload(buffer, laid_out(array, shape).reshape(-1))
+    return found
+
+
+def _now(shape: tuple[Any, ...], values: Mapping[str, int]) -> tuple[Any, ...]:
+    """A shape with its Variables bound to these values."""
+    return bound_sizes(shape, values) if SYMBOLIC.seen and symbolic_arg(shape) else shape
+
+
+@contextmanager
+def released(*locks: Any) -> Iterator[None]:
+    """Within the block this thread has none of `locks`, as often as it took them: another may need them first.
+
+    Afterwards it takes them again, the last one first, which is the order in which a thread takes several.
+    """
+    counts = []
+    for lock in locks:
+        count = 0
+        with suppress(RuntimeError):  # of a lock that this thread does not have (any more)
+            while True:
+                lock.release()
+                count += 1
+        counts.append(count)
+    try:
+        yield
+    finally:
+        for lock, count in reversed(list(zip(locks, counts, strict=True))):
+            for _ in range(count):
+                lock.acquire()

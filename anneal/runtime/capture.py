@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, is_
 from sys import getrefcount
@@ -13,7 +13,7 @@ from typing import Any
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
-from anneal.runtime.calls import call_host
+from anneal.runtime.calls import FOUND, call_host
 from anneal.runtime.context import here
 from anneal.runtime.guards import Guards
 from anneal.runtime.handle import INSIDE, Handle
@@ -21,10 +21,10 @@ from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
-from anneal.runtime.steps import HostCall, Launch
+from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.schedule import Origin, Plan, donate
 from anneal.uop import Op, UOp, const, dtypes
-from anneal.uop.sizes import bound_sizes, symbolic_arg, variables_of
+from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
 __all__ = ["ARGUMENT", "Capture", "Recorded"]
 
@@ -44,7 +44,8 @@ class Recorded:
     """What is known of a function's run when it becomes a capture.
 
     `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
-    were there before the call; `graded` the leaves whose gradient it took.
+    were there before the call; `bound` the values of the arguments' Variables; `graded` the leaves whose gradient it
+    took.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Recorded:
     results: list[Handle]
     state: list[Handle]
     guards: Guards
+    bound: dict[str, int]
     graded: list[weakref.ref[Handle]]
 
 
@@ -72,33 +74,61 @@ class _CopyBack:
 
 
 class _BoundHostCall:
-    """A call of the host bound to buffers."""
+    """A call of the host bound to buffers. What it finds of sizes, the launches after it are given."""
 
-    __slots__ = ("device", "function", "inputs", "kinds", "outputs")
+    __slots__ = ("bound", "device", "function", "inputs", "kinds", "later", "outputs", "restart", "values")
 
-    def __init__(self, step: HostCall, device: AnyDevice) -> None:
+    def __init__(self, step: HostCall, device: AnyDevice, bound: dict[str, int], restart: Callable[[], None]) -> None:
         self.function, self.device = step.function, device
         self.kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
         self.inputs: list[OpaqueBuffer] = [s.ensure() for s in step.inputs]
         self.outputs: list[OpaqueBuffer] = [s.ensure() for s in step.outputs]
+        self.values = step.values
+        self.bound = bound  # the capture's values of Variables, which a replay changes
+        self.restart = restart
+        self.later: list[tuple[Execution, list[str]]] = []  # launches, each with the Variables that this call finds
 
     def run(self, swap: Swap | None = None) -> None:
-        call_host(self.function, self.kinds, self.device, self.inputs, self.outputs)
+        values = {n: self.bound[n] if tag is not None else self.values[n] for n, tag in _tags(self.values).items()}
+        found = call_host(self.function, self.kinds, self.device, self.inputs, self.outputs, values)
+        if found:
+            self.bound.update(found)
+            changed = [launch.give({n: found[n] for n in names}) for launch, names in self.later]
+            if any(changed):
+                self.restart()
 
     def rebind(self, old: OpaqueBuffer, new: OpaqueBuffer) -> None:
         """Read the buffer `new` in place of `old`."""
         self.inputs = [new if b is old else b for b in self.inputs]
 
 
+def _tags(values: Mapping[str, int]) -> dict[str, Any]:
+    """By which kind of binding the values of Variables came."""
+    return values.tags if isinstance(values, Values) else dict.fromkeys(values)
+
+
 class Capture:
     """One captured run, ready to be replayed: `steps` are executed in order, for as long as the guards hold."""
 
     def __init__(self, run: Recorded) -> None:
-        self.name, self.device = run.name, run.device
+        self.name, self.device, self.lock = run.name, run.device, run.device.lock
         self.guards = run.guards
         self.tensors = here.context.tensors
         self.generation = self.tensors.generation
-        self.bound: dict[str, int] = {}  # the values of the Variables among the arguments
+        # the values of Variables: of the arguments, and of those that calls of the host found
+        self.bound = dict(run.bound)
+        found = {n: v for step in run.recording.steps if isinstance(step, HostCall) for n, v in step.found.items()}
+        if twice := sorted(found.keys() & self.bound.keys()):
+            raise JitError(
+                f"Variable {twice[0]} is an argument of a jit function, and a function of the host finds it as well: give "
+                "the call a Variable of its own"
+            )
+        self.bound.update(found)
+        # A replay that makes programs, for the sizes that it finds, has to be the only thread that does; one that waits
+        # for other participants lets go of its locks meanwhile.
+        calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
+        self.steps_aside = bool(found) or any(isinstance(step, Collective) for step in calls)
+        self.running = False
         self.graded = run.graded
         self.reads: dict[int, Read] = {}  # by storage
         self.state: dict[int, Written] = {}  # by storage: tensors that outlive the call and show an output of it
@@ -148,7 +178,7 @@ class Capture:
             shown = storage_of(t.uop)
             assert shown is not None
             self.state[key] = Written(t, shown)
-            if any(v.tag is ARGUMENT for n in t.uop.shape for v in variables_of(n)):
+            if any(v.tag is not None for n in t.uop.shape for v in variables_of(n)):
                 raise JitError(
                     f"a jit function assigned values of symbolic shape {t.uop.shape} to a tensor that outlives the "
                     "call; give it the largest size, and assign to a part of it"
@@ -222,13 +252,17 @@ class Capture:
                     self.copies.append(_CopyBack(self.device, self.state[id(s)], outputs[k]))
             self.memory += [s for s in (*inputs, *outputs) if id(s) not in self.in_flight]
             if isinstance(step, HostCall):
-                call = HostCall(step.function, inputs, step.shapes, outputs)
-                self.host_calls.append(_BoundHostCall(call, self.device))
+                call = HostCall(step.function, inputs, step.shapes, outputs, step.values)
+                self.host_calls.append(_BoundHostCall(call, self.device, self.bound, self._restart))
                 self.steps.append(self.host_calls[-1])
             else:
                 assert plan is not None
                 self.launches.append(Execution(Launch(plan, inputs, outputs, step.values), self.device))
                 self.steps.append(self.launches[-1])
+                found = {n for n, tag in _tags(step.values).items() if tag is FOUND}
+                for caller in self.host_calls if found else ():
+                    if names := [v.arg[0] for v in caller.function.sizes if v.arg[0] in found]:
+                        caller.later.append((self.launches[-1], names))
         self.steps += self.copies
 
     def _donated(
@@ -256,7 +290,7 @@ class Capture:
         """Everything of a replay that may have to compute something first: asks for BUILDING and the device's lock."""
         device = self.device
         if bound:
-            self.bound = bound
+            self.bound.update(bound)
             changed = [launch.give(bound) for launch in self.launches]
             if any(changed):
                 self._restart()
@@ -299,6 +333,25 @@ class Capture:
         for waiting in self.in_flight.values():
             waiting.popleft()
         return results
+
+    def replay_alone(self, arguments: list[Storage], bound: dict[str, int]) -> Any:
+        """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
+        self.check_idle()
+        self.running = True
+        try:
+            with self.lock:
+                self.prepare(arguments, bound)
+                return self.launch(arguments)
+        finally:
+            self.running = False
+
+    def check_idle(self) -> None:
+        """Raise JitError where a thread is in the middle of a replay, and waits for other participants of a group."""
+        if self.running:
+            raise JitError(
+                f"{self.name} is replayed by another thread, which waits there for other participants of its group: give "
+                "each participant a jit function of its own, or pass the group as an argument"
+            )
 
     def results(self, arguments: list[Storage]) -> Any:
         """What the function returns when it is called with `arguments`, after the steps have run."""

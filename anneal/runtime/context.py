@@ -42,7 +42,7 @@ Observer = Callable[[Step], None]
 class Tensors:
     """What is known of live tensors. Contexts share it, since a tensor may be made in one and used in another."""
 
-    __slots__ = ("generation", "host_calls", "leaves", "outdated")
+    __slots__ = ("generation", "host_calls", "leaves", "outdated", "recordings")
 
     def __init__(self) -> None:
         # those on which requires_grad was set, by id
@@ -51,6 +51,7 @@ class Tensors:
         self.generation = 0
         self.host_calls = False  # whether a graph may have a HOST_CALL
         self.outdated = ""  # the last of those changes, in words
+        self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
     def live_leaves(self) -> list[Handle]:
         """Every live tensor on which requires_grad was set."""

@@ -37,6 +37,7 @@ from anneal import settings
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError
 from anneal.runtime.arguments import difference, flatten, rebuild
+from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
@@ -125,7 +126,7 @@ class Jit(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
-            # a jit inside a jit is part of the outer one, and a transform looks into the function; the host computes none
+            # a jit inside a jit is part of the outer one; a transform looks into the function; the host computes none
             return self.function(*args, **kwargs)
         tensors: list[Handle] = []
         bound: dict[str, int] = {}
@@ -145,7 +146,9 @@ class Jit(Generic[P, R]):
                 return self._record(key, captured, _Call(args, kwargs, tensors, places, storages, bound))
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
-            lock = captured.device.lock
+            if captured.steps_aside:
+                return captured.replay_alone(storages, bound)  # type: ignore[no-any-return]
+            lock = captured.lock
             lock.acquire()
             try:
                 captured.prepare(storages, bound)
@@ -164,14 +167,13 @@ class Jit(Generic[P, R]):
         """
         self._tell(key, captured)
         if captured is not None:
+            captured.check_idle()
             if captured.generation == captured.tensors.generation:
                 del self.captures[key]  # a guard failed: it starts anew
             captured.close()
         # what the function reads is computed first: a pending assignment is no part of the function
         realize([live for r in self.read.pop(key, ()) if (live := r()) is not None])
-        leaves = here.context.tensors.live_leaves
-        before = {id(t): t._grad for t in leaves() if t._grad is not None and t._grad is not INSIDE}
-        realize(list(before.values()))
+        realize(_pending_gradients())
         first = key not in self.captures
         given, args, kwargs, copies = call.tensors, call.args, call.kwargs, call.storages
         if not first:
@@ -180,14 +182,14 @@ class Jit(Generic[P, R]):
         with recording(kept=not first) as record:
             result = self.function(*args, **kwargs)
             results: list[Handle] = []
-            flatten(result, results, {})
+            flatten(result, results, None)
             # what the function assigned and left lazy is part of the call
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(
                 "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
             )
-        graded = _taken(record, before, leaves())
+        graded = _taken(record)
         if first:
             self.captures[key] = None
             self.read[key] = record.owners()
@@ -198,10 +200,11 @@ class Jit(Generic[P, R]):
         device = get_device(results[0].device if results else record.device())
         with device.lock:
             made = Capture(
-                Recorded(_name_of(self.function), device, record, copies, result, results, again, guards, graded)
+                Recorded(
+                    _name_of(self.function), device, record, copies, result, results, again, guards, call.bound, graded
+                )
             )
             self._keep(key, made)
-            made.bound = call.bound
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _keep(self, key: Any, made: Capture) -> None:
@@ -246,25 +249,38 @@ def _copied(call: _Call) -> tuple[list[Handle], Any, Any, list[Storage]]:
     return given, args, kwargs, copies
 
 
-def _taken(record: Recording, before: dict[int, Any], leaves: list[Handle]) -> list[weakref.ref[Handle]]:
+def _pending_gradients() -> list[Handle]:
+    """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
+    compute, together with other participants where a group adds them up.
+    """
+    tensors = here.context.tensors
+    elsewhere = {n for r in tensors.recordings for n in r.graded}
+    found = [t._grad for t in tensors.live_leaves() if t._grad not in (None, INSIDE) and id(t) not in elsewhere]
+    return [g for g in found if not (tensors.host_calls and exchanges(g.uop))]
+
+
+def _taken(record: Recording) -> list[weakref.ref[Handle]]:
     """The leaves whose gradient a run took. It stays inside: they show INSIDE now.
 
-    Raises JitError where it added to a gradient from outside, one of `before` (by the id of its leaf).
+    Raises JitError where it added to a gradient from outside.
     """
     used = {id(s) for step in record.steps for s in step.inputs}
+    leaves = here.context.tensors.leaves
     graded = []
-    for leaf in leaves:
-        old = before.get(id(leaf))
+    for n, (ref, old) in record.graded.items():
+        leaf = ref()
+        if leaf is None or leaves.get(n) is not leaf:
+            continue
         new = leaf._grad
         if new is not None and new is not INSIDE and new is not old:
-            shown = None if old is None else storage_of(old.uop)
+            shown = None if old is None or old is INSIDE else storage_of(old.uop)
             if shown is not None and (id(shown) in used or any(u.arg is shown for u in toposort((new.uop,)))):
                 raise JitError(
                     f"a jit function added to the gradient of a tensor of shape {leaf.uop.shape} from outside; take "
                     "the gradient and use it inside one function, and start with zero_grad()"
                 )
             leaf._grad = INSIDE
-            graded.append(weakref.ref(leaf))
+            graded.append(ref)
     return graded
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from anneal.backend import Storage
 from anneal.errors import JitError
@@ -44,6 +45,13 @@ class Recording:
         self.realized: list[weakref.ref[Handle]] = []
         self.assigned: list[weakref.ref[Handle]] = []
         self.made: list[Storage] = []  # from host data
+        # by id, the tensors whose gradient was set, each with what it was before
+        self.graded: dict[int, tuple[weakref.ref[Handle], Any]] = {}
+
+    def note_grad(self, t: Handle) -> None:
+        """The gradient of `t` is about to be set."""
+        if id(t) not in self.graded:
+            self.graded[id(t)] = weakref.ref(t), t._grad
 
     def pending(self) -> list[Handle]:
         """The live tensors that were assigned; they may be lazy still."""
@@ -67,6 +75,8 @@ def recording(kept: bool) -> Iterator[Recording]:
     """Note what this thread does inside the block."""
     r = Recording(kept)
     here.recordings.append(r)
+    everybodys = here.context.tensors.recordings
+    everybodys.append(r)
     here.observers.append(r.steps.append)
     here.realized.append(r.realized)
     here.assigned.append(r.assigned)
@@ -79,3 +89,4 @@ def recording(kept: bool) -> Iterator[Recording]:
         here.realized.pop()
         here.observers.pop()
         here.recordings.pop()
+        everybodys.remove(r)

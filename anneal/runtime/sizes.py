@@ -11,7 +11,7 @@ import numpy.typing as npt
 from anneal.uop import SYMBOLIC
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
-__all__ = ["bound_shape", "needed", "seen"]
+__all__ = ["bound_shape", "laid_out", "needed", "seen"]
 
 Array = npt.NDArray[Any]
 
@@ -48,3 +48,13 @@ def seen(memory: Array, shape: tuple[Any, ...]) -> Array:
         step *= room
     bits = memory.view(f"u{memory.itemsize}")  # not every dtype can be strided
     return np.lib.stride_tricks.as_strided(bits, now, steps[::-1]).copy().view(memory.dtype)
+
+
+def laid_out(array: Array, shape: tuple[Any, ...]) -> Array:
+    """`array` as memory for `shape` holds it: rows as long as the longest can be, zeros after their ends."""
+    room = widest(shape)
+    if array.shape == room:
+        return array
+    memory = np.zeros(room, array.dtype)
+    memory[tuple([slice(n) for n in array.shape])] = array
+    return memory

@@ -1,15 +1,20 @@
-"""What is executed, as values: a realize is a launch, with calls of the host before it; a captured function is a list of them."""
+"""What is executed, as values: a realize is a launch, with calls of the host and exchanges before it.
+
+A captured function is a list of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from anneal.backend import Storage
+from anneal.runtime.group import Exchange, Group
 from anneal.runtime.host import HostFunction
 from anneal.schedule import Origin, Plan
 
-__all__ = ["HostCall", "Launch", "Step"]
+__all__ = ["Collective", "HostCall", "Launch", "Step"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +39,34 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCall:
-    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result."""
+    """A function of the host: it reads `inputs`, arrays of these `shapes`, and writes `outputs`, one for each result.
+
+    `values` are of the Variables in the shapes; `found` are of those whose values the call told.
+    """
 
     function: HostFunction
     inputs: Sequence[Storage]
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Sequence[tuple[Any, ...]]
     outputs: Sequence[Storage]
-    kernels = 0
+    values: Mapping[str, int] = field(default_factory=dict)
+    found: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> int:
+        """None: it starts no kernel."""
+        return 0
 
 
-Step = Launch | HostCall
+@dataclass(frozen=True, slots=True, eq=False)
+class Collective(HostCall):
+    """An exchange between the participants of a group, of which every one makes the same."""
+
+    @property
+    def group(self) -> Group:
+        """This participant's view of the group."""
+        assert isinstance(self.function, Exchange)
+        assert self.function.group is not None
+        return self.function.group
+
+
+Step = Launch | HostCall | Collective

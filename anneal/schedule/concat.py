@@ -1,5 +1,5 @@
-"""Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a part of the
-kernel.
+"""Concatenations: a sum of PADs that share out one axis is stored piece by piece, each piece by a member of
+the kernel.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
 
 
 def placed(root: UOp, pad: UOp, index: Index) -> Index:
-    """Where in `root` the element of a piece lies that is at `index` before its PAD."""
+    """The index in `root` of the element of a piece that is at `index` before its PAD."""
     out = tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, pad.arg, strict=True)])
     chain = []
     u = root

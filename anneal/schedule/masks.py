@@ -1,11 +1,11 @@
-"""Masks: where a value in memory is the same number because indices alone say so (what is above a diagonal).
+"""Masks: elements of a materialised value that are one number because indices alone say so (those above a diagonal).
 
-    a = where(i < j, 0, x), kept in memory    consumers read where(i < j, 0, a) in a's place
+    a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place
 
-Then a consumer's kernel shows what it need not read, and a product over masked elements which of its terms are zero, so
-that code generation leaves them out (`anneal/codegen/skip.py`). And since nobody looks at the masked elements any more,
-their producer need not compute or store them: it stores a `where` tagged UNREAD. A tag goes where the `where` goes, if
-it is simplified away.
+A consumer's kernel then shows the elements that it need not read, and a product over masked elements its zero terms, so
+that code generation leaves both out (`anneal/codegen/skip.py`). The masked elements are dead lanes, since no kernel
+reads them any more: their producer need not compute or store them, and stores a `where` tagged DEAD. A `where` that is
+simplified hands its tag on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, dtypes, toposort
 
-__all__ = ["UNREAD", "Mask", "masks_of", "nested", "read_elements", "unread_choice", "where"]
+__all__ = ["DEAD", "Mask", "dead_side", "masks_of", "nested", "read_elements", "where"]
 
-# Tags of a stored `where`: nobody reads what is stored where it chooses its first value, or its second.
-UNREAD = ("unread if", "unread else")
+# Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
+DEAD = ("dead if", "dead else")
 _ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
 _OPAQUE = frozenset((Op.ARGSORT, Op.SEGMENT_SUM))  # they read memory as it lies
 _MOST = 64  # nodes of a condition, and ops on what it chooses
@@ -33,15 +33,15 @@ class Mask(NamedTuple):
     when: bool
     number: UOp
 
-    def on(self, u: UOp, unread: bool = False) -> UOp:
+    def on(self, u: UOp, dead: bool = False) -> UOp:
         """`u` with the number where the mask says so: the same values, if the mask is that of `u`."""
         first, second = (self.number, u) if self.when else (u, self.number)
-        return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=UNREAD[not self.when] if unread else None)
+        return UOp(Op.WHERE, u.dtype, (self.condition, first, second), tag=DEAD[not self.when] if dead else None)
 
 
-def unread_choice(value: UOp) -> int | None:
-    """Which source of a stored `where` nobody reads, if it is tagged so."""
-    return 1 + UNREAD.index(value.tag) if value.op is Op.WHERE and value.tag in UNREAD else None
+def dead_side(value: UOp) -> int | None:
+    """The source of a stored `where` whose lanes are dead, if it is tagged so."""
+    return 1 + DEAD.index(value.tag) if value.op is Op.WHERE and value.tag in DEAD else None
 
 
 def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
@@ -116,15 +116,15 @@ def _is_pattern(condition: UOp) -> bool:
 
 def read_elements(sink: UOp) -> UOp | None:
     """A kernel that stores 1 where somebody reads what `sink` stores, and 0 elsewhere; None if all of it is read."""
-    if all(unread_choice(s.src[2]) is None for s in sink.src):
+    if all(dead_side(s.src[2]) is None for s in sink.src):
         return None
     stores = []
     for s in sink.src:
         one = s.src[2].const_like(1)
-        unread = unread_choice(s.src[2])
-        if unread is not None:
+        dead = dead_side(s.src[2])
+        if dead is not None:
             zero = one.const_like(0)
-            one = alu(Op.WHERE, (s.src[2].src[0], *((zero, one) if unread == 1 else (one, zero))))
+            one = alu(Op.WHERE, (s.src[2].src[0], *((zero, one) if dead == 1 else (one, zero))))
         stores.append(s.replace(src=(*s.src[:2], one, *s.src[3:])))
     return UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg)
 

@@ -1,4 +1,4 @@
-"""Which nodes of the user's graph a kernel computes.
+"""Places: the nodes of the user's graph that a kernel computes.
 
 A place is the number of a node in the parametrised graph, sources first. A call of a plan holds the places of what it
 computes, also on disk; the graph that a program has at hand gives their lines and modules (`live_nodes`), so these are
@@ -20,7 +20,7 @@ Places = dict[UOp, int]
 
 
 def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
-    """What `change` makes of `sink`; `places` also gets the nodes that now stand in the place of others.
+    """The sink that `change` makes of `sink`; `places` also gets the nodes that now stand in the place of others.
 
     Where `places` is empty, `sink` is the program, which `change` walks first: in the order of places.
     """
@@ -57,7 +57,7 @@ def places_of(roots: Sequence[UOp], order: Iterable[UOp], places: Mapping[UOp, i
 
 
 class Origin(NamedTuple):
-    """Where a node of the user's graph comes from. `grounded`: it is computed from memory, not from constants alone."""
+    """The origin of a node of the user's graph. `grounded`: it is computed from memory, not from constants alone."""
 
     op: Op
     grounded: bool

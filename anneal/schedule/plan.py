@@ -91,10 +91,10 @@ def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
 
 
 def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = None) -> tuple[Plan, list[Any], bool]:
-    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already. One thread plans
-    at a time.
+    """The plan of `SINK(outputs...)`, the storages of its inputs, and whether this process knew it already.
 
-    `values` takes the values that variables are bound to; one that is not bound is a ShapeError. Memory that the passes found nobody reads (a sum over nothing) is no input, where it was numbered last.
+    `values` takes the values that variables are bound to; a variable that is not bound is a ShapeError. Memory that no
+    kernel reads (of a sum over nothing) is no input, where it was numbered last. One thread plans at a time.
     """
     with BUILDING:
         a = arena()
@@ -126,9 +126,9 @@ def live_nodes(sink: UOp) -> list[UOp]:
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
-    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel: (writing call, reading call, reason).
+    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel.
 
-    The passes run once more for it.
+    Each is (writing call, reading call, reason). The passes run once more for it.
     """
     with BUILDING, arena().untracked(), refusals() as found:
         s = run_passes(parametrise(sink)[0], cost_model)
@@ -150,7 +150,7 @@ def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
 
 
 def origins(sink: UOp) -> list[Origin]:
-    """Where each node below `SINK(outputs...)` comes from, by place: what is left of it when the graph is gone."""
+    """The origin of each node below `SINK(outputs...)`, by place: it outlives the graph."""
     return [Origin(u.op, u.weak and not _is_leaf(u), u.provenance) for u in live_nodes(sink)]
 
 

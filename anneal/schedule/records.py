@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.schedule.members import members_of
@@ -88,11 +88,12 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What the passes hand on to each other: each makes a new one, with more fields filled."""
+    """The state that the passes hand on to each other: each makes a new one, with more fields filled."""
 
     sink: UOp
     cost_model: CostModel
-    order: list[UOp] = field(default_factory=list)
+    order: list[UOp] = field(default_factory=list)  # the nodes below `sink`, sources first
+    consumers: dict[UOp, list[UOp]] = field(default_factory=dict)  # of the nodes of `order`
     materialised: Materialised = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
     places: dict[UOp, int] = field(
@@ -102,9 +103,13 @@ class Schedule:
     kernels: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
 
+    def over(self, sink: UOp) -> Schedule:
+        """The same for another sink, with the order of its nodes."""
+        return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
+
 
 def name_of(sink: UOp) -> str:
-    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more parts of other
+    """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more members of other
     sizes it has, and a piece of its key."""
     parts = members_of(sink)
     loops: list[tuple[int, str]] = []
@@ -122,7 +127,7 @@ def name_of(sink: UOp) -> str:
 
 
 def _size_word(extent: UOp) -> str:
-    """What a kernel's name says of a range: its size, or the variables of a symbolic one."""
+    """A range in a kernel's name: its size, or the variables of a symbolic one."""
     if extent.is_const:
         return str(extent.arg)
     return "".join(v.arg[0] for v in variables_of(extent)) if is_symbolic(extent) else "n"

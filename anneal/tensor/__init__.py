@@ -7,14 +7,20 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 """
 
 from anneal.backend import MemoryReport, empty_cache
-from anneal.ops import as_dtype, broadcast_shapes, grad_enabled, no_grad
+from anneal.ops import (
+    Generator,
+    as_dtype,
+    broadcast_shapes,
+    broadcast_tensors,
+    grad_enabled,
+    manual_seed,
+    meshgrid,
+    no_grad,
+)
 from anneal.ops.nodes import Variable
 from anneal.runtime import default_device, jit, memory, realize, set_default_device, upload
-from anneal.tensor._creation import meshgrid
 from anneal.tensor._host import host_call
 from anneal.tensor._tensor import Tensor
-from anneal.tensor._views import broadcast_tensors
-from anneal.tensor.random import Generator, manual_seed
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 from anneal.uop import DType, dtypes
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.ops import wrap_array
+from anneal.ops import made, wrap_array
 
 if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+    from anneal.tensor import Tensor
 
 __all__ = ["Array", "MappedTensors"]
 
@@ -34,9 +34,7 @@ class MappedTensors(Mapping[str, "Tensor"]):
         return self.array(name)
 
     def __getitem__(self, name: str) -> Tensor:
-        from anneal.tensor._tensor import Tensor
-
-        t = Tensor._fresh(wrap_array(self._numbers(name), self.device), self.device)
+        t = made.fresh(wrap_array(self._numbers(name), self.device), self.device)
         t._own()
         return t
 

@@ -1,19 +1,70 @@
-"""The class `Tensor`: the top of the layers described in `_base.py`."""
+"""The class `Tensor`: its state, what goes in and out, and the ops as its methods.
+
+The ops are functions of `anneal/ops/`, where their signatures, examples and errors stand; the class names each once.
+That is why this file is long.
+
+Gradients need no tape: `backward` walks the graph of the loss. What it must know besides is kept here. A *leaf* is a
+tensor on which `requires_grad` was set. Realising a tensor replaces its node by a BUFFER; where a gradient has to go on
+through it, the buffer's Storage remembers the graph it was computed from as `origin`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import itertools
+import weakref
+from typing import Any, ClassVar, NoReturn, Self
 
-from anneal.ops import no_grad
-from anneal.tensor import functional
-from anneal.tensor._creation import Creation
+import numpy as np
+import numpy.typing as npt
+
+from anneal import ops, transforms
+from anneal.backend import device_names, get_device, numpy_dtype
+from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
+from anneal.ops import (
+    HELD,
+    Array,
+    DTypeLike,
+    Shape,
+    array_of,
+    as_dtype,
+    axis_of,
+    check_device_dtype,
+    checked,
+    made,
+    no_grad,
+    operators,
+    wrap_array,
+)
+from anneal.ops.nodes import Number, broadcast, check_fits, reshape, weak_const, weak_dtype
+from anneal.runtime import (
+    INSIDE,
+    Handle,
+    JitError,
+    bound_shape,
+    default_device,
+    forbid_in_jit,
+    here,
+    host_storage,
+    needed,
+    outdate_captures,
+    realize,
+    resolve_device,
+    seen,
+    storage_of,
+)
 from anneal.tensor._repr import text
-from anneal.uop import dtypes
+from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes
+from anneal.uop.sizes import is_symbolic, product
 
 __all__ = ["Tensor"]
 
+_DETACH = Op.DETACH
+_KNOWN_DTYPES = (*HELD, "half", "float", "double", "int", "long")
+_LEAF_NUMBERS = itertools.count()
+_create = object.__new__
 
-class Tensor(Creation):
+
+class Tensor(Handle):
     """An array of numbers that are computed when somebody looks at them.
 
     `Tensor(data, device=None, dtype=None, requires_grad=None)`: data is a number, a nested list, an array or a tensor.
@@ -28,43 +79,271 @@ class Tensor(Creation):
     Tensor([22., 32.], dtype=float32)
     """
 
-    __slots__ = ()
+    __slots__ = ("_alias", "_spent", "is_leaf")
 
-    no_grad = no_grad
+    # NumPy hands `array + tensor` to the tensor.
+    __array_ufunc__: ClassVar[None] = None
 
-    # The layers and losses that take the tensor first, as methods.
-    avg_pool1d = functional.avg_pool1d
-    avg_pool2d = functional.avg_pool2d
-    avg_pool3d = functional.avg_pool3d
-    batch_norm = functional.batch_norm
-    binary_cross_entropy = functional.binary_cross_entropy
-    binary_cross_entropy_with_logits = functional.binary_cross_entropy_with_logits
-    conv1d = functional.conv1d
-    conv2d = functional.conv2d
-    conv3d = functional.conv3d
-    conv_transpose1d = functional.conv_transpose1d
-    conv_transpose2d = functional.conv_transpose2d
-    conv_transpose3d = functional.conv_transpose3d
-    cross_entropy = functional.cross_entropy
-    dropout = functional.dropout
-    group_norm = functional.group_norm
-    huber_loss = functional.huber_loss
-    interpolate = functional.interpolate
-    kl_div = functional.kl_div
-    l1_loss = functional.l1_loss
-    layer_norm = functional.layer_norm
-    linear = functional.linear
-    max_pool1d = functional.max_pool1d
-    max_pool2d = functional.max_pool2d
-    max_pool3d = functional.max_pool3d
-    mse_loss = functional.mse_loss
-    nll_loss = functional.nll_loss
-    pixel_shuffle = functional.pixel_shuffle
-    pixel_unshuffle = functional.pixel_unshuffle
-    rms_norm = functional.rms_norm
-    scaled_dot_product_attention = functional.scaled_dot_product_attention
-    smooth_l1_loss = functional.smooth_l1_loss
+    _made: ClassVar[
+        type[Tensor]
+    ]  # the class of what ops make of a tensor: its own, but for a subclass that says another
+    is_leaf: bool
+    _alias: UOp | None
+    _spent: bool
 
+    def __init_subclass__(cls) -> None:
+        if "_made" not in vars(cls):
+            cls._made = cls
+        made.register(cls)
+
+    def __init__(
+        self,
+        data: Any,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        requires_grad: bool | None = None,
+    ) -> None:
+        kind = None if dtype is None else as_dtype(dtype)
+        if isinstance(data, Tensor):
+            moved = data if device is None else data._moved(resolve_device(device))
+            self.device = moved.device
+            u = moved.uop if kind is None else moved.cast(kind).uop
+            if data.requires_grad:
+                u = UOp(_DETACH, u.dtype, (u,))
+        else:
+            self.device = default_device() if device is None else resolve_device(device)
+            if isinstance(data, UOp):
+                u = data if kind is None else data.cast(kind)
+            elif isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
+                if kind is None:
+                    kind = weak_dtype(data)
+                    if kind.is_int and not kind.min <= data <= kind.max:
+                        kind = dtypes.int64
+                check_fits("Tensor", kind, data)
+                check_device_dtype(self.device, kind)
+                u = const(kind, data)
+            else:
+                u = wrap_array(array_of(data, kind), self.device)
+        self.uop = u
+        self._grad = None
+        self.is_leaf = True
+        self.requires_grad = False
+        self._alias = None
+        self._spent = False
+        self._own()
+        if requires_grad:
+            self.requires_grad_()
+
+    def _own(self) -> None:
+        """Note in the memory this tensor shows whole that it is this tensor's, unless a live one has it (for jit)."""
+        storage = storage_of(self.uop)
+        if storage is not None and (storage.owner is None or storage.owner() is None):
+            storage.owner = weakref.ref(self)
+
+    # -- making results -------------------------------------------------------------------------------------------
+
+    def _new(self, u: UOp, *others: Tensor) -> Tensor:
+        """The tensor of a node made from this tensor and `others`."""
+        t = _create(self._made)
+        t.device = self.device
+        t._grad = None
+        t.is_leaf = True
+        t.requires_grad = False
+        t._alias = None
+        t._spent = False
+        wants = self.requires_grad
+        if others and not wants:
+            for o in others:
+                wants = wants or o.requires_grad
+        if wants:
+            if not here.grad:
+                u = UOp(_DETACH, u.dtype, (u,))
+            elif u.dtype.is_float:
+                t.requires_grad = True
+                t.is_leaf = False
+        t.uop = u
+        return t
+
+    @classmethod
+    def _fresh(cls, u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
+        """The tensor of a node made from nothing; device as `default_device`."""
+        t = _create(cls)
+        t.device = default_device() if device is None else resolve_device(device)
+        check_device_dtype(t.device, u.dtype)
+        t._grad = None
+        t.is_leaf = True
+        t.requires_grad = False
+        t._alias = None
+        t._spent = False
+        t.uop = u
+        return t.requires_grad_() if requires_grad else t
+
+    @classmethod
+    def _from_uop(cls, u: UOp, device: str) -> Tensor:
+        """The tensor that shows a node."""
+        return cls._fresh(u, device)
+
+    def _lift(self, name: str, other: Any) -> Tensor:
+        """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""
+        if isinstance(other, Tensor):
+            if other.device != self.device:
+                self._mixed(name, other)
+            return other
+        if isinstance(other, np.generic):
+            other = other.item()
+        if isinstance(other, (bool, int, float)):
+            return self._new_plain(weak_const(name, self.uop.dtype, other))
+        if isinstance(other, (np.ndarray, list, tuple)):
+            return self._made(other, device=self.device)
+        if isinstance(other, UOp) and is_symbolic(other):
+            # a size is a Python number: it takes the tensor's dtype within its kind or above it
+            here = self.uop.dtype
+            return self._new_plain(other if here is dtypes.bool_ else other.cast(here))
+        raise DTypeError(f"{name}: takes a tensor, an array or a number, not {type(other).__name__}")
+
+    def _new_plain(self, u: UOp) -> Tensor:
+        t = _create(self._made)
+        t.device = self.device
+        t._grad = None
+        t.is_leaf = True
+        t.requires_grad = False
+        t._alias = None
+        t._spent = False
+        t.uop = u
+        return t
+
+    def _mixed(self, name: str, other: Tensor) -> NoReturn:
+        raise DeviceError(
+            f"{name}: one tensor is on {self.device!r} and the other on {other.device!r}; "
+            f"move one with .to({self.device!r}) or .to({other.device!r})"
+        )
+
+    # -- facts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the axes."""
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of every element."""
+        return self.uop.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.uop.shape)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.uop.shape)
+
+    def numel(self) -> int:
+        """The number of elements.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(2, 3).numel()
+        6
+        """
+        count: int = product(self.uop.shape)
+        return count
+
+    @checked
+    def size(self, dim: int | None = None) -> Shape | int:
+        """The shape, or the size of one axis.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(-1)
+        ((2, 3), 3)
+        """
+        if dim is None:
+            return self.uop.shape
+        if not self.uop.shape:
+            raise ShapeError("size: a tensor of shape () has no axes")
+        n: int = self.uop.shape[axis_of("size", dim, self.ndim)]
+        return n
+
+    def element_size(self) -> int:
+        """Bytes of one element in host memory."""
+        return self.uop.dtype.itemsize
+
+    def nbytes(self) -> int:
+        """Bytes of all elements in host memory."""
+        return self.numel() * self.uop.dtype.itemsize
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is a float."""
+        return self.uop.dtype.is_float
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the values are in memory already."""
+        return storage_of(self.uop) is not None
+
+    def __len__(self) -> int:
+        if not self.uop.shape:
+            raise TypeError("len: a tensor of shape () has no length")
+        n = self.uop.shape[0]
+        if not isinstance(n, int):
+            raise TypeError(f"len: the first axis has {n} elements; a length is a number: use .shape[0]")
+        return n
+
+    # -- gradient flags -------------------------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward() has added up for this leaf. Raises JitError for one that was taken inside a jit function."""
+        if self._grad is INSIDE:
+            raise JitError(
+                f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: return "
+                "it from the function, or use it inside; a function that takes it again starts with zero_grad()"
+            )
+        found: Tensor | None = self._grad
+        return found
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if here.recordings:
+            here.recordings[-1].note_grad(self)
+        self._grad = value
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Ask for (or decline) a gradient of this tensor; returns it. Raises DTypeError if it is not a float.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
+        if requires_grad and not self.uop.dtype.is_float:
+            raise DTypeError(
+                f"requires_grad: only floats have gradients, not {self.uop.dtype.name}; use .float() first"
+            )
+        if not requires_grad and not self.is_leaf:
+            raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
+        self.requires_grad = requires_grad
+        if requires_grad and self.is_leaf:
+            if storage_of(self.uop) is None and self.uop.tag is None:
+                # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
+                self.uop = UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,), tag=("leaf", next(_LEAF_NUMBERS)))
+            here.context.tensors.leaves[id(self)] = self
+        else:
+            here.context.tensors.leaves.pop(id(self), None)
+        return self
+
+    def detach(self) -> Tensor:
+        """The same values, through which no gradient flows.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> (x * x.detach()).sum().backward()
+        >>> x.grad
+        Tensor([3.], dtype=float32)
+        """
+        u = self.uop
+        return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self.requires_grad else u)
+
+    @checked
     def backward(self, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
         """Add the gradient of this tensor (of one element, or weighted by `gradient`) to `.grad` of every leaf.
 
@@ -76,13 +355,224 @@ class Tensor(Creation):
         >>> w.grad
         Tensor([2., 4.], dtype=float32)
         """
-        from anneal.transforms import backward
-
-        backward(self, gradient, retain_graph)
+        transforms.backward(self, gradient, retain_graph)
 
     def zero_grad(self) -> None:
         """Forget `.grad`."""
         self.grad = None
+
+    # -- dtypes and devices ---------------------------------------------------------------------------------------
+
+    @checked
+    def cast(self, dtype: DTypeLike) -> Tensor:
+        """Every element converted to `dtype`. Floats truncate to ints and stop at the ends of the range.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.7, -1.7]).cast("int32")
+        Tensor([ 1, -1], dtype=int32)
+        """
+        kind = dtype if isinstance(dtype, DType) else as_dtype(dtype)
+        if kind is self.uop.dtype:
+            return self
+        check_device_dtype(self.device, kind)
+        return self._new(self.uop.cast(kind))
+
+    @checked
+    def bitcast(self, dtype: DTypeLike) -> Tensor:
+        """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1.0]).bitcast("int32")
+        Tensor([1065353216], dtype=int32)
+        """
+        kind = as_dtype(dtype)
+        here = self.uop.dtype
+        if kind is here:
+            return self
+        if kind.bits != here.bits or dtypes.bool_ in (kind, here):
+            raise DTypeError(f"bitcast: {here.name} and {kind.name} differ in width; use .cast for a conversion")
+        return self._new(UOp(Op.BITCAST, kind, (self.uop,)))
+
+    @checked
+    def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
+        """A copy on another device, of another dtype, or both; the tensor itself if nothing changes.
+
+        A copy on another device is a new leaf: gradients do not flow back between devices.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([1, 2]).to("float32").to("cpu")
+        Tensor([1., 2.], dtype=float32)
+        """
+        for a in args:
+            if isinstance(a, str) and a in device_names():
+                device = a
+            elif isinstance(a, str) and a not in _KNOWN_DTYPES:
+                raise DeviceError(
+                    f"to: {a!r} is neither a device ({', '.join(device_names())}) nor a dtype ({', '.join(_KNOWN_DTYPES)})"
+                )
+            elif isinstance(a, Tensor):
+                device, dtype = a.device, a.dtype
+            else:
+                dtype = a
+        out = self if device is None else self._moved(resolve_device(device))
+        return out if dtype is None else out.cast(dtype)
+
+    def _moved(self, device: str) -> Tensor:
+        if device == self.device:
+            return self
+        return self._made(self.numpy(), device=device, requires_grad=self.requires_grad)
+
+    def cpu(self) -> Tensor:
+        """`.to("cpu")`."""
+        return self._moved("cpu")
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def realize(self, *others: Tensor) -> Self:
+        """Compute the values of this tensor and `others` now, together; returns this tensor.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = (Tensor.arange(3) + 1).realize()
+        >>> x.is_realized
+        True
+        """
+        realize([self, *others])
+        return self
+
+    def _settle(self, view: UOp) -> None:
+        """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
+        old, self.uop = self.uop, view
+        if self.requires_grad and here.grad and storage_of(old) is None:
+            if self.is_leaf:
+                # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
+                self._alias = old
+            elif not self._spent:
+                storage = storage_of(view)
+                assert storage is not None
+                storage.origin = old
+
+    @checked
+    def contiguous(self) -> Tensor:
+        """The same values, materialised before anything that follows is computed."""
+        return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
+
+    def _kept(self) -> UOp:
+        """The node with its values in memory, for what will be compared bit for bit with them later.
+
+        Two kernels that each compute a float may round it differently (a GPU fuses multiply and add as it likes), and
+        `x == x.max()` must find its maximum. The tensor itself goes on from the same memory.
+        """
+        u = base = self.uop
+        while base.op in MOVEMENT:
+            base = base.src[0]
+        if not u.dtype.is_float or base.op in (Op.BUFFER, Op.CONTIGUOUS, Op.CONST):
+            return u
+        self.uop = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        return self.uop
+
+    @checked
+    def clone(self) -> Tensor:
+        """A tensor of the same values with a life of its own; gradients flow through."""
+        return self._new(self.uop)
+
+    @checked
+    def assign(self, x: Any) -> Self:
+        """Take the values of `x` (same shape, cast to this dtype); keeps identity, device and requires_grad.
+
+        Tensors made from the old values keep them. No gradient flows through an assignment.
+
+        Raises ShapeError if the shapes differ, DeviceError if the devices do.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor([1.0, 2.0])
+        >>> y = x + 1
+        >>> x.assign(x * 10), y
+        (Tensor([10., 20.], dtype=float32), Tensor([2., 3.], dtype=float32))
+        """
+        other = self._lift("assign", x)
+        if other.uop.shape != self.uop.shape:
+            if isinstance(x, Tensor) or other.uop.shape:
+                raise ShapeError(
+                    f"assign: a tensor of shape {self.shape} cannot take values of shape {other.shape}; "
+                    f"use .reshape or .expand on the values"
+                )
+        u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
+        if other.requires_grad:
+            u = UOp(_DETACH, u.dtype, (u,))
+        if storage_of(self.uop) is None:
+            outdate_captures("a lazy tensor was assigned")
+        if self.requires_grad and storage_of(u) is None:
+            # Folding must not look through a leaf.
+            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        storage = storage_of(u)
+        owner = None if storage is None or storage.owner is None else storage.owner()
+        # Memory of its own: `x` may be a passing value or change later, and jit looks for the owner of what it finds.
+        if storage is not None and storage.host is None and owner is not None and owner is not self:
+            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        elif storage is not None and storage.host is not None:
+            u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self.device)), u.shape)
+        self._assign(u)
+        return self
+
+    def _assign(self, u: UOp) -> None:
+        """Become the tensor of another node; a jit is told."""
+        self.uop = u
+        self._alias = None
+        self._own()
+        for watch in here.assigned:
+            watch.append(weakref.ref(self))
+
+    def numpy(self) -> Array:
+        """The values as a new NumPy array.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2]]).numpy()
+        array([[1, 2]], dtype=int32)
+        """
+        u = self.uop
+        while u.op is _DETACH:
+            u = u.src[0]
+        if u.op is Op.CONST:
+            return np.array(u.arg, numpy_dtype(u.dtype))
+        if 0 in u.shape:
+            return np.zeros(bound_shape(u.shape), numpy_dtype(u.dtype))
+        if here.assigned:  # only while a jit function runs
+            forbid_in_jit("a value read back", "return the tensor, and read it outside")
+        storage = storage_of(u)
+        if storage is None:
+            self.realize()
+            u = self.uop  # its sizes may have been found only now
+            storage = storage_of(u)
+            assert storage is not None, u
+        host = storage.host
+        if host is not None:
+            return seen(host, u.shape).copy()
+        device = get_device(storage.device)
+        with device.lock:
+            array = device.download(storage.ensure(), needed(u.shape), storage.dtype)
+        return seen(array, u.shape)
+
+    @checked
+    def item(self) -> Number:
+        """The one value as a Python number. Raises ShapeError if there are more or none.
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[2.5]]).item()
+        2.5
+        """
+        if self.numel() != 1:
+            raise ShapeError(f"item: a tensor of shape {self.shape} has {self.numel()} values, not one; use .tolist()")
+        value: Number = self.numpy().item()
+        return value
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; a number for shape ().
+
+        >>> from anneal.tensor import Tensor
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self.numpy().tolist()
 
     def __repr__(self) -> str:
         return text(self)
@@ -98,35 +588,553 @@ class Tensor(Creation):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.numpy(), self.device, self.requires_grad)
 
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(
+                f"bool: the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all() and then .item()"
+            )
+        return bool(self.numpy().item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.uop.dtype.is_float or self.uop.shape:
+            raise TypeError(
+                f"only an integer tensor of shape () is an index, not {self.dtype.name} of shape {self.shape}"
+            )
+        return int(self.item())
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def __eq__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return operators.eq(self, other)
+
+    def __ne__(self, other: Any) -> Tensor:  # type: ignore[override]
+        return operators.ne(self, other)
+
+    __hash__ = object.__hash__
+
+    __add__ = operators.add
+    __radd__ = operators.radd
+    __sub__ = operators.sub
+    __rsub__ = operators.rsub
+    __mul__ = operators.mul
+    __rmul__ = operators.rmul
+    __truediv__ = operators.truediv
+    __rtruediv__ = operators.rtruediv
+    __floordiv__ = operators.floordiv
+    __rfloordiv__ = operators.rfloordiv
+    __mod__ = operators.mod
+    __rmod__ = operators.rmod
+    __divmod__ = operators.divmod
+    __rdivmod__ = operators.rdivmod
+    __pow__ = operators.pow
+    __rpow__ = operators.rpow
+    __neg__ = operators.neg
+    __pos__ = operators.pos
+    __abs__ = operators.abs
+    __lt__ = operators.lt
+    __gt__ = operators.gt
+    __le__ = operators.le
+    __ge__ = operators.ge
+    __and__ = operators.and_
+    __rand__ = operators.rand
+    __or__ = operators.or_
+    __ror__ = operators.ror
+    __xor__ = operators.xor
+    __rxor__ = operators.rxor
+    __invert__ = operators.invert
+    __lshift__ = operators.lshift
+    __rlshift__ = operators.rlshift
+    __rshift__ = operators.rshift
+    __rrshift__ = operators.rrshift
+    __getitem__ = operators.getitem
+    __setitem__ = operators.setitem
+    __iter__ = operators.iterate
+    __matmul__ = operators.matmul
+    __rmatmul__ = operators.rmatmul
+    # -- ops ------------------------------------------------------------------------------------------------------
+
+    # element by element
+    add = ops.add
+    sub = ops.sub
+    mul = ops.mul
+    div = ops.div
+    floor_divide = ops.floor_divide
+    remainder = ops.remainder
+    fmod = ops.fmod
+    divmod = ops.divmod
+    pow = ops.pow
+    maximum = ops.maximum
+    minimum = ops.minimum
+    lerp = ops.lerp
+    addcmul = ops.addcmul
+    addcdiv = ops.addcdiv
+    subtract = ops.subtract
+    multiply = ops.multiply
+    divide = ops.divide
+    true_divide = ops.true_divide
+    neg = ops.neg
+    negative = ops.negative
+    abs = ops.abs
+    absolute = ops.absolute
+    sign = ops.sign
+    floor = ops.floor
+    ceil = ops.ceil
+    trunc = ops.trunc
+    round = ops.round
+    frac = ops.frac
+    isnan = ops.isnan
+    isinf = ops.isinf
+    isposinf = ops.isposinf
+    isneginf = ops.isneginf
+    isfinite = ops.isfinite
+    nan_to_num = ops.nan_to_num
+    clamp = ops.clamp
+    clip = ops.clip
+
+    # comparison, logic and bits
+    eq = ops.eq
+    ne = ops.ne
+    lt = ops.lt
+    gt = ops.gt
+    le = ops.le
+    ge = ops.ge
+    not_equal = ops.not_equal
+    less = ops.less
+    greater = ops.greater
+    less_equal = ops.less_equal
+    greater_equal = ops.greater_equal
+    isclose = ops.isclose
+    allclose = ops.allclose
+    isin = ops.isin
+    bitwise_and = ops.bitwise_and
+    bitwise_or = ops.bitwise_or
+    bitwise_xor = ops.bitwise_xor
+    bitwise_not = ops.bitwise_not
+    bitwise_left_shift = ops.bitwise_left_shift
+    bitwise_right_shift = ops.bitwise_right_shift
+    logical_not = ops.logical_not
+    logical_and = ops.logical_and
+    logical_or = ops.logical_or
+    logical_xor = ops.logical_xor
+
+    # functions of real numbers
+    exp = ops.exp
+    exp2 = ops.exp2
+    expm1 = ops.expm1
+    log = ops.log
+    log2 = ops.log2
+    log10 = ops.log10
+    log1p = ops.log1p
+    sqrt = ops.sqrt
+    rsqrt = ops.rsqrt
+    reciprocal = ops.reciprocal
+    square = ops.square
+    sin = ops.sin
+    cos = ops.cos
+    tan = ops.tan
+    tanh = ops.tanh
+    sinh = ops.sinh
+    cosh = ops.cosh
+    erf = ops.erf
+    erfc = ops.erfc
+    erfinv = ops.erfinv
+    logaddexp = ops.logaddexp
+    asin = ops.asin
+    acos = ops.acos
+    atan = ops.atan
+    atan2 = ops.atan2
+    asinh = ops.asinh
+    acosh = ops.acosh
+    atanh = ops.atanh
+    arcsin = ops.arcsin
+    arccos = ops.arccos
+    arctan = ops.arctan
+    arctan2 = ops.arctan2
+    arcsinh = ops.arcsinh
+    arccosh = ops.arccosh
+    arctanh = ops.arctanh
+    cbrt = ops.cbrt
+    hypot = ops.hypot
+    signbit = ops.signbit
+    copysign = ops.copysign
+    xlogy = ops.xlogy
+    logit = ops.logit
+    sinc = ops.sinc
+    deg2rad = ops.deg2rad
+    rad2deg = ops.rad2deg
+    heaviside = ops.heaviside
+
+    # activations
+    sigmoid = ops.sigmoid
+    logsigmoid = ops.logsigmoid
+    relu = ops.relu
+    relu6 = ops.relu6
+    leaky_relu = ops.leaky_relu
+    elu = ops.elu
+    celu = ops.celu
+    selu = ops.selu
+    silu = ops.silu
+    swish = ops.swish
+    gelu = ops.gelu
+    softplus = ops.softplus
+    softsign = ops.softsign
+    mish = ops.mish
+    hardtanh = ops.hardtanh
+    hardsigmoid = ops.hardsigmoid
+    hardswish = ops.hardswish
+    softshrink = ops.softshrink
+    hardshrink = ops.hardshrink
+    tanhshrink = ops.tanhshrink
+    threshold = ops.threshold
+    prelu = ops.prelu
+
+    # the gamma function
+    lgamma = ops.lgamma
+    digamma = ops.digamma
+
+    # movement
+    reshape = ops.reshape
+    view = ops.view
+    reshape_as = ops.reshape_as
+    view_as = ops.view_as
+    flatten = ops.flatten
+    ravel = ops.ravel
+    unflatten = ops.unflatten
+    squeeze = ops.squeeze
+    unsqueeze = ops.unsqueeze
+    permute = ops.permute
+    transpose = ops.transpose
+    swapaxes = ops.swapaxes
+    swapdims = ops.swapdims
+    t = ops.t
+    movedim = ops.movedim
+    moveaxis = ops.moveaxis
+    flip = ops.flip
+    roll = ops.roll
+    expand = ops.expand
+    expand_as = ops.expand_as
+    broadcast_to = ops.broadcast_to
+    repeat = ops.repeat
+    tile = ops.tile
+    repeat_interleave = ops.repeat_interleave
+    pad = ops.pad
+    shrink = ops.shrink
+    narrow = ops.narrow
+
+    # joining and cutting
+    cat = ops.cat
+    concat = ops.concat
+    concatenate = ops.concatenate
+    stack = ops.stack
+    split = ops.split
+    chunk = ops.chunk
+    unbind = ops.unbind
+    unfold = ops.unfold
+
+    # triangles and diagonals
+    tril = ops.tril
+    triu = ops.triu
+    diagonal = ops.diagonal
+    diag = ops.diag
+    diag_embed = ops.diag_embed
+    rot90 = ops.rot90
+    fliplr = ops.fliplr
+    flipud = ops.flipud
+
+    # reductions
+    sum = ops.sum
+    prod = ops.prod
+    max = ops.max
+    min = ops.min
+    amax = ops.amax
+    amin = ops.amin
+    aminmax = ops.aminmax
+    any = ops.any
+    all = ops.all
+    count_nonzero = ops.count_nonzero
+    mean = ops.mean
+    var = ops.var
+    std = ops.std
+    var_mean = ops.var_mean
+    std_mean = ops.std_mean
+    norm = ops.norm
+    nansum = ops.nansum
+    nanmean = ops.nanmean
+    nanvar = ops.nanvar
+    nanstd = ops.nanstd
+    nanmax = ops.nanmax
+    nanmin = ops.nanmin
+    argmax = ops.argmax
+    argmin = ops.argmin
+    logsumexp = ops.logsumexp
+    softmax = ops.softmax
+    softmin = ops.softmin
+    log_softmax = ops.log_softmax
+
+    # running results
+    cumsum = ops.cumsum
+    cumprod = ops.cumprod
+    logcumsumexp = ops.logcumsumexp
+    cummax = ops.cummax
+    cummin = ops.cummin
+    diff = ops.diff
+
+    # by position
+    gather = ops.gather
+    take_along_dim = ops.take_along_dim
+    index_select = ops.index_select
+    rows = ops.rows
+    take = ops.take
+    scatter_add = ops.scatter_add
+    scatter = ops.scatter
+    index_add = ops.index_add
+    where = ops.where
+    masked_fill = ops.masked_fill
+    one_hot = ops.one_hot
+
+    # subscripts
+    update_slice = ops.update_slice
+
+    # order
+    argsort = ops.argsort
+    sort = ops.sort
+    topk = ops.topk
+    median = ops.median
+    nanmedian = ops.nanmedian
+    quantile = ops.quantile
+    bincount = ops.bincount
+    searchsorted = ops.searchsorted
+
+    # writing by position
+    take_along_axis = ops.take_along_axis
+    scatter_reduce = ops.scatter_reduce
+    index_put = ops.index_put
+    index_copy = ops.index_copy
+    index_fill = ops.index_fill
+    masked_scatter = ops.masked_scatter
+    bucketize = ops.bucketize
+    nonzero = ops.nonzero
+    argwhere = ops.argwhere
+    masked_select = ops.masked_select
+    unique = ops.unique
+    unique_consecutive = ops.unique_consecutive
+
+    # products
+    matmul = ops.matmul
+    dot = ops.dot
+    mm = ops.mm
+    bmm = ops.bmm
+    mv = ops.mv
+    outer = ops.outer
+    trace = ops.trace
+    vecdot = ops.vecdot
+    tensordot = ops.tensordot
+    kron = ops.kron
+    cross = ops.cross
+    addmm = ops.addmm
+    matrix_norm = ops.matrix_norm
+    einsum = staticmethod(ops.einsum)
+
+    # statistics
+    cov = ops.cov
+    corrcoef = ops.corrcoef
+    histc = ops.histc
+    kthvalue = ops.kthvalue
+    msort = ops.msort
+    mode = ops.mode
+    nanquantile = ops.nanquantile
+    dist = ops.dist
+    renorm = ops.renorm
+    trapezoid = ops.trapezoid
+    cumulative_trapezoid = ops.cumulative_trapezoid
+    pdist = ops.pdist
+    vander = ops.vander
+    matrix_power = ops.matrix_power
+
+    # further names of torch and the array API
+    fmax = ops.fmax
+    fmin = ops.fmin
+    float_power = ops.float_power
+    logaddexp2 = ops.logaddexp2
+    ldexp = ops.ldexp
+    gcd = ops.gcd
+    lcm = ops.lcm
+    nextafter = ops.nextafter
+    frexp = ops.frexp
+    equal = ops.equal
+    positive = ops.positive
+    isreal = ops.isreal
+    clamp_min = ops.clamp_min
+    clamp_max = ops.clamp_max
+    inner = ops.inner
+    vdot = ops.vdot
+    addmv = ops.addmv
+    addr = ops.addr
+    baddbmm = ops.baddbmm
+    addbmm = ops.addbmm
+    select = ops.select
+    select_scatter = ops.select_scatter
+    slice_scatter = ops.slice_scatter
+    tensor_split = ops.tensor_split
+    hsplit = ops.hsplit
+    vsplit = ops.vsplit
+    dsplit = ops.dsplit
+    diagflat = ops.diagflat
+    sum_to_size = ops.sum_to_size
+    block_diag = ops.block_diag
+    cartesian_prod = ops.cartesian_prod
+    combinations = ops.combinations
+    atleast_1d = ops.atleast_1d
+    atleast_2d = ops.atleast_2d
+    atleast_3d = ops.atleast_3d
+    hstack = ops.hstack
+    vstack = ops.vstack
+    dstack = ops.dstack
+    column_stack = ops.column_stack
+    row_stack = ops.row_stack
+    astype = ops.astype
+    expand_dims = ops.expand_dims
+    permute_dims = ops.permute_dims
+    matrix_transpose = ops.matrix_transpose
+    unstack = ops.unstack
+    bitwise_invert = ops.bitwise_invert
+    cumulative_sum = ops.cumulative_sum
+    cumulative_prod = ops.cumulative_prod
+    type_as = ops.type_as
+    split_with_sizes = ops.split_with_sizes
+    nelement = ops.nelement
+    ndimension = ops.ndimension
+    new_tensor = ops.new_tensor
+    new_full = ops.new_full
+    new_zeros = ops.new_zeros
+    new_ones = ops.new_ones
+
+    # made from nothing
+    full = staticmethod(ops.full)
+    zeros = staticmethod(ops.zeros)
+    ones = staticmethod(ops.ones)
+    empty = staticmethod(ops.empty)
+    eye = staticmethod(ops.eye)
+    tri = staticmethod(ops.tri)
+    arange = staticmethod(ops.arange)
+    linspace = staticmethod(ops.linspace)
+    logspace = staticmethod(ops.logspace)
+    tril_indices = staticmethod(ops.tril_indices)
+    triu_indices = staticmethod(ops.triu_indices)
+    hann_window = staticmethod(ops.hann_window)
+    hamming_window = staticmethod(ops.hamming_window)
+    blackman_window = staticmethod(ops.blackman_window)
+    from_numpy = staticmethod(ops.from_numpy)
+    zeros_like = ops.zeros_like
+    ones_like = ops.ones_like
+    full_like = ops.full_like
+    empty_like = ops.empty_like
+
+    # random numbers
+    rand = staticmethod(ops.rand)
+    randn = staticmethod(ops.randn)
+    uniform = staticmethod(ops.uniform)
+    normal = staticmethod(ops.normal)
+    randint = staticmethod(ops.randint)
+    randperm = staticmethod(ops.randperm)
+    rand_like = ops.rand_like
+    randn_like = ops.randn_like
+
+    # layers, pools and losses
+    avg_pool1d = ops.avg_pool1d
+    avg_pool2d = ops.avg_pool2d
+    avg_pool3d = ops.avg_pool3d
+    batch_norm = ops.batch_norm
+    binary_cross_entropy = ops.binary_cross_entropy
+    binary_cross_entropy_with_logits = ops.binary_cross_entropy_with_logits
+    conv1d = ops.conv1d
+    conv2d = ops.conv2d
+    conv3d = ops.conv3d
+    conv_transpose1d = ops.conv_transpose1d
+    conv_transpose2d = ops.conv_transpose2d
+    conv_transpose3d = ops.conv_transpose3d
+    cross_entropy = ops.cross_entropy
+    dropout = ops.dropout
+    group_norm = ops.group_norm
+    huber_loss = ops.huber_loss
+    interpolate = ops.interpolate
+    kl_div = ops.kl_div
+    l1_loss = ops.l1_loss
+    layer_norm = ops.layer_norm
+    linear = ops.linear
+    max_pool1d = ops.max_pool1d
+    max_pool2d = ops.max_pool2d
+    max_pool3d = ops.max_pool3d
+    mse_loss = ops.mse_loss
+    nll_loss = ops.nll_loss
+    pixel_shuffle = ops.pixel_shuffle
+    pixel_unshuffle = ops.pixel_unshuffle
+    rms_norm = ops.rms_norm
+    scaled_dot_product_attention = ops.scaled_dot_product_attention
+    smooth_l1_loss = ops.smooth_l1_loss
+
+    @property
+    def T(self) -> Tensor:
+        """All axes in reverse order."""
+        return self.permute(tuple(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two axes exchanged."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT: needs two axes or more, not shape {self.shape}")
+        return self.transpose(-2, -1)
+
+    no_grad = no_grad
+
+    @staticmethod
+    def manual_seed(seed: int) -> None:
+        """Start the stream of random numbers anew; see `anneal.tensor.random.manual_seed`."""
+        ops.manual_seed(seed)
+
     # The short casts stand here and last, because they hide Python's own names in the body of a class.
 
-    def half(self) -> Self:
+    def half(self) -> Tensor:
         """`.cast("float16")`."""
         return self.cast(dtypes.float16)
 
-    def bfloat16(self) -> Self:
+    def bfloat16(self) -> Tensor:
         """`.cast("bfloat16")`."""
         return self.cast(dtypes.bfloat16)
 
-    def double(self) -> Self:
+    def double(self) -> Tensor:
         """`.cast("float64")`."""
         return self.cast(dtypes.float64)
 
-    def long(self) -> Self:
+    def long(self) -> Tensor:
         """`.cast("int64")`."""
         return self.cast(dtypes.int64)
 
-    def float(self) -> Self:
+    def float(self) -> Tensor:
         """`.cast("float32")`."""
         return self.cast(dtypes.float32)
 
-    def int(self) -> Self:
+    def int(self) -> Tensor:
         """`.cast("int32")`."""
         return self.cast(dtypes.int32)
 
-    def bool(self) -> Self:
+    def bool(self) -> Tensor:
         """`.cast("bool")`: whether each element differs from 0."""
         return self.cast(dtypes.bool_)
+
+
+Tensor._made = Tensor
+made.register(Tensor)
 
 
 def _rebuild(array: Any, device: str, requires_grad: bool) -> Tensor:

@@ -7,20 +7,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
 from anneal import files
 from anneal.errors import DataError
 from anneal.runtime import realize
-from anneal.tensor._base import TensorBase
 from anneal.tensor._gguf import Gguf
 from anneal.tensor._numpy_files import read_npy, read_npz, write_npz
 from anneal.tensor._safetensors import SafeTensors, safetensors_writer
-
-if TYPE_CHECKING:
-    from anneal.tensor._tensor import Tensor
+from anneal.tensor._tensor import Tensor
 
 __all__ = [
     "Gguf",
@@ -62,22 +59,20 @@ def _check_readable(path: StrPath, what: str) -> Path:
 
 
 def _arrays(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
-    lazy = [t for t in tensors.values() if isinstance(t, TensorBase)]
+    lazy = [t for t in tensors.values() if isinstance(t, Tensor)]
     if lazy:
         realize(lazy)
     out = {}
     for name, t in tensors.items():
         if not isinstance(name, str):
             raise DataError(f"{what}: names are strings, not {name!r}")
-        out[name] = np.asarray(t.numpy() if isinstance(t, TensorBase) else t, order="C")
+        out[name] = np.asarray(t.numpy() if isinstance(t, Tensor) else t, order="C")
         if out[name].dtype.hasobject or out[name].dtype.names:
             raise DataError(f"{what}: {name!a} is no array of numbers")
     return out
 
 
 def _tensor(array: Array, device: str | None) -> Tensor:
-    from anneal.tensor._tensor import Tensor
-
     return Tensor(array, device=device)
 
 

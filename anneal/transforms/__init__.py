@@ -5,7 +5,7 @@ forward, `vmap` maps over examples; `jacrev`, `jacfwd` and `hessian` are made of
 nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree_map`, `tree_leaves`).
 """
 
-from anneal.transforms.backward import backward, take_results
+from anneal.transforms.accumulate import backward, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.forward import jvp
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev

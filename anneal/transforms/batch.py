@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
 from anneal.ops import nodes
-from anneal.transforms.batching import batch, drawn, repeated
+from anneal.transforms.batching import repeated, rewritten
 from anneal.transforms.signatures import Function, P, R
 from anneal.transforms.trace import Trace, as_tensor, flagged, results_of
 from anneal.transforms.tree import broadcast_prefix, flatten, paths_of, rebuild
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import UOp
 from anneal.uop.sizes import Size
 
 __all__ = ["vmap"]
@@ -54,7 +54,7 @@ def vmap(
         out = trace.run(f, given, named, grad=False)
         results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
-        many = _batched(trace, [t.uop for t in results], fronts, n, randomness == "different")
+        many = rewritten(set(trace.made()), [t.uop for t in results], fronts, n, randomness == "different")
         trace.check_escapes(results)
         placed = [_placed(u, differs, at, name, n) for (u, differs), at, name in zip(many, places, names, strict=True)]
         return rebuild(out, iter(flagged([t._new_plain(u) for t, u in zip(results, placed, strict=True)])))
@@ -113,24 +113,6 @@ def _axis(what: str, name: str, at: Any, shape: tuple[int, ...]) -> int:
             + (f"its axes are {-len(shape)} to {len(shape) - 1}" if shape else "use None for what all examples share")
         )
     return at % len(shape)
-
-
-def _batched(
-    trace: Trace, roots: list[UOp], fronts: dict[UOp, UOp], n: Size, different: bool
-) -> list[tuple[UOp, bool]]:
-    """The node of all examples for each of `roots`, and whether it has an axis of them."""
-    young = set(trace.made())
-    new = dict(fronts)
-    a = arena()
-    with a.untracked():
-        for y in toposort(roots, until=lambda u: u in fronts or u not in young):
-            a.inherit(y)
-            flags = [s in new for s in y.src]
-            if any(flags):
-                new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
-            elif different and y.op is Op.THREEFRY:
-                new[y] = drawn(y, n)
-    return [(new.get(u, u), u in new) for u in roots]
 
 
 def _placed(u: UOp, is_batched: bool, at: Any, name: str, n: Size) -> UOp:

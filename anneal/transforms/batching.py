@@ -13,10 +13,12 @@ from typing import Any
 from anneal.errors import TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
-from anneal.uop import ALU, Op, UOp, alu, const, dtypes
+from anneal.runtime import HostGradient
+from anneal.transforms.trace import stand_in
+from anneal.uop import ALU, Op, UOp, alu, arena, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
-__all__ = ["BATCHING", "COMPOSITES", "batch", "drawn", "repeated"]
+__all__ = ["BATCHING", "COMPOSITES", "batch", "drawn", "repeated", "rewritten"]
 
 Sources = Sequence[UOp]
 Flags = Sequence[bool]
@@ -182,10 +184,58 @@ def _composite(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 
 def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    if not isinstance(n, int):
-        raise TransformError(f"vmap: a host function is called for each example, and {n} of them are no number")
+    """A call of the host for `n` examples, as its function's `vmap_method` says. Raises TransformError for one that
+    cannot be made.
+    """
     function, number = y.arg
-    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(tuple(batched), n), number))
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: {function.title} is for a number of examples, and {n} of them are no number")
+    if function.vmap_method is None:
+        raise TransformError(
+            f"vmap: {function.title} has no rule for many examples at once; keep it outside the function"
+        )
+    if function.sizes:
+        name = function.sizes[0].arg[0]
+        raise TransformError(f"vmap: {function.title} finds Variable {name}, which differs between examples")
+    flags = tuple(batched)
+    gradient = None if function.gradient is None else _of_each(function.gradient, flags, n)
+    return UOp(Op.HOST_CALL, y.dtype, tuple(sources), (function.for_each(flags, n, gradient), number))
+
+
+def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostGradient:
+    """The gradient of a call for `n` examples, from that for one."""
+
+    def of_all(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
+        mark = arena().watermark()
+        fronts: dict[UOp, UOp] = {}
+
+        def one(u: UOp, has: bool) -> UOp:
+            if not has:
+                return u
+            example = stand_in(u.dtype, u.shape[1:])
+            fronts[example] = u
+            return example
+
+        made = gradient(
+            [one(u, has) for u, has in zip(inputs, batched, strict=True)],
+            [one(u, True) for u in outputs],
+            [one(u, True) for u in cotangents],
+        )
+        found = [c for c in made if c is not None]
+        all_of = iter(rewritten(set(arena().since(mark)), found, fronts, n, False))
+        out: list[UOp | None] = []
+        for c, has in zip(made, batched, strict=True):
+            if c is None:
+                out.append(None)
+                continue
+            u, differs = next(all_of)
+            u = u if differs else repeated(u, n)
+            if not has:  # all examples share the input
+                u = nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), c.shape)
+            out.append(u)
+        return out
+
+    return of_all
 
 
 BATCHING: dict[Op, Rule] = {
@@ -216,3 +266,22 @@ def batch(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
             f"vmap: {y.op.name.lower()} has no rule for many examples at once; keep it outside the function"
         )
     return rule(y, sources, batched, n)
+
+
+def rewritten(
+    young: set[UOp], roots: Sequence[UOp], fronts: dict[UOp, UOp], n: Size, different: bool
+) -> list[tuple[UOp, bool]]:
+    """The node of all examples for each of `roots`, and whether it has an axis of them. `fronts` has all examples for
+    each stand-in; `young` are the nodes that may depend on one. `different`: random words are another for each example.
+    """
+    new = dict(fronts)
+    a = arena()
+    with a.untracked():
+        for y in toposort(roots, until=lambda u: u in fronts or u not in young):
+            a.inherit(y)
+            flags = [s in new for s in y.src]
+            if any(flags):
+                new[y] = batch(y, [new.get(s, s) for s in y.src], flags, n)
+            elif different and y.op is Op.THREEFRY:
+                new[y] = drawn(y, n)
+    return [(new.get(u, u), u in new) for u in roots]

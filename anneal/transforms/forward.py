@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, TransformError
-from anneal.ops.nodes import reshape, spread
+from anneal.ops.nodes import spread, to_memory
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
-from anneal.transforms.pullback import FLAT, STOPS, Path
+from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
 from anneal.transforms.reverse import matching, split
 from anneal.transforms.signatures import Aux, R, Ts
-from anneal.transforms.trace import Trace, as_tensor, results_of
+from anneal.transforms.trace import Trace, as_tensor, results_of, stand_in
 from anneal.transforms.tree import flatten, like, paths_of, rebuild
-from anneal.uop import ALU, Op, UOp, alu, const
+from anneal.uop import ALU, Op, UOp, alu, arena, const
 
 __all__ = ["jvp", "push_forward"]
 
@@ -47,7 +47,9 @@ def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None
 def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     """What the tangent of the source at `place` adds to that of `y`."""
     if y.op is Op.BUFFER:
-        return reshape(tangent, y.shape)
+        return to_memory(tangent, y.shape)
+    if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
+        return _of_call(y, place, tangent)
     out: tuple[UOp | None, ...] | None = None
     if y.op in FORWARD:
         out = FORWARD[y.op](y, tangent, place)
@@ -59,6 +61,23 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
             f"jvp: {y.op.name.lower()} has no derivative: use detach() on its input if none should flow through it"
         )
     return out[place]
+
+
+def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call of the host, whose gradient is linear in the cotangents: its transpose maps tangents.
+
+    Raises GradientError where something that the gradient is made of has no gradient.
+    """
+    function, number = y.arg
+    mark = arena().watermark()
+    cotangent = stand_in(y.dtype, y.shape)
+    outputs = [UOp(Op.HOST_CALL, dtype, y.src, (function, n)) for n, (_, dtype) in enumerate(function.results)]
+    given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+    made = function.gradient(y.src, outputs, given)[place]
+    if made is None or made is cotangent:
+        return None if made is None else tangent
+    order = [(u, u.src) for u in arena().since(mark)]
+    return pull_back([(made, tangent)], *paths(order, [cotangent])).get(cotangent)
 
 
 @overload

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from anneal.errors import GradientError
-from anneal.ops.nodes import reshape, spread
+from anneal.ops.nodes import from_memory, reshape, spread
+from anneal.transforms.calls import HostCalls
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
 from anneal.uop.sizes import product
@@ -94,18 +95,23 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
 
 def _pulled_back(here: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
     grads: dict[UOp, UOp] = {}
-    for root, g in seeds:
+    for root, seed in seeds:
         here.derive(root)
-        grads[root] = _add(grads[root], g) if root in grads else g
+        grads[root] = _add(grads[root], seed) if root in grads else seed
+    calls = HostCalls(path)
     for y, sources in reversed(path):
-        if y not in grads:
+        g = grads.get(y)
+        if g is None and y not in calls.first:
             continue
         here.derive(y)
-        g = grads[y]
-        if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
-            g = g.cast(y.dtype)
+        if g is None or y.op is Op.HOST_CALL:
+            made = calls.contributions(y, g)
+        else:
+            if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
+                g = g.cast(y.dtype)
+            made = _contributions(y, g, sources)
         elementwise = y.op in ALU
-        for s, c in zip(sources, _contributions(y, g, sources), strict=True):
+        for s, c in zip(sources, made, strict=True):
             if c is None or s not in reach:
                 continue
             if elementwise and not s.shape and y.shape:
@@ -150,7 +156,7 @@ def _order(root: UOp, stop: set[UOp]) -> Path:
 
 def _contributions(y: UOp, g: UOp, sources: tuple[UOp, ...]) -> tuple[UOp | None, ...]:
     if y.op is Op.BUFFER:
-        return (reshape(g, sources[0].shape) if g.shape else g,)
+        return (from_memory(g, sources[0].shape) if g.shape else g,)
     rule = GRADIENT.get(y.op)
     out: tuple[UOp | None, ...] | None = None if rule is None else rule(y, g)
     if out is None:

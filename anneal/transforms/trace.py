@@ -22,12 +22,12 @@ from anneal.runtime import here
 from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import Path, sources_of
 from anneal.transforms.tree import flatten, paths_of, rebuild
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import DType, Op, UOp, arena, toposort
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-__all__ = ["Trace", "as_tensor", "flagged", "results_of"]
+__all__ = ["Trace", "as_tensor", "flagged", "results_of", "stand_in"]
 
 _NUMBERS = itertools.count()
 
@@ -49,6 +49,11 @@ def results_of(name: str, tree: Any, whose: str = "the function's result") -> li
     return [as_tensor(name, where, v) for where, v in zip(paths_of(tree, whose), flatten(tree), strict=True)]
 
 
+def stand_in(dtype: DType, shape: tuple[Any, ...]) -> UOp:
+    """A node without values, unlike all others: of one of many examples."""
+    return UOp(Op.PARAM, dtype, (), (-1, shape), tag=("example", next(_NUMBERS)))
+
+
 class Trace:
     """The stand-ins of one call; `name` is the transform's, for messages."""
 
@@ -58,7 +63,7 @@ class Trace:
         self.name = name
         self.nodes: list[UOp] = []
         self.originals: list[Tensor] = []
-        self._mark = arena().mark()
+        self._mark = arena().watermark()
         self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
 
@@ -83,8 +88,7 @@ class Trace:
 
     def example(self, original: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A stand-in without values: one of many that `original` holds."""
-        node = UOp(Op.PARAM, original.uop.dtype, (), (-1, shape), tag=("example", next(_NUMBERS)))
-        return self._add(original, node, original.requires_grad)
+        return self._add(original, stand_in(original.uop.dtype, shape), original.requires_grad)
 
     def _add(self, original: Tensor, node: UOp, requires_grad: bool) -> Tensor:
         stand_in = original._new_plain(node)
@@ -116,7 +120,7 @@ class Trace:
         """The nodes made since this was asked last, sources first."""
         a = arena()
         new = a.since(self._mark)
-        self._mark = a.mark()
+        self._mark = a.watermark()
         above = self._above
         for u in new:
             if u not in above and any(s in above for s in sources_of(u)):

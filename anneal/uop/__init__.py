@@ -10,9 +10,11 @@ from anneal.uop.collector import uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.encode import decode_graph, decode_value, encode_graph, encode_value
-from anneal.uop.node import SYMBOLIC, Arena, Provenance, UOp, arena, const, fold_by, toposort
+from anneal.uop.later import SYMBOLIC
+from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
+from anneal.uop.provenance import Provenance
 
 __all__ = [
     "ALL",

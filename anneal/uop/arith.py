@@ -1,4 +1,4 @@
-"""What the creation rules ask: did this integer node wrap, may this cast go, what is this function of a constant."""
+"""Questions of the creation rules: did this integer node wrap, may this cast go, what is f(constant)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["calc", "exact", "greatest", "inverse", "least", "lossless", "reduce_
 
 
 def reduce_identity(op: Op, dtype: DType) -> Number:
-    """What a reduction by `op` starts from, and gives over nothing.
+    """The value that a reduction by `op` starts from, and gives over nothing.
 
     >>> from anneal.uop.dtype import dtypes
     >>> [reduce_identity(op, dtypes.int8) for op in (Op.ADD, Op.MUL, Op.MAX, Op.MIN)]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from anneal.uop import printer, sizes
 from anneal.uop.fold_rules import FOLD
-from anneal.uop.node import LATER, alu, fold_by
+from anneal.uop.later import LATER
+from anneal.uop.node import alu, fold_by
 
 __all__ = ["alu"]
 

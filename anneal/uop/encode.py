@@ -61,7 +61,7 @@ def encode_value(value: Any) -> Any:
 
 
 def decode_value(value: Any) -> Any:
-    """What `encode_value` was given."""
+    """The value that `encode_value` was given."""
     if isinstance(value, list):
         return tuple([decode_value(v) for v in value])
     if isinstance(value, dict):

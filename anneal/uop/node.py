@@ -11,56 +11,22 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
 from anneal.uop.arith import lossless
 from anneal.uop.bounds import BOUNDS as ALU_BOUNDS
+from anneal.uop.derived import BOUNDS, SHAPES, Bound
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
+from anneal.uop.later import LATER, SYMBOLIC
 from anneal.uop.ops import ALU, COMPARE, Op
+from anneal.uop.provenance import KINDS, Builder, Provenance, kind_of
 
-__all__ = ["LATER", "SYMBOLIC", "Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
-
-Bound = int | float | None
-# Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
-# function of anneal.tensor that the user or the module called (`linear`).
-Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
+__all__ = ["Arena", "UOp", "alu", "arena", "const", "fold_by", "toposort"]
 
 _INDEX = dtypes.int32
 _BOOL = dtypes.bool_
-
-
-class _Symbolic:
-    """Whether the process has made a VARIABLE: before, every size is an int and nobody need look."""
-
-    __slots__ = ("seen",)
-
-    def __init__(self) -> None:
-        self.seen = False
-
-
-SYMBOLIC = _Symbolic()
-
-
-class _Later:
-    """What the node asks of files that are written in nodes; `complete.py` fills it in when the room is entered."""
-
-    __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
-    bind: Callable[[UOp, int], UOp]
-    count: Callable[[tuple[Any, ...]], int]
-    decided: Callable[[UOp], bool | None]
-    is_symbolic: Callable[[UOp], bool]
-    mapped: Callable[[Any, Callable[[UOp], Any]], Any]
-    render: Callable[[UOp], str]
-    short: Callable[[UOp], str]
-    sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    symbolic_arg: Callable[[Any], bool]
-
-
-LATER = _Later()
 
 
 class _Slots:
@@ -104,8 +70,8 @@ class UOp(_Slots):
 
     Within an arena two nodes with equal fields are the same object, so `is` means equal. Beside the fields it carries
     facts derived once: `shape` (tensor graph; `()` for kernel scalars), `vmin`/`vmax` (inclusive bounds of integers
-    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i), `weak`
-    (a BUFFER is below: the arena does not keep the node, so the memory goes with whoever uses it).
+    and bools, None for floats that are not constant), `ranges` (bit i set: it depends on the open RANGE with id i),
+    `weak` (a BUFFER is below: the arena does not keep the node, so the memory goes with the last user).
     `provenance` (phase, code, line, module path, function) tells who first built it and is no part of its identity.
 
     >>> x = const(dtypes.int32, 3)
@@ -304,26 +270,6 @@ _RANGE = Op.RANGE
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 _MARKS = itertools.count()
-# What a frame's code is to the search for the user's line. A named one is a public function of anneal.ops or anneal.tensor.
-_USERS, _INSIDE, _NAMED = 0, 1, 2
-_KIND: dict[CodeType, int] = {}
-_RUNNERS = ("anneal.ops.arguments",)
-
-
-def _kind_of(f: FrameType) -> int:
-    module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
-    if not module.startswith("anneal."):
-        return _USERS
-    named = module.startswith(("anneal.ops.", "anneal.tensor.", "anneal.nn._optim")) and not module.startswith(_RUNNERS)
-    if "<locals>" in f.f_code.co_qualname:  # of a decorator
-        named = False
-    return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
-
-
-_OPERATORS = frozenset([f"__{name}__" for name in (
-    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow", "getitem",
-    "setitem", "neg", "abs", "mod", "floordiv", "and", "or", "xor", "invert", "lt", "le", "gt", "ge", "eq", "ne",
-)])  # fmt: skip
 
 
 def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
@@ -343,91 +289,30 @@ class _Ref(weakref.ref[UOp]):
     key: tuple[Any, ...]
 
 
-class _Here(threading.local):
-    """What belongs to the thread that builds: the phase of its nodes, the module that is being called, and whether they
-    note the user's line."""
-
-    phase = "forward"
-    path = ""
-    track = True
-    origin: Provenance = ("forward", None, 0, "", None)  # the provenance of what is made untracked
-
-
-class Arena:
+class Arena(Builder):
     """Interns nodes. One default arena serves the process and all of its threads; `with Arena():` isolates.
 
-    A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the others
-    those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the arena
-    has doubled since the last one: they are most of what a compiler makes, and a weak reference would cost it as much
-    as the node.
+    A node below which there is a BUFFER is held weakly: it goes, and memory with it, when its last user does. Of the
+    others those that nothing outside the arena reaches are dropped in bulk by `sweep`, which `add` calls whenever the
+    arena has doubled since the last one: they are most nodes of a compiler, and a weak reference would cost as much as
+    the node.
     """
 
-    __slots__ = ("_dead", "_here", "_limit", "_lock", "_saved", "live", "nodes")
+    __slots__ = ("_dead", "_limit", "_lock", "_saved", "live", "nodes")
     _FLOOR: ClassVar[int] = 32_768  # nodes below which a sweep is not worth its time
 
     def __init__(self) -> None:
+        super().__init__()
         self.nodes: dict[tuple[Any, ...], Any] = {}  # nodes, and a `_Ref` of each weak one
         self.live = 0  # nodes left by the last sweep
-        self._here = _Here()
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
         # Finding a node takes no lock. Nobody waits for another while holding this one: finalisers run at any time.
         self._lock = threading.RLock()
         self._dead: deque[_Ref] = deque()  # of nodes that went while another thread held the lock
 
-    @property
-    def phase(self) -> str:
-        """The phase of the nodes that this thread makes."""
-        return self._here.phase
-
-    @phase.setter
-    def phase(self, phase: str) -> None:
-        here = self._here
-        here.phase = phase
-        here.origin = (phase, None, 0, "", None)
-
-    @property
-    def path(self) -> str:
-        """The path of the module that this thread is calling, from the one that was called first: "h.0.mlp"."""
-        return self._here.path
-
-    @path.setter
-    def path(self, path: str) -> None:
-        self._here.path = path
-
-    @property
-    def track(self) -> bool:
-        """Whether the nodes that this thread makes note the user's line."""
-        return self._here.track
-
-    @track.setter
-    def track(self, track: bool) -> None:
-        self._here.track = track
-
-    @contextmanager
-    def untracked(self) -> Iterator[None]:
-        """Nodes that this thread makes inside are not asked which line they come from: that takes longer than to make
-        them."""
-        here = self._here
-        track, here.track = here.track, False
-        origin = here.origin
-        try:
-            yield
-        finally:
-            here.track, here.origin = track, origin
-
-    def derive(self, u: UOp) -> None:
-        """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in
-        force: they are its gradient, say."""
-        here = self._here
-        here.origin = (here.phase, *u.provenance[1:])
-
-    def inherit(self, u: UOp) -> None:
-        """Untracked nodes that this thread makes from now on bear the provenance of `u`, whose place they take."""
-        self._here.origin = u.provenance
-
     def again(self, u: UOp, src: tuple[UOp, ...], arg: Any) -> UOp:
-        """A node like `u` with other sources and another argument, none of them a constant's; it has the provenance of `u`."""
+        """A node like `u`, with its provenance, of other sources and another argument; not for constants."""
         return self.add((u.op, u.dtype, src, arg, u.tag), u.op, u.dtype, src, arg, u.tag, u.provenance)
 
     def add(
@@ -440,6 +325,7 @@ class Arena:
         tag: Any,
         origin: Provenance | None = None,
     ) -> UOp:
+        # One function of 90 lines: it runs for every node, and a call for each of its parts would cost a tenth of it.
         d = _new(_Draft)
         d.op = op
         d.dtype = dtype
@@ -469,10 +355,10 @@ class Arena:
                 ranges |= s.ranges
                 if s.weak:
                     weak = True
-            rule = _SHAPES.get(op)
+            rule = SHAPES.get(op)
             if rule is not None:
                 shape = rule(src, arg)
-            bound = _BOUNDS.get(op)
+            bound = BOUNDS.get(op)
             if bound is not None:
                 vmin, vmax = bound(dtype, src, arg)
             elif not dtype.is_float:
@@ -495,9 +381,9 @@ class Arena:
             function = None
             while f.f_back is not None:
                 code = f.f_code
-                kind = _KIND.get(code)
+                kind = KINDS.get(code)
                 if kind is None:
-                    kind = _KIND[code] = _kind_of(f)
+                    kind = KINDS[code] = kind_of(f)
                 if kind != 1:
                     if not kind:
                         break
@@ -572,7 +458,7 @@ class Arena:
             self._limit = max(self._FLOOR, 2 * self.live)
             return before - self.live
 
-    def mark(self) -> UOp:
+    def watermark(self) -> UOp:
         """A node like no other: `since` tells what was made after it, for as long as somebody keeps it."""
         return UOp(_CONST, _INDEX, (), 0, ("mark", next(_MARKS)))
 
@@ -626,58 +512,6 @@ if hasattr(os, "register_at_fork"):  # another thread may be at a node when this
 def arena() -> Arena:
     """The arena in force."""
     return _current
-
-
-# -- derived facts --------------------------------------------------------------------------------------------------
-
-
-def _keep(src: tuple[UOp, ...], _arg: Any) -> tuple[Any, ...]:
-    return src[0].shape
-
-
-def _padded(src: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
-    out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
-    return LATER.sizes(out) if SYMBOLIC.seen else out
-
-
-def _shrunk(_: tuple[UOp, ...], arg: Any) -> tuple[Any, ...]:
-    out = tuple([e - b for b, e in arg])
-    return LATER.sizes(out) if SYMBOLIC.seen else out
-
-
-_SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
-    Op.BUFFER: lambda _, arg: (arg.size,),
-    Op.PARAM: lambda _, arg: arg[1],
-    Op.IOTA: lambda _, arg: arg,
-    Op.RESHAPE: lambda _, arg: arg,
-    Op.EXPAND: lambda _, arg: arg,
-    Op.PERMUTE: lambda src, arg: tuple([src[0].shape[i] for i in arg]),
-    Op.PAD: _padded,
-    Op.SHRINK: _shrunk,
-    Op.FLIP: _keep,
-    Op.REDUCE_AXIS: lambda src, arg: tuple([1 if i in arg[1] else s for i, s in enumerate(src[0].shape)]),
-    Op.GATHER: lambda src, _: src[1].shape,
-    Op.SCATTER_ADD: lambda src, arg: (arg[0], *src[1].shape[1:]),
-    Op.ARGSORT: lambda src, _: src[0].shape if len(src) == 1 else (),  # in a kernel: (keys, range)
-    Op.SEGMENT_SUM: lambda src, _: (src[2].shape[0] - 1, *src[0].shape[1:]),
-    Op.CONTIGUOUS: _keep,
-    Op.UPDATE: _keep,
-    Op.DETACH: _keep,
-    Op.COMPOSITE: _keep,
-    Op.HOST_CALL: lambda _, arg: arg[0].results[arg[1]][0],
-}
-
-_BOUNDS: dict[Op, Callable[[DType, tuple[UOp, ...], Any], tuple[Bound, Bound]]] = {
-    Op.CONST: lambda _, __, arg: (arg, arg),
-    Op.VARIABLE: lambda _, __, arg: (arg[1], arg[2]),
-    Op.BIND: lambda _, __, arg: (arg[1], arg[2]),
-    Op.IOTA: lambda _, __, arg: (0, max(0, (arg[0] if arg[0].__class__ is int else arg[0].vmax) - 1)),
-    Op.RANGE: lambda _, src, __: (0, max(0, (src[0].vmax or 1) - 1)),
-    Op.SPECIAL: lambda _, __, arg: (0, arg[1] - 1),
-    Op.ARGSORT: lambda _, src, __: (0, max(0, src[0].size - 1)),
-}
-for _op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.SHRINK, Op.FLIP, Op.CONTIGUOUS, Op.DETACH):
-    _BOUNDS[_op] = lambda _, src, __: (src[0].vmin, src[0].vmax)
 
 
 # -- elementwise constructor with folding -----------------------------------------------------------------------------

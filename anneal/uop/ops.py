@@ -48,8 +48,10 @@ class Op:
     # -- kernel graph
     PARAM: ClassVar[Op]  # kernel argument; arg is (slot, shape)
     RANGE: ClassVar[Op]  # (extent), arg: (id, "loop"|"reduce"|...); an index from 0 to extent-1
-    LOAD: ClassVar[Op]  # (param, index[, gate]); where the gate is false the value is 0 and memory is not touched
-    STORE: ClassVar[Op]  # (param, index, value[, gate])
+    LOAD: ClassVar[
+        Op
+    ]  # (param, index[, predicate]); where the predicate is false the value is 0 and memory is not touched
+    STORE: ClassVar[Op]  # (param, index, value[, predicate])
     REDUCE: ClassVar[Op]  # (value, *ranges), arg: ADD|MUL|MAX|MIN; ends its ranges
     BUFFERIZE: ClassVar[Op]  # (value, *ranges), arg: "global"|"workgroup"|"register"; value kept over its ranges
     SINK: ClassVar[Op]  # (*stores) of a kernel, or the outputs of a tensor graph

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anneal.uop.node import SYMBOLIC, UOp, toposort
+from anneal.uop.later import SYMBOLIC
+from anneal.uop.node import UOp, toposort
 from anneal.uop.ops import Op
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 

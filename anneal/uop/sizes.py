@@ -1,8 +1,8 @@
 """Sizes that are known only when a program runs: integers, or int32 expressions over VARIABLEs.
 
 A size in a shape is an `int` or a node: a polynomial over variables (and over quotients and remainders of such), in one
-canonical form, so that equal sizes are the same node. What folds to a constant is an int. In a program that is being
-built the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
+canonical form, so that equal sizes are the same node. A size that folds to a constant is an int. While a program
+is built the variables are BIND nodes, which carry the value of this run; a plan knows VARIABLEs alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from anneal.errors import ShapeError
 from anneal.uop.dtype import dtypes
-from anneal.uop.node import SYMBOLIC, UOp, alu, const, toposort
+from anneal.uop.later import SYMBOLIC
+from anneal.uop.node import UOp, alu, const, toposort
 from anneal.uop.ops import Op
 
 __all__ = [
@@ -442,13 +443,15 @@ class Values(dict[str, int]):
         self.tags: dict[str, Any] = {}
 
 
-def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None) -> Any:
-    """`arg` with the variables of its sizes, bound or not, bound to `values`; `tag` tells these bindings from
-    others.
+def bound_sizes(arg: Any, values: Mapping[str, int], tag: Any = None, free: bool = False) -> Any:
+    """`arg` with the variables of its sizes, bound or not (`free`: only those that are not), bound to `values`; `tag`
+    tells these bindings from others.
     """
 
     def bound(x: UOp) -> UOp:
-        return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag) if x.arg[0] in values else x
+        if x.arg[0] not in values or (free and x.op is Op.BIND):
+            return x
+        return UOp(Op.BIND, _I32, (), (*x.arg[:3], values[x.arg[0]]), tag)
 
     return mapped(arg, lambda u: _with_variables(u, bound))
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import anneal
+from anneal import codegen, schedule
 from anneal.errors import DeviceError
 from anneal.uop.ops import ALL
 from tests.cli.helpers import run, run_process
@@ -124,6 +125,84 @@ def test_kernels_that_cannot_be_timed(capsys: pytest.CaptureFixture[str], monkey
 def test_kernels_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
     here = run(capsys, "kernels", "mlp", "--step", "--json").out
     assert run_process("kernels", "mlp", "--step", "--json", PYTHONHASHSEED="7").out == here
+
+
+PASSES = [(line.name, p.name) for line in (schedule.PASSES, codegen.PASSES) for p in line]
+
+
+@pytest.mark.parametrize(("pipeline", "name"), PASSES)
+def test_graph_until_a_pass(capsys: pytest.CaptureFixture[str], pipeline: str, name: str) -> None:
+    arguments = ["graph", "mlp", "--until", name, *(["--kernel", "1"] if pipeline == "codegen" else [])]
+    text = run(capsys, *arguments).out
+    report = json.loads(run(capsys, *arguments, "--json").out)
+    assert [(p["pipeline"], p["name"]) for p in report["passes"]] == PASSES
+    assert (report["info"]["pipeline"], report["info"]["name"]) == (pipeline, name)
+    assert report["kernel"] == (1 if pipeline == "codegen" else None)
+    assert text.splitlines()[0].startswith(f"// after {name}")
+    assert text.splitlines()[0].endswith(f": {report['info']['reason']}")
+    assert "\n".join(text.splitlines()[1:]) == "\n".join(p["text"].rstrip("\n") for p in report["parts"])
+
+
+def test_graph_until_of_the_cpu_device(capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = json.loads(run(capsys, "kernels", "mlp", "--step", "--device", "cpu", "--json").out)["kernels"]
+    text = run(capsys, "graph", "mlp", "--until", "memory-plan", "--device", "cpu").out
+    assert [line.split()[0] for line in text.splitlines()[1:-1]] == [k["name"] for k in kernels]
+
+
+def test_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.loads(run(capsys, "kernels", "mlp", "--json").out)["kernels"]
+    assert json.loads(run(capsys, "kernels", "mlp", "--kernel", "1", "--json").out)["kernels"] == [whole[1]]
+    text = run(capsys, "kernels", "mlp", "--kernel", "1").out
+    assert text.startswith(f"// ==== kernel 1/{len(whole)} {whole[1]['name']} ")
+    assert text.splitlines()[-1].startswith("1 kernels, 1 distinct")
+
+
+def test_lines_of_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    [kernel] = json.loads(run(capsys, "kernels", "mlp", "--kernel", "1", "--json").out)["kernels"]
+    report = json.loads(run(capsys, "kernels", "mlp", "--kernel", "1", "--lines", "--json").out)
+    assert (report["number"], report["name"], report["label"]) == (1, kernel["name"], kernel["label"])
+    assert "".join(f"{t['text']}\n" for t in report["lines"]) == kernel["wgsl"]
+    [line] = kernel["lines"]
+    for t in report["lines"]:
+        assert t["lines"] in ([], [line])
+        assert set(t["nodes"]) <= set(kernel["nodes"])
+    assert any(t["rules"] for t in report["lines"])
+    lines = run(capsys, "kernels", "mlp", "--kernel", "1", "--lines").out.splitlines()
+    numbered = [x[5:] for x in lines if not x.lstrip().startswith("//")]
+    assert numbered == [t["text"] for t in report["lines"]]
+    assert any(x.startswith("    //   by ") and "anneal/uop/fold.upat:" in x for x in lines)
+    assert any("mlp.py:" in x and "second" in x for x in lines)
+
+
+def test_the_way_back_from_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = json.loads(run(capsys, "kernels", "mlp", "--json").out)["kernels"]
+    line = whole[0]["lines"][0]["line"]
+    here = [k for k in whole if line in [x["line"] for x in k["lines"]]]
+    assert 0 < len(here) < len(whole)
+    assert json.loads(run(capsys, "kernels", "mlp", "--line", f"mlp.py:{line}", "--json").out)["kernels"] == here
+    assert run(capsys, "kernels", "mlp", "--line", "mlp.py:1").out.startswith("0 kernels, 0 distinct")
+    of_line = run(capsys, "kernels", "mlp", "--kernel", "1", "--lines", "--line", f"mlp.py:{line}").out
+    assert "// ==== kernel 1 " in of_line
+    assert "@compute" not in of_line, "that comes from no line"
+    assert "fma(" in of_line
+
+
+def test_rules_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    forward, step = (
+        json.loads(run(capsys, "explain", "--model", "mlp", *more, "--json").out)["rules"] for more in ((), ("--step",))
+    )
+    assert sum(r["count"] for r in forward) < sum(r["count"] for r in step)
+    assert "gradient" not in {r["table"] for r in forward}
+    assert "gradient" in {r["table"] for r in step}
+    for r in step:
+        assert sum(r["passes"].values()) == r["count"]
+        assert r["place"].partition(":")[0].endswith(".upat")
+    assert {"first", "second", "last"} <= {path for r in step for path in r["modules"]}
+    lines = run(capsys, "explain", "--model", "mlp", "--limit", "2").out.splitlines()
+    assert lines[0].split()[0] == f"{forward[0]['count']:,}"
+    assert lines[-2] == f"... {len(forward) - 2} more rules; --limit 0 prints them all"
+    assert lines[-1] == f"{len(forward)} rules fired {sum(r['count'] for r in forward):,} times"
+    assert any(x.startswith("         for mlp.py:") for x in lines)
 
 
 @pytest.mark.parametrize(("op", "parts"), [

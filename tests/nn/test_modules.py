@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,12 @@ def test_gpt_names_sizes_and_start() -> None:
     with pytest.raises(ShapeError, match="heads"):
         nn.CausalSelfAttention(10, 4)
     assert nn.GPT.from_config(nn.GPTConfig(5, 4, 1, 1, 4, tie_weights=False)).num_parameters() > 0
+
+
+@pytest.mark.parametrize("name", nn.__all__)
+def test_what_is_public_has_an_example(name: str) -> None:
+    found = [getattr(nn, name)]
+    if isinstance(found[0], types.ModuleType):
+        found = [getattr(found[0], inner) for inner in found[0].__all__]
+    for thing in found:
+        assert ">>> " in (thing.__doc__ or ""), f"{thing}: a docstring with an example"

@@ -43,7 +43,7 @@ BAD = [
     (store(UOp(Op.EXP, F32, (UOp(Op.ADD, F32, (VALUE, I)),))), "kernel", "ADD takes sources of one dtype"),
     (store(I), "kernel", "STORE moves float32, not int32"),
     (store(UOp(Op.LOAD, F32, (IN, I.cast(F32)))), "kernel", "LOAD has an int32 index, not float32"),
-    (store(UOp(Op.LOAD, F32, (IN, I, I))), "kernel", "LOAD has a bool gate"),
+    (store(UOp(Op.LOAD, F32, (IN, I, I))), "kernel", "LOAD has a bool predicate"),
     (store(UOp(Op.LOAD, I32, (IN, I)).cast(F32)), "kernel", "LOAD moves float32, not int32"),
     (store(UOp(Op.REDUCE, F32, (VALUE, K), Op.SUB)), "kernel", "REDUCE reduces by ADD"),
     (UOp(Op.SINK, F32, (SUM,)), "kernel", "SINK ends a kernel"),

@@ -12,7 +12,8 @@ import pytest
 from anneal import settings
 from anneal.rewrite import Pass, Pipeline, simplify, tracing
 from anneal.rewrite import symbolic as index_algebra
-from anneal.rewrite.generate import PACKAGE, parse, targets
+from anneal.rewrite.generate import PACKAGE, targets
+from anneal.rewrite.upat import parse
 from anneal.schedule import CostModel, clear_cache, graph, run_passes
 from anneal.schedule.plan import parametrise
 from anneal.tensor import Tensor, jvp

@@ -147,7 +147,7 @@ def test_tensors_pass_from_one_context_to_another() -> None:
     assert [f(x).item() for _ in range(3)] == [10.0] * 3
 
 
-ROOMS = ("runtime", "tensor", "nn")
+ROOMS = ("runtime", "ops", "transforms", "tensor", "nn")
 
 
 def test_no_other_module_of_running_has_state() -> None:

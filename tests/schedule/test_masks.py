@@ -14,7 +14,7 @@ from anneal.backend.cpu.reference import evaluate
 from anneal.codegen import Target, generate
 from anneal.runtime import Execution, Launch, execute
 from anneal.schedule import CostModel, Kernel, Plan, graph, plan_for
-from anneal.schedule.masks import unread_choice
+from anneal.schedule.masks import dead_side
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 from anneal.uop import Op, UOp, const
@@ -82,17 +82,17 @@ PROGRAMS: dict[str, Callable[[], list[Tensor]]] = {
 }
 
 
-def unread(plan: Plan) -> list[UOp]:
-    return [s for c in plan.calls for s in c.kernel.sink.src if unread_choice(s.src[2])]
+def dead(plan: Plan) -> list[UOp]:
+    return [s for c in plan.calls for s in c.kernel.sink.src if dead_side(s.src[2])]
 
 
 def poisoned(kernel: Kernel) -> Kernel:
     """The kernel with nan in all elements that nobody is to read."""
     stores = []
     for s in kernel.sink.src:
-        if unread_choice(s.src[2]):
+        if dead_side(s.src[2]):
             given = list(s.src[2].src)
-            given[unread_choice(s.src[2]) or 0] = const(s.dtype, float("nan"))
+            given[dead_side(s.src[2]) or 0] = const(s.dtype, float("nan"))
             s = UOp(Op.STORE, s.dtype, (*s.src[:2], UOp(Op.WHERE, s.dtype, tuple(given))))
         stores.append(s)
     return Kernel(UOp(Op.SINK, kernel.sink.dtype, tuple(stores)), kernel.name)
@@ -110,7 +110,7 @@ def test_masked_elements_are_not_read(device: str, name: str) -> None:
     results = PROGRAMS[name]()
     wanted = evaluate([t.uop for t in results])
     plan, inputs, _ = plan_for(graph([t.uop for t in results]), MASKS)
-    assert unread(plan) or name in ("twice", "numbers")
+    assert dead(plan) or name in ("twice", "numbers")
     if device == "cpu":
         plan = replace(plan, calls=tuple([c._replace(kernel=poisoned(c.kernel)) for c in plan.calls]))
     outputs = [Storage(plan.values[v].size, plan.values[v].dtype, device) for v in plan.outputs]
@@ -126,7 +126,7 @@ def test_masked_elements_are_not_read(device: str, name: str) -> None:
 def test_outputs_are_stored_whole() -> None:
     kept = value(16, 16).tril()
     plan, _, _ = plan_for(graph([kept.uop, (kept @ value(16, 16, seed=1)).uop]), MASKS)
-    assert not unread(plan)
+    assert not dead(plan)
 
 
 def test_sorting_sees_the_masked_elements() -> None:
@@ -141,13 +141,13 @@ def test_data_are_no_mask() -> None:
     x = value(16, 16)
     for kept in ((x > 0).where(x, 0.0), (x > 0).where(x.tril(), 1.0)):
         plan, _, _ = plan_for(graph([(kept.contiguous() @ x).uop]), MASKS)
-        assert not unread(plan)
+        assert not dead(plan)
 
 
 def test_a_device_may_do_without() -> None:
     results = attention(24, 24)
     plan, _, _ = plan_for(graph([t.uop for t in results]), CostModel())
-    assert not unread(plan)
+    assert not dead(plan)
 
 
 def test_a_choice_in_a_sum_is_not_that_of_the_element_outside() -> None:

@@ -15,6 +15,7 @@ from anneal.runtime import cache_statistics
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor, Variable, jit, manual_seed, no_grad, realize
 from anneal.tensor import functional as F
+from anneal.transforms import jvp
 from anneal.uop import UOp
 
 A = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -332,6 +333,19 @@ def test_variables_of_a_jit_function_are_told_apart(device: str) -> None:
     for i, j in ((3, 4), (4, 3), (5, 5), (1, 7), (7, 1)):
         check(m.bind(i), n.bind(j), i, j)
     assert len(f.captures) == 2
+
+
+def test_gradients_go_on_through_what_was_realized(device: str) -> None:
+    w = Tensor(A, requires_grad=True)
+    n = Variable("n", 1, 8).bind(3)
+    part = (w[:, :n] ** 2).realize()
+    (part * 2).sum().backward()
+    assert w.grad is not None
+    want = np.zeros_like(A)
+    want[:, :3] = 4 * A[:, :3]
+    np.testing.assert_allclose(w.grad.numpy(), want, rtol=1e-6)
+    _, along = jvp(lambda x: (x[:, :n] ** 2).realize() * 2, (Tensor(A),), (Tensor(A),))
+    np.testing.assert_allclose(along.numpy(), 4 * A[:, :3] ** 2, rtol=1e-6)
 
 
 def test_arguments_of_symbolic_shape(device: str) -> None:

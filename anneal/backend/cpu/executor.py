@@ -137,11 +137,11 @@ def _run_all(steps: list[Step]) -> None:
         f(*args)
 
 
-def _chosen(program: Program, values: Mapping[str, int], alone: bool) -> CpuProgram:
+def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
     """What of `program` runs with these values, if need be for one worker."""
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
-    return found.alone if alone else found
+    return found.for_one_worker if one_worker else found
 
 
 def _mostly_gemv(programs: Sequence[CpuProgram]) -> bool:
@@ -161,7 +161,7 @@ class CpuBatch(Batch[Array]):
         self._workers = device.workers
         # or in one, and BLAS in threads of its own; from the first run on, so that every run gives the same values
         self._on_workers = device.workers.count > 1 and not _mostly_gemv(
-            [_chosen(p, values, alone=False) for p, _ in calls]
+            [_chosen(p, values, one_worker=False) for p, _ in calls]
         )
         self._again = False
         self._bind(calls)
@@ -352,9 +352,9 @@ class CpuDevice(Device[Array]):
         with uncollected():
             return CpuBatch(self, calls, values or {})
 
-    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], alone: bool) -> list[_Bound]:
-        """Each call's program on its buffers, for these values of variables; for one worker, if it is to be `alone`."""
-        return [self._bind(_chosen(p, values, alone), buffers, values) for p, buffers in calls]
+    def bind(self, calls: Sequence[Call[Array]], values: Mapping[str, int], one_worker: bool) -> list[_Bound]:
+        """Each call's program on its buffers, for these values of variables; perhaps for one worker."""
+        return [self._bind(_chosen(p, values, one_worker), buffers, values) for p, buffers in calls]
 
     def _bind(self, program: CpuProgram, buffers: Sequence[Array], values: Mapping[str, int]) -> _Bound:
         key = (id(program), *map(id, buffers))

@@ -16,7 +16,7 @@ from anneal.backend.cpu.ops import Array, Step
 from anneal.backend.cpu.plan import Block, Instr, Loop, Pad, Plan, Product, Value
 from anneal.backend.cpu.planner import make_plan
 from anneal.backend.cpu.segment import segments
-from anneal.rewrite import FLOATS, widened
+from anneal.rewrite import FLOATS, legalised
 from anneal.schedule import members_of
 from anneal.uop import UOp
 
@@ -219,7 +219,7 @@ class CpuProgram(Program):
 
     def __init__(self, sink: UOp, name: str, workers: int = 1) -> None:
         self.name, self.workers = name, workers
-        self.sink = sink = widened(sink, FLOATS)
+        self.sink = sink = legalised(sink, FLOATS)
         self.params = 1 + max(u.src[0].arg[0] for u in sink.src)
         self.dynamic: Callable[[Sequence[Array]], Step] | None = None
         self.parts: list[tuple[Plan, list[LoopLayout | Pad]]] = []
@@ -229,7 +229,7 @@ class CpuProgram(Program):
             self._plan(workers)
 
     @functools.cached_property
-    def alone(self) -> CpuProgram:
+    def for_one_worker(self) -> CpuProgram:
         """The same for one worker."""
         return self if self.workers == 1 else self._for_one_worker()
 
@@ -273,25 +273,25 @@ class CpuProgram(Program):
             if isinstance(phase, Loop):
                 layout = LoopLayout(plan, phase, workers, waiting)
                 if waiting is not None and layout.cut & ~waiting.c.mask:
-                    layouts.append(self._alone(plan, waiting, workers))
+                    layouts.append(self._loop_of(plan, waiting, workers))
                     layout = LoopLayout(plan, phase, workers, None)
                 waiting = None
                 layouts.append(layout)
             else:
                 if waiting is not None:
-                    layouts.append(self._alone(plan, waiting, workers))
+                    layouts.append(self._loop_of(plan, waiting, workers))
                     waiting = None
                 if isinstance(phase, Product):
                     waiting = phase
                 else:
                     layouts.append(phase)
         if waiting is not None:
-            layouts.append(self._alone(plan, waiting, workers))
+            layouts.append(self._loop_of(plan, waiting, workers))
         self.parts.append((plan, layouts))
         self.scratch = max([made.end for made in self._loops()], default=0)
 
     @staticmethod
-    def _alone(plan: Plan, product: Product, workers: int) -> LoopLayout:
+    def _loop_of(plan: Plan, product: Product, workers: int) -> LoopLayout:
         """A product as a loop of its own: cut into rows for the workers."""
         return LoopLayout(plan, Loop([], product.c.mask, 0), workers, product)
 

@@ -28,7 +28,7 @@ from anneal.backend.webgpu.finisher import Finisher
 from anneal.backend.webgpu.hazards import Use
 from anneal.backend.webgpu.program import Buffer, WebGpuProgram
 from anneal.backend.webgpu.queue import Dispatch
-from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, window_bytes
+from anneal.codegen import Binding, Kernel, Target, bindings_of, generate, segment_bytes
 from anneal.errors import CompilerError, DeviceError
 from anneal.schedule import name_of
 from anneal.uop import DType, UOp, dtypes
@@ -74,7 +74,7 @@ class WebGpuDevice(Device[Buffer]):
         self.max_buffer_bytes = granted["max-buffer-size"]
         self.limits = Limits(
             granted["max-storage-buffers-per-shader-stage"],
-            window_bytes(self.target.binding_bytes),
+            segment_bytes(self.target.binding_bytes),
             self.target.dtypes,
         )
         self.cost_model = cost_models.gpu(self.limits.max_buffers, self.limits.max_binding_bytes)
@@ -309,7 +309,7 @@ class WebGpuDevice(Device[Buffer]):
         return bindings_of(kernel.params, self.target.binding_bytes)
 
     def entries(self, kernel: Kernel, buffers: Buffers) -> list[dict[str, Any]]:
-        """What a bind group of `kernel` holds: its buffers, found by slot, those too large for a binding in windows."""
+        """What a bind group of `kernel` holds: its buffers, found by slot, large ones in segments."""
         out = []
         for b in self._bindings(kernel):
             buffer = buffers[b.slot]

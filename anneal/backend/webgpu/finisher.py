@@ -1,4 +1,4 @@
-"""One thread beside the caller's, which finishes the command buffers of coming runs.
+"""One thread beside the caller's, which finishes the command buffers of the runs that follow.
 
 An executor of `concurrent.futures` would do, but each of its calls costs the caller a future with a condition, a work
 item and two locks: a twentieth of the host's part of a small training step.
@@ -76,7 +76,7 @@ class Finisher:
 def _run(calls: SimpleQueue[Promise[Any] | None]) -> None:
     while (promise := calls.get()) is not None:
         promise.keep()
-        del promise  # the last reference may be this one, and the next call is long in coming
+        del promise  # the last reference may be this one, and the next call may be far off
 
 
 def _stop(calls: SimpleQueue[Promise[Any] | None], thread: threading.Thread) -> None:

@@ -26,7 +26,7 @@ _UNITS = 132  # multiprocessors of the GPU that the figures here were measured o
 _STEPS = 16  # of the reduce between two barriers; 32 no longer fit the instruction cache
 _LANES = 4
 _BARRIERS = 1.5  # the time between two tiles of operands, in steps
-_JOINING = 32  # the time for which threads that share a reduce meet, in steps, each time their number doubles
+_JOINING = 32  # steps that threads which share a reduce wait for each other, each time their number doubles
 _START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
 _REGISTERS = 65536  # of a multiprocessor
 _WHOLE_TILES = 32  # what must divide a symbolic extent for its tiles to divide it too
@@ -117,12 +117,12 @@ class _Product:
         """Workgroups."""
         return self.batch * -(-(self.m.extent or 1) // tile.m) * -(-(self.n.extent or 1) // tile.n)
 
-    def share(self, tile: _Tile) -> float:
+    def fraction(self, tile: _Tile) -> float:
         """The part of the work that is left below the diagonals of masks: the smaller the tile, the nearer to half."""
         m, n = min(1, tile.m / (self.m.extent or 1)), min(1, tile.n / (self.n.extent or 1))
         return math.prod((1 + {"mn": max(m, n), "mk": m, "nk": n}[pair]) / 2 for pair in self.across)
 
-    def turns(self, tile: _Tile) -> int:
+    def groups_of_unit(self, tile: _Tile) -> int:
         """Workgroups for each multiprocessor."""
         return -(-self.groups(tile) // _UNITS)
 
@@ -236,15 +236,15 @@ def _time(product: _Product, tile: _Tile, share: int) -> float:
     steps = product.steps
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))
-    groups, turns = product.groups(tile), product.turns(tile)
-    if turns <= held:
-        time = turns * _busy(held * warps) / _busy(turns * warps)
+    groups, mine = product.groups(tile), product.groups_of_unit(tile)
+    if mine <= held:
+        time = mine * _busy(held * warps) / _busy(mine * warps)
     else:
         # What is left when all multiprocessors are full goes to those that are free first, several to one.
         whole, rest = divmod(groups / _UNITS, held)
         time = whole * held + (min(held, max(rest, 1 + 3 * rest / held)) if rest else 0)
     deep = -(-product.depth // (steps * share)) * steps * share + _JOINING * math.log2(share) + _START / held
-    return time * tile.m * tile.n * deep * product.share(tile) / tile.speed
+    return time * tile.m * tile.n * deep * product.fraction(tile) / tile.speed
 
 
 def _busy(warps: float) -> float:

@@ -9,6 +9,7 @@ from anneal.ops.nodes.movement import (
     every,
     expand,
     flip,
+    from_memory,
     iota,
     pad,
     permute,
@@ -17,6 +18,7 @@ from anneal.ops.nodes.movement import (
     reshape,
     shrink,
     spread,
+    to_memory,
 )
 from anneal.ops.nodes.rows import (
     Pick,
@@ -58,6 +60,7 @@ __all__ = [
     "expand",
     "first_by_blocks",
     "flip",
+    "from_memory",
     "inverse",
     "iota",
     "keys",
@@ -76,6 +79,7 @@ __all__ = [
     "sorted_places",
     "spread",
     "take_rows",
+    "to_memory",
     "weak_const",
     "weak_dtype",
     "wrapped",

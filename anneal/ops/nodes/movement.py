@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.uop import SYMBOLIC, Op, UOp, dtypes
-from anneal.uop.sizes import Size, sizes
+from anneal.uop.sizes import Size, sizes, symbolic_arg, widest
 
 __all__ = [
     "Pairs",
     "every",
     "expand",
     "flip",
+    "from_memory",
     "iota",
     "pad",
     "permute",
@@ -25,6 +26,7 @@ __all__ = [
     "reshape",
     "shrink",
     "spread",
+    "to_memory",
 ]
 
 Pairs = tuple[tuple[Any, Any], ...]
@@ -87,6 +89,20 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
     if all(b == 0 and e == n for (b, e), n in zip(pairs, x.shape, strict=True)):
         return x
     return UOp(Op.SHRINK, x.dtype, (x,), pairs)
+
+
+def from_memory(x: UOp, shape: Shape) -> UOp:
+    """The array of `shape` that lies in the flat `x`, with room for its largest sizes."""
+    if not (SYMBOLIC.seen and symbolic_arg(shape)):
+        return reshape(x, shape)
+    return shrink(reshape(x, widest(shape)), tuple([(0, n) for n in shape]))
+
+
+def to_memory(x: UOp, shape: Shape) -> UOp:
+    """The opposite: `x` in flat memory, with zeros where its sizes leave room; `shape` is that of the memory."""
+    if SYMBOLIC.seen and symbolic_arg(x.shape):
+        x = pad(x, tuple([(0, most - n) for most, n in zip(widest(x.shape), x.shape, strict=True)]))
+    return reshape(x, shape)
 
 
 def flip(x: UOp, axes: tuple[int, ...]) -> UOp:

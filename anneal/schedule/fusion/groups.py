@@ -7,7 +7,7 @@ from typing import Any
 
 from anneal.schedule.concat import pieces_of
 from anneal.schedule.fusion.cost_model import CostModel
-from anneal.schedule.fusion.facts import COPY, cone
+from anneal.schedule.fusion.facts import COPY, Consumers, cone
 from anneal.schedule.fusion.rows import is_vector_product, row_length
 from anneal.schedule.fusion.state import Materialised
 from anneal.uop import Op, UOp
@@ -89,7 +89,9 @@ class Groups:
         materialised: Materialised,
         outputs: tuple[UOp, ...],
         cost_model: CostModel,
+        consumers: Consumers,
     ) -> None:
+        self.consumers = consumers
         self.groups, self.owner, self.materialised, self.cost_model = groups, owner, materialised, cost_model
         self.outputs = set(outputs)
         self.patient = False  # whether others who read a producer may be told to wait for the join

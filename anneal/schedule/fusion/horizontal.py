@@ -56,7 +56,7 @@ def beside(at: Groups, g: Group, h: Group) -> bool:
         h.members = (*(h.members or (replace(h),)), g)
     elif body is not h:
         body.roots, body.inputs = body.roots + g.roots, {**body.inputs, **g.inputs}
-    # a kernel stores its roots part by part: what joins one of the first parts is not the last root
+    # a kernel stores its roots member by member: a root that joins one of the first members is not the last one
     h.roots = [r for p in h.members for r in p.roots] if h.members else h.roots + g.roots
     h.inputs, h.level = {**h.inputs, **g.inputs}, level
     for root in g.roots:

@@ -75,7 +75,7 @@ class Joining(Groups):
             return self.refused(p, g, "they have neither a shape nor rows in common")
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
             return self.refused(p, g, f"one kernel computes at most {self.cost_model.kernel_steps} nodes")
-        # Where the joined kernel stands: after all it reads, before all who read it.
+        # The joined kernel stands after all that it reads and before all that read it.
         level = max(
             [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
         )
@@ -93,13 +93,13 @@ class Joining(Groups):
         return True
 
     def refused(self, p: Group, g: Group, reason: str) -> bool:
-        """False: g does not take in p. Whoever asked is told why."""
+        """False, as g does not take in p; the reason goes to `refusals`."""
         if _REFUSALS.found is not None:
             _REFUSALS.found.append(Refusal(tuple(p.roots), tuple(g.roots), reason))
         return False
 
     def takes(self, g: Group, p: Group) -> bool:
-        """Make p part of g, unless that were too many buffers."""
+        """Let g take in p, unless that were too many buffers."""
         kept = [root for root in p.roots if root in self.outputs or any(r is not g for r in self.readers.get(root, ()))]
         mine = set(p.roots)
         inputs = {k: None for k in (*p.inputs, *g.inputs) if k not in mine}
@@ -145,15 +145,22 @@ class Joining(Groups):
             readers = self.readers.get(h)
             if not readers or h in self.outputs or g.concatenates:
                 continue
-            made = {_function_of(r, h, self.materialised) for r in readers}
-            f = made.pop()
-            if made or f is None or f in self.materialised:
+            if not any(_is_function(c, h) for c in self.consumers[h]):
+                continue
+            made = (_function_of(r, h, self.materialised) for r in readers)
+            f = next(made)
+            if f is None or f in self.materialised or any(other is not f for other in made):
                 continue
             g.roots[n] = f
             del self.materialised[h], self.owner[h], self.readers[h]
             self.materialised[f], self.owner[f], self.readers[f] = Reason.FUNCTION, g, readers
             for r in readers:
                 r.inputs = {f if i is h else i: None for i in r.inputs}
+
+
+def _is_function(u: UOp, h: UOp) -> bool:
+    """Whether `u` may be an elementwise function of `h` and constants: where no node is, no reader makes one."""
+    return u.op in ALU and all(s is h or (not s.shape and (s.op is Op.CONST or s.op in ALU)) for s in u.src)
 
 
 def _function_of(r: Group, h: UOp, materialised: Materialised) -> UOp | None:
@@ -180,7 +187,7 @@ def _function_of(r: Group, h: UOp, materialised: Materialised) -> UOp | None:
 
 
 def _origin(u: UOp, materialised: Materialised) -> UOp:
-    """What `u` shows in another order."""
+    """The value of which `u` is a reordered view."""
     while u not in materialised and u.op in (Op.RESHAPE, Op.PERMUTE):
         u = u.src[0]
     return u

@@ -23,16 +23,18 @@ from collections.abc import Sequence
 
 from anneal.schedule.fusion.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion.decisions import DECISIONS, price_of
-from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, is_widening
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_widening
 from anneal.schedule.fusion.state import Materialised, Reason, State
 from anneal.uop import ALU, Op, UOp
 
 __all__ = ["materialised_nodes"]
 
 
-def materialised_nodes(order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel) -> Materialised:
+def materialised_nodes(
+    order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers
+) -> Materialised:
     """The nodes of `order` (sources first) to materialise, each with the first reason for it."""
-    state = State(order, outputs, cost_model)
+    state = State(order, outputs, cost_model, consumers)
     for u in order:
         if u.op in LEAVES or not u.src:
             state.open_reduce[u], state.cost[u] = None, 0

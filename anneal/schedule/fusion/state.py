@@ -10,7 +10,7 @@ from anneal.schedule.fusion.cost_model import CostModel
 from anneal.schedule.fusion.facts import (
     LEAVES,
     REORDER,
-    consumers_of,
+    Consumers,
     is_widening,
     long_axes,
     only_summed,
@@ -52,10 +52,12 @@ class State:
     `leaves`: the memory that it is made of.
     """
 
-    def __init__(self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel) -> None:
+    def __init__(
+        self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers
+    ) -> None:
         self.order, self.outputs, self.cost_model = order, set(outputs), cost_model
-        self.consumers = consumers_of(order)
-        self.summed = only_summed(order, self.consumers, cost_model)
+        self.consumers = consumers
+        self.summed = only_summed(order, consumers, cost_model)
         self.materialised: Materialised = {}
         self.open_reduce: dict[UOp, UOp | None] = {}
         self.cost: dict[UOp, int] = {}

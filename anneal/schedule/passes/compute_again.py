@@ -1,4 +1,4 @@
-"""Values computed again: what the forward pass keeps for the backward pass, and need not.
+"""Values computed again: the forward pass need not keep every value for the backward pass.
 
     h = x @ w;  a = gelu(h);  y = a @ v     backward:  dv = a.T @ dy,  dh = slope(h) * (dy @ v.T)
 
@@ -74,7 +74,7 @@ def with_values_again(
 def _chosen(
     groups: list[Group], kept: dict[UOp, list[Group]], materialised: Collection[UOp], cost_model: CostModel
 ) -> dict[UOp, Group]:
-    """What to compute again, with the kernel that does; the cheapest for its size first."""
+    """Values to compute again, each with the kernel that does; the cheapest for its size first."""
     changed = {x for u in materialised if u.op is Op.UPDATE for x in (u, u.src[0])}
     found: list[tuple[float, int, UOp, Group]] = []
     for n, u in enumerate(kept):

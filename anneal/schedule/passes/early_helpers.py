@@ -1,4 +1,4 @@
-"""What the rules of `early.upat` call."""
+"""Functions that the rules of `early.upat` call."""
 
 from __future__ import annotations
 

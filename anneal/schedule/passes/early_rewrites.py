@@ -16,10 +16,14 @@ __all__ = ["early_rewrites", "run"]
 
 
 def run(s: Schedule) -> Schedule:
-    def change() -> UOp:
-        return sort_by_radix(early_rewrites(s.sink, s.cost_model.masks), s.cost_model)
+    order: list[UOp] = []
 
-    return replace(s, sink=carried(s.places, s.sink, change))
+    def change() -> UOp:
+        order.extend(toposort((early_rewrites(s.sink, s.cost_model.masks),)))
+        return sort_by_radix(order, s.cost_model)
+
+    sink = carried(s.places, s.sink, change)
+    return replace(s, sink=order.pop(), order=order).over(sink)
 
 
 def early_rewrites(sink: UOp, masks: bool = False) -> UOp:

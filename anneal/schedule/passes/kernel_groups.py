@@ -24,7 +24,6 @@ from anneal.schedule.fusion import (
     CostModel,
     Group,
     Joining,
-    Materialised,
     as_late_as_possible,
     by_level,
     group_of,
@@ -43,27 +42,26 @@ def run(s: Schedule) -> Schedule:
     if cost_model.concurrent and is_scarce(s.materialised):
         # of a product itself more can be computed again than of what others make of it
         cost_model = replace(cost_model, keeps_functions=False)
-    return replace(s, cost_model=cost_model, groups=group_kernels(s.order, s.materialised, s.sink.src, cost_model))
+    return replace(s, cost_model=cost_model, groups=group_kernels(s, cost_model))
 
 
-def group_kernels(
-    order: list[UOp], materialised: Materialised, outputs: tuple[UOp, ...], cost_model: CostModel
-) -> list[Group]:
-    """The kernels that compute the nodes of `materialised`, producers first; nodes that no kernel need store leave it.
+def group_kernels(s: Schedule, cost_model: CostModel) -> list[Group]:
+    """The kernels that compute the materialised nodes, producers first; nodes that no kernel need store leave these.
 
     A node of no elements has no kernel: joined to others, it could be the root by which their kernel is judged.
     """
+    materialised, outputs = s.materialised, s.sink.src
     groups: list[Group] = []
     owner: dict[UOp, Group] = {}
-    for u in order:
+    for u in s.order:
         if u in materialised and u.size:
             g = owner[u] = group_of(u, materialised, cost_model)
             groups.append(g)
     groups = by_level(groups, owner)
-    groups = by_level(Joining(groups, owner, materialised, outputs, cost_model).run(), owner)
+    groups = by_level(Joining(groups, owner, materialised, outputs, cost_model, s.consumers).run(), owner)
     # Once more with every group as late as its readers let it be: an update for the end hinders no join.
     as_late_as_possible(groups, owner)
-    joining = Joining(groups, owner, materialised, outputs, cost_model)
+    joining = Joining(groups, owner, materialised, outputs, cost_model, s.consumers)
     groups = by_level(joining.run(), owner)
     alone = _overwriting(groups, outputs)
     groups = by_level(siblings(joining, groups, alone), owner)

@@ -17,22 +17,22 @@ __all__ = ["run"]
 
 def run(s: Schedule) -> Schedule:
     masks = masks_of(s.order, s.materialised) if s.cost_model.masks else {}
-    unread = {u: m for u, m in masks.items() if u not in s.sink.src}
+    dead = {u: m for u, m in masks.items() if u not in s.sink.src}
     complete(s.places, s.materialised, s.order)
-    return replace(s, cuts=[cut(g, s.materialised, masks, unread, s.places) for g in s.groups])
+    return replace(s, cuts=[cut(g, s.materialised, masks, dead, s.places) for g in s.groups])
 
 
 def cut(
     group: Group,
     materialised: Materialised,
     masks: Mapping[UOp, Mask],
-    unread: Mapping[UOp, Mask],
+    dead: Mapping[UOp, Mask],
     places: Mapping[UOp, int],
 ) -> Cut:
     """The group's own graph with numbered parameters for everything it reads, what those parameters are, and the
     places of what it computes.
 
-    Masked parameters are read through their masks; what is `unread` is stored for readers who do so.
+    Masked parameters are read through their masks; values of `dead` are stored for such readers, without dead lanes.
     """
     roots = group.roots
     mine = set(roots)
@@ -59,7 +59,7 @@ def cut(
     where = places_of(roots, order, places)
     rebuild(roots[-1], _cut, new, order)
     d = roots[0].dtype
-    kept = {r: unread[r].on(new[r], unread=True) if r in unread else new[r] for r in roots}
+    kept = {r: dead[r].on(new[r], dead=True) if r in dead else new[r] for r in roots}
     parts = [
         UOp(Op.SINK, d, tuple([kept[r] for r in g.roots]), CONCATENATION if g.concatenates else None)
         for g in group.members or (group,)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.schedule.fusion import materialised_nodes
+from anneal.schedule.fusion import consumers_of, materialised_nodes
 from anneal.schedule.records import Schedule
-from anneal.uop import MOVEMENT, toposort
+from anneal.uop import MOVEMENT
 
 __all__ = ["run"]
 
 
 def run(s: Schedule) -> Schedule:
-    order = toposort((s.sink,))[:-1]
-    cost_model = s.cost_model.fit_to(u for u in order if u.op not in MOVEMENT)
-    return replace(
-        s, order=order, cost_model=cost_model, materialised=materialised_nodes(order, s.sink.src, cost_model)
-    )
+    cost_model = s.cost_model.fit_to(u for u in s.order if u.op not in MOVEMENT)
+    consumers = consumers_of(s.order)
+    materialised = materialised_nodes(s.order, s.sink.src, cost_model, consumers)
+    return replace(s, consumers=consumers, cost_model=cost_model, materialised=materialised)

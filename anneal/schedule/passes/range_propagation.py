@@ -1,18 +1,19 @@
 """Range propagation: one cut of the tensor graph becomes one kernel of stores over ranges.
 
 Movement ops dissolve into index arithmetic on the way down from the outputs; a REDUCE_AXIS opens new ranges; leaves
-become loads. The work is iterative and memoised on (node, index, gate), so a value read twice at the same place is one
-node, and a value read at two places is computed twice.
+become loads. The work is iterative and memoised on (node, index, predicate), so a value read twice at the same place is
+one node, and a value read at two places is computed twice.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import over, rebuild, simplify
+from anneal.rewrite import Watch, over, rebuild, simplify
 from anneal.schedule.concat import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.members import members_of
@@ -21,7 +22,7 @@ from anneal.shape import linear_index, reshaped_index, source_index, unflatten
 from anneal.uop import ALU, MOVEMENT, Op, UOp, alu, arena, const, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, symbolic_arg, widest
 
-__all__ = ["forget_kernels", "rangeify", "run", "simplify_indices", "split_ranges"]
+__all__ = ["forget_kernels", "indexed", "kernel_graph", "rangeify", "run", "simplify_indices", "split_ranges"]
 
 Index = tuple[UOp, ...]
 Context = tuple[UOp, Index, UOp | None]
@@ -42,11 +43,16 @@ def forget_kernels() -> None:
     _kernels.clear()
 
 
+def kernel_graph(piece: UOp) -> UOp:
+    """The kernel that a piece of the tensor graph (`Cut.graph`) becomes: a SINK of STOREs over RANGEs."""
+    with arena().untracked():
+        return renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+
+
 def _kernel_of(piece: UOp) -> Kernel:
     found = _kernels.get(piece)
     if found is None:
-        with arena().untracked():
-            sink = renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
+        sink = kernel_graph(piece)
         while len(_kernels) >= _MAX_KERNELS:
             del _kernels[next(iter(_kernels))]
         # pieces that differ only in the shapes of their leaves become one kernel
@@ -96,8 +102,9 @@ def rangeify(cut: UOp) -> UOp:
     """`SINK(root, ...)` over PARAM(slot, shape) leaves -> `SINK(STORE, ...)` over RANGEs.
 
     Root i is stored to slot i; leaves have the slots that follow. All roots have the same elements in the same order,
-    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a kernel in parts,
-    each with ranges of its own; a SINK marked CONCATENATION stores the pieces of its root, a part each.
+    or one for each row of them: those are stored over the outer ranges alone. A SINK of SINKs is a horizontally
+    fused kernel, whose members have ranges of their own; a SINK marked CONCATENATION stores the pieces of its root, a
+    member each.
     """
     ranges = _Ranges()
     stores: list[UOp] = []
@@ -133,12 +140,12 @@ def _stores(roots: tuple[UOp, ...], slot: int, ranges: _Ranges) -> list[UOp]:
 
 
 def _stored(root: UOp) -> UOp:
-    """What a root stores: of an update its part."""
+    """The value that a root stores: of an update its part."""
     return root.src[1] if root.op is Op.UPDATE else root
 
 
 def _place(update: UOp, index: Index, lower: _Lower) -> Index:
-    """Where an element of the part that an update replaces is in the whole."""
+    """The index in the whole of an element of the part that an update replaces."""
     starts = iter(update.src[2:])
     place = []
     for i, b, n, whole in zip(index, update.arg, update.src[1].shape, update.shape, strict=True):
@@ -182,10 +189,20 @@ def _leading(shape: tuple[Any, ...], other: tuple[Any, ...]) -> int | None:
     return next((n for n in range(len(shape) + 1) if product(shape[:n]) == wanted), None)
 
 
+_INDEXED = Watch[dict[Context, UOp]]()
+
+
+def indexed() -> AbstractContextManager[list[dict[Context, UOp]]]:
+    """What each node of the tensor graph became at each index, of every kernel that is made within the block."""
+    return _INDEXED.listening()
+
+
 class _Lower:
     def __init__(self, ranges: _Ranges) -> None:
         self.ranges = ranges
         self.memo: dict[Context, UOp] = {}
+        if _INDEXED.found is not None:
+            _INDEXED.found.append(self.memo)
 
     def flat(self, leaf: UOp) -> UOp:
         while leaf.op is Op.RESHAPE:
@@ -194,10 +211,10 @@ class _Lower:
             raise CompilerError("an opaque kernel input must be a buffer", stage="rangeify", node=leaf)
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
-    def load(self, leaf: UOp, index: Index, gate: UOp | None) -> UOp:
+    def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:
         param = UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
         position = linear_index(index, widest(leaf.shape))
-        return UOp(Op.LOAD, leaf.dtype, (param, position) if gate is None else (param, position, gate))
+        return UOp(Op.LOAD, leaf.dtype, (param, position) if predicate is None else (param, position, predicate))
 
     def value(self, root: UOp, index: Index) -> UOp:
         memo = self.memo
@@ -236,48 +253,48 @@ class _Lower:
         return memo[first]
 
     def leaf(self, ctx: Context) -> UOp | None:
-        node, index, gate = ctx
+        node, index, predicate = ctx
         op = node.op
         if op is Op.CONST or op is Op.VARIABLE:
             return node
         if op is Op.PARAM:
-            return self.load(node, index, gate)
+            return self.load(node, index, predicate)
         if op is Op.IOTA:
             return index[0]
         if op is Op.RESHAPE and node.src[0].op is Op.PARAM and not symbolic_arg(node.src[0].shape):
             param = node.src[0]
-            return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, gate)
+            return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, predicate)
         return None
 
     def children(self, ctx: Context) -> tuple[list[Context], object]:
-        node, index, gate = ctx
+        node, index, predicate = ctx
         op = node.op
         if op in ALU:
-            return [(s, index if s.shape else (), gate) for s in node.src], None
+            return [(s, index if s.shape else (), predicate) for s in node.src], None
         if op in MOVEMENT:
             below, extra = source_index(node, index)
-            return [(node.src[0], below, _both(gate, extra))], extra
+            return [(node.src[0], below, _both(predicate, extra))], extra
         if op is Op.REDUCE_AXIS:
             src = node.src[0]
-            open_ranges = gate.ranges if gate is not None else 0
+            open_ranges = predicate.ranges if predicate is not None else 0
             for i in index:
                 open_ranges |= i.ranges
             new = [self.ranges.reduce(_int(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
             inner = list(index)
             for a, r in zip(node.arg[1], new, strict=True):
                 inner[a] = r
-            return [(src, tuple(inner), gate)], tuple([r for r in new if r.op is Op.RANGE])
+            return [(src, tuple(inner), predicate)], tuple([r for r in new if r.op is Op.RANGE])
         if op is Op.GATHER:
-            return [(node.src[1], index, gate)], "gather"
+            return [(node.src[1], index, predicate)], "gather"
         if op is Op.SEGMENT_SUM:
             value, order, starts = node.src
-            first = self.load(self.shaped(starts), (index[0],), gate)
-            last = self.load(self.shaped(starts), (index[0] + 1,), gate)
+            first = self.load(self.shaped(starts), (index[0],), predicate)
+            last = self.load(self.shaped(starts), (index[0] + 1,), predicate)
             r = self.ranges.reduce(last - first, 0, 0)
-            row = self.load(self.shaped(order), (first + r,), gate)
-            return [(value, (row, *index[1:]), gate)], (r,)
+            row = self.load(self.shaped(order), (first + r,), predicate)
+            return [(value, (row, *index[1:]), predicate)], (r,)
         if op in (Op.CONTIGUOUS, Op.DETACH):
-            return [(node.src[0], index, gate)], None
+            return [(node.src[0], index, predicate)], None
         raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
 
     def shaped(self, leaf: UOp) -> UOp:
@@ -285,7 +302,7 @@ class _Lower:
         return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
 
     def gather_source(self, ctx: Context, where: UOp) -> Context:
-        node, index, gate = ctx
+        node, index, predicate = ctx
         axis, size = node.arg, node.src[0].shape[node.arg]
         inside: UOp | None = None
         if where.vmin is None or where.vmin < 0:
@@ -294,10 +311,10 @@ class _Lower:
             inside = _both(inside, alu(Op.LT, (where, _int(size))))
         below = list(index)
         below[axis] = where if size != 1 else _int(0)
-        return (node.src[0], tuple(below), _both(gate, inside))
+        return (node.src[0], tuple(below), _both(predicate, inside))
 
     def combine(self, ctx: Context, values: list[UOp], extra: object) -> UOp:
-        node, _index, gate = ctx
+        node, _index, predicate = ctx
         op = node.op
         if op is Op.WHERE:
             return where(values[0], values[1], values[2], node.tag)
@@ -310,13 +327,13 @@ class _Lower:
                 assert extra is None or isinstance(extra, UOp)
                 inner = extra
             else:
-                source_gate = self.gather_source(ctx, values[0])[2]
-                inner = None if source_gate is gate else source_gate
+                source_predicate = self.gather_source(ctx, values[0])[2]
+                inner = None if source_predicate is predicate else source_predicate
             if inner is None or (inner.is_const and inner.arg):
                 return value
-            full = _both(gate, inner) if op is Op.PAD else inner
+            full = _both(predicate, inner) if op is Op.PAD else inner
             if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
-                return value  # the gated load is zero there already
+                return value  # the predicated load is zero there already
             return alu(Op.WHERE, (inner, value, const(value.dtype, 0)))
         if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
             assert isinstance(extra, tuple)
@@ -357,7 +374,7 @@ def _reduce(kind: Op, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
 
 
 def split_ranges(sink: UOp) -> UOp:
-    """Split a range that is only ever taken apart: where `r // 32` and `r % 32` occur, r becomes `r1 * 32 + r2`.
+    """Split a range that occurs only in quotients and remainders: r of `r // 32` and `r % 32` becomes `r1 * 32 + r2`.
 
     Afterwards most indices are affine in their ranges. Before: `a[r // 32, r % 32]`; after: `a[r1, r2]`.
     """
@@ -458,17 +475,17 @@ def _strides(position: UOp) -> dict[UOp, int]:
 
 
 def simplify_indices(sink: UOp) -> UOp:
-    """Run the index algebra over every load, store and gate that still holds a division, modulo or comparison."""
+    """Run the index algebra over every load, store and predicate that still holds a division, modulo or comparison."""
     return rebuild(sink, _simplified)
 
 
 def _simplified(u: UOp, src: tuple[UOp, ...]) -> UOp:
     if u.op is Op.LOAD or u.op is Op.STORE:
         src = (src[0], simplify(src[1]), *src[2:])
-        gate = 2 if u.op is Op.LOAD else 3
-        if len(src) > gate:
-            condition = simplify(src[gate])
-            src = src[:gate] if condition.is_const and condition.arg else (*src[:gate], condition)
+        predicate = 2 if u.op is Op.LOAD else 3
+        if len(src) > predicate:
+            condition = simplify(src[predicate])
+            src = src[:predicate] if condition.is_const and condition.arg else (*src[:predicate], condition)
         return UOp(u.op, u.dtype, src, u.arg)
     if u.op is Op.WHERE and u.src[0].op is not Op.CONST:
         condition, value, zero = simplify(src[0]), src[1], src[2]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import CostModel
-from anneal.uop import Op, UOp, alu, const, dtypes, toposort
+from anneal.uop import Op, UOp, alu, const, dtypes
 
 __all__ = ["PERMUTATION", "sort_by_radix"]
 
@@ -24,13 +24,10 @@ _BITS = 6
 _BLOCK = 64
 
 
-def sort_by_radix(sink: UOp, cost_model: CostModel) -> UOp:
-    """`sink` with its long sorts in passes."""
-    longest = cost_model.sort_by_counting
-    if not longest:
-        return sink
-    order = toposort((sink,))
-    if not any(_is_long(u, longest) for u in order):
+def sort_by_radix(order: list[UOp], cost_model: CostModel) -> UOp:
+    """The sink, which is the last node of `order`, with its long sorts in passes."""
+    longest, sink = cost_model.sort_by_counting, order[-1]
+    if not longest or not any(u.op is Op.ARGSORT and _is_long(u, longest) for u in order):
         return sink
     return rebuild(sink, lambda u, src: _sorted(src[0]) if _is_long(u, longest) else over(u, src), order=order)
 

@@ -1,4 +1,4 @@
-"""Products with one vector whose results are read in pieces: a product for each piece, with its rows of the matrix.
+"""Split contractions: a matrix-vector product that is read in pieces becomes a product for each, with its rows alone.
 
     SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from anneal.rewrite import rebuild, unfolded
-from anneal.schedule.fusion import CostModel, is_vector_product
+from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
 from anneal.shape import matched_axes
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop import ALU, Op, UOp
 
 __all__ = ["run", "split_contractions"]
 
@@ -27,25 +26,22 @@ _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
 def run(s: Schedule) -> Schedule:
-    return replace(s, sink=carried(s.places, s.sink, lambda: split_contractions(s.sink, s.cost_model)))
+    return s.over(carried(s.places, s.sink, lambda: split_contractions(s.sink, s.order, s.cost_model)))
 
 
-def split_contractions(sink: UOp, cost_model: CostModel) -> UOp:
-    """The graph with such products in pieces, where `cost_model` has kernels in parts and computes rows again."""
+def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+    """The graph with such products in pieces, where `cost_model` fuses horizontally and computes rows again."""
     if not cost_model.horizontal_fusion or not cost_model.repeated_rows:
         return sink
-    order = toposort((sink,))
-    consumers: dict[UOp, list[UOp]] = {u: [] for u in order}
-    for u in order:
-        for s in dict.fromkeys(u.src):
-            consumers[s].append(u)
-    found: set[UOp] = set()
-    for u in order:
-        if u.op is Op.REDUCE_AXIS and u.src[0].size <= cost_model.repeated_rows and is_vector_product(u):
-            found.update(_pieces(u, consumers))
+    most = cost_model.repeated_rows
+    products = [u for u in order if u.op is Op.REDUCE_AXIS and u.src[0].size <= most and is_vector_product(u)]
+    if not products:
+        return sink
+    consumers = consumers_of([*order, sink])
+    found = {piece for u in products for piece in _pieces(u, consumers)}
     if not found:
         return sink
-    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), order=order)
+    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), order=[*order, sink])
 
 
 def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
@@ -66,7 +62,7 @@ def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
 
 
 def _part(value: UOp, bounds: Bounds) -> UOp:
-    """What lies within `bounds` of `value`, cut out as near to the inputs as that goes."""
+    """The part of `value` within `bounds`, cut out as near to the inputs as that goes."""
     first = (value, bounds)
     made: dict[tuple[UOp, Bounds], UOp] = {}
     stack = [first]

@@ -11,14 +11,13 @@ fixed by its shape alone, so it stays deterministic.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from anneal.rewrite import rebuild, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
-from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const, toposort
+from anneal.uop import SYMBOLIC, DType, Op, UOp, alu, const
 from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["run", "split_reduces"]
@@ -41,17 +40,16 @@ _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reduction
 
 
 def run(s: Schedule) -> Schedule:
-    return replace(s, sink=carried(s.places, s.sink, lambda: split_reduces(s.sink, s.cost_model)))
+    return s.over(carried(s.places, s.sink, lambda: split_reduces(s.sink, s.order, s.cost_model)))
 
 
-def split_reduces(sink: UOp, cost_model: CostModel) -> UOp:
+def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
     """The graph with the reductions split that would not fill `cost_model.parallel` workgroups; all as it is if
     that is 0.
     """
     if not cost_model.parallel:
         return sink
     new: dict[UOp, UOp] = {}
-    order = toposort((sink,))
     joint = _joint_sums(order)
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -64,7 +62,7 @@ def split_reduces(sink: UOp, cost_model: CostModel) -> UOp:
             v = _in_short_segments(v, pieces)
         return v
 
-    return rebuild(sink, visit, new, order)
+    return rebuild(sink, visit, new, [*order, sink])
 
 
 def _pieces(u: UOp, cost_model: CostModel) -> int:
@@ -193,7 +191,7 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
 
 
 def _summed_whole(u: UOp) -> UOp | None:
-    """What `u`, of shape (), is the sum of all elements of."""
+    """The value of whose elements `u`, of shape (), is the sum."""
     while u.op is Op.RESHAPE:
         u = u.src[0]
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):

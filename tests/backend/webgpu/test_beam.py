@@ -20,7 +20,7 @@ from anneal.codegen import Kernel, Opt, Target, axes_of, choose, generate, prepa
 from anneal.codegen.candidates import neighbours, threads, work
 from anneal.codegen.opts import KINDS
 from anneal.ops import as_dtype
-from anneal.schedule.masks import UNREAD
+from anneal.schedule.masks import DEAD
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.webgpu.run import run
@@ -355,7 +355,7 @@ def test_what_nobody_reads_may_differ(device: WebGpuDevice) -> None:
     i, j, r = K.loop(32, 0), K.loop(32, 1), K.over(8, 2)
     product = K.load(K.param(1, 256), i * 8 + r) * K.load(K.param(2, 256), j * 8 + r)
     total = K.reduce(Op.ADD, product, r)
-    masked = UOp(Op.WHERE, total.dtype, (i < j, total.const_like(0.0), total), None, UNREAD[0])
+    masked = UOp(Op.WHERE, total.dtype, (i < j, total.const_like(0.0), total), None, DEAD[0])
     sink = K.sink(K.store(K.param(0, 1024), i * 32 + j, masked))
     tiles = [Opt("VECTORIZE", 1, 4), Opt("LOCAL", 0, 4), Opt("TILE", 2, 1)]  # no blocks above the diagonal are stored
     search, scratch = beam._Search(device, sink, 1), beam._Scratch(device, sink)

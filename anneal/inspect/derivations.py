@@ -1,0 +1,129 @@
+"""What a node of a kernel came from: back through passes and rules to nodes of the tensor graph.
+
+Walks tell what took the place of which node, rules what they made of it, and range propagation what a node of the
+tensor graph became at an index. Off, none of this is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from anneal.rewrite import Event, forget, rebuilt, tracing
+from anneal.schedule import indexed
+from anneal.shape import source_index
+from anneal.uop import MOVEMENT, Op, UOp, toposort
+
+__all__ = ["Derivations", "FiredRule", "Origins"]
+
+# Nodes that many kernels have in common: they come from nowhere in particular.
+_COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
+
+
+@dataclass(frozen=True, slots=True)
+class FiredRule:
+    """A rule that made a node: its text, its table, its place as "file:line", and the pass that it fired in."""
+
+    rule: str
+    table: str
+    place: str
+    pass_name: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}   [{self.place}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where a node comes from: numbers of nodes of the tensor graph, and the rules on the way, the last one first."""
+
+    nodes: frozenset[int]
+    rules: tuple[FiredRule, ...]
+
+
+class Derivations:
+    """Steps from nodes back to those that they were made of, collected while somebody compiles.
+
+    `numbers` has those of nodes that the way back ends at: which nodes of the tensor graph each stands for.
+    """
+
+    def __init__(self, numbers: Mapping[UOp, Collection[int]]) -> None:
+        self.numbers = numbers
+        self._back: dict[UOp, list[tuple[UOp, FiredRule | None]]] = {}
+
+    @contextmanager
+    def listening(self, where: str = "") -> Iterator[list[Event]]:
+        """Take in what this thread compiles within the block; gives the rules that fire.
+
+        `where` names what runs there outside of any pass.
+        """
+        forget()
+        with rebuilt() as walks, indexed() as lowered, tracing() as events:
+            yield events
+        for walk in walks:
+            for u, v in walk.items():
+                self._walked(u, v)
+        for contexts in lowered:
+            for (u, index, _), v in contexts.items():
+                self._link(v, u)
+                if u.op in MOVEMENT:
+                    for i in set(source_index(u, index)[0]).difference(index):
+                        self._link(i, u)
+        for e in events:
+            if isinstance(e.after, UOp):
+                self._link(e.after, e.before, FiredRule(e.rule, e.table, e.place, e.pass_name or where))
+
+    def _walked(self, u: UOp, v: UOp) -> None:
+        if u is v:
+            return
+        self._link(v, u)
+        if u.op is v.op and len(u.src) == len(v.src):  # what a visit made of a source by itself, an index say
+            for a, b in zip(u.src, v.src, strict=True):
+                self._link(b, a)
+
+    def _link(self, new: UOp, old: UOp, rule: FiredRule | None = None) -> None:
+        if new is not old and new.op not in _COMMON:
+            steps = self._back.setdefault(new, [])
+            if (old, rule) not in steps[-4:]:  # the same walk tells it again and again
+                steps.append((old, rule))
+
+    def of(self, u: UOp, within: Collection[int]) -> Origins:
+        """Where `u` comes from, as far as that is one of the nodes `within`."""
+        found: set[int] = set()
+        rules: dict[FiredRule, None] = {}
+        seen, row = {u}, [u]
+        while row:
+            following = []
+            for x in row:
+                found.update([at for at in self.numbers.get(x, ()) if at in within])
+                for old, rule in self._back.get(x, ()):
+                    if rule is not None:
+                        rules[rule] = None
+                    if old not in seen:
+                        seen.add(old)
+                        following.append(old)
+            row = following
+        return Origins(frozenset(found), tuple(rules))
+
+    def below(self, roots: Iterable[UOp], within: Collection[int], stored: Iterable[int]) -> dict[UOp, Origins]:
+        """Where `roots` and all nodes below them come from.
+
+        A node that comes from nowhere has what its sources come from, or else those who read it: the arithmetic of an
+        index has the access that it is for. A store of such a node is of `stored`.
+        """
+        order = toposort(tuple(dict.fromkeys(roots)))
+        found = {u: self.of(u, within) for u in order if u.op not in _COMMON}
+        nodes = {u: o.nodes for u, o in found.items()}
+        for u in order:
+            if u in nodes and not nodes[u]:
+                nodes[u] = frozenset().union(*[nodes[s] for s in u.src if s in nodes])
+                if u.op is Op.STORE and not nodes[u]:
+                    nodes[u] = frozenset(stored)
+        read: dict[UOp, set[int]] = {}
+        for u in reversed(order):
+            if u in nodes:
+                nodes[u] = nodes[u] or frozenset(read.get(u, ()))
+                for s in u.src:
+                    read.setdefault(s, set()).update(nodes[u])
+        return {u: Origins(nodes[u], o.rules) for u, o in found.items()}

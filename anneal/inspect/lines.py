@@ -1,0 +1,125 @@
+"""From a line of a kernel's text to what it computes, the rules that made that and the user's lines; and back.
+
+The kernel is made once more for it, by the passes that always make it, while `derivations.py` listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from anneal.codegen import Body, Target, Written, bodies_of, generate, writing
+from anneal.errors import UserError
+from anneal.inspect.derivations import Derivations, FiredRule, Origins
+from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
+from anneal.schedule import BUILDING, Call, CostModel, Origin, Schedule, kernel_graph, origins, parametrise, plan_for
+from anneal.schedule import run_passes as scheduled
+from anneal.uop import UOp, arena
+
+__all__ = ["KernelText", "TextLine", "kernel_text", "launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextLine:
+    """A line of a kernel's text, by its `number` from 1.
+
+    `ops` are what it computes, innermost first; `rules` those that made these nodes, the last one to fire first;
+    `nodes` the numbers of the nodes of the tensor graph that are computed there, with their `lines` and `modules`. The
+    arithmetic of an index has those of the access that it is for; declarations and brackets have none.
+    """
+
+    number: int
+    text: str
+    ops: tuple[str, ...]
+    rules: tuple[FiredRule, ...]
+    nodes: tuple[int, ...]
+    lines: tuple[Line, ...]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """The text of launch `number` of a plan, line by line."""
+
+    number: int
+    name: str
+    label: str
+    lines: tuple[TextLine, ...]
+
+    def of_line(self, file: str, line: int) -> list[TextLine]:
+        """The lines of the text that come from line `line` of `file` (a path, or its end)."""
+        return [t for t in self.lines if any(x.line == line and x.file.endswith(file) for x in t.lines)]
+
+
+def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | None = None) -> KernelText:
+    """The WGSL of launch `number` of the plan of `sink` (`SINK(outputs...)`), each line with where it comes from.
+
+    Raises UserError for a launch that the plan does not have.
+    """
+    target = target or Target()
+    known = origins(sink)
+    with BUILDING, arena().untracked():
+        call = launch(sink, cost_model, number)
+        numbers: dict[UOp, tuple[int, ...]] = {}
+        derived = Derivations(numbers)
+        with derived.listening():
+            s = scheduled(parametrise(sink)[0], cost_model, until="kernel-split")
+        numbers.update((u, (at,)) for u, at in s.places.items())
+        with derived.listening("range-propagation"), writing() as written:
+            kernel = kernel_graph(_piece(s, call))
+            bodies = bodies_of(kernel, target)
+        text = generate(kernel, target).source.rstrip("\n").split("\n")
+    said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written).items()}
+    found = derived.below(
+        [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
+    )
+    lines = [_line(n, t, said.get(n, ()), found, known) for n, t in enumerate(text)]
+    return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
+
+
+def launch(sink: UOp, cost_model: CostModel, number: int) -> Call:
+    """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have."""
+    calls = plan_for(sink, cost_model, {})[0].calls
+    if not 0 <= number < len(calls):
+        raise UserError(f"there is no kernel {number}: the plan has {len(calls)}, from 0 to {len(calls) - 1}")
+    return calls[number]
+
+
+def _piece(s: Schedule, call: Call) -> UOp:
+    """The piece of the tensor graph that a call's kernel was made of."""
+    pieces = [c.graph for c in s.cuts if c.places == call.places]
+    return next((p for p in pieces[:-1] if kernel_graph(p) is call.kernel.sink), pieces[-1])
+
+
+def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written]) -> dict[int, list[UOp | None]]:
+    """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
+    said = {id(w.text): w.said for w in written}
+    found: dict[int, list[UOp | None]] = {}
+    at = len(text) - 1  # the bracket that closes the function
+    for b in reversed(bodies):
+        if len(bodies) > 1:
+            at -= 1  # and the one of a part
+        lines = said[id(b.text)]
+        at -= len(lines)
+        for n, statements in enumerate(lines):
+            found[at + n] = [s.node for s in statements]
+        while len(bodies) > 1 and not text[at].startswith("  if ((at >= "):
+            at -= 1
+    return found
+
+
+def _line(
+    number: int, text: str, said: Sequence[UOp], found: Mapping[UOp, Origins], known: Sequence[Origin]
+) -> TextLine:
+    mine = [found[u] for u in said if u in found]
+    nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
+    from_ = placed(nodes, known)
+    return TextLine(
+        number=number + 1,
+        text=text,
+        ops=tuple([f"{u.op.name} {u.dtype.name}" for u in said]),
+        rules=tuple(dict.fromkeys([r for o in reversed(mine) for r in o.rules])),
+        nodes=tuple(nodes),
+        lines=lines_of(from_),
+        modules=modules_of(from_),
+    )

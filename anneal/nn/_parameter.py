@@ -1,0 +1,54 @@
+"""Parameter: a tensor that says by its class that it trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anneal.ops import DTypeLike
+from anneal.tensor import Tensor
+
+__all__ = ["Parameter"]
+
+
+class Parameter(Tensor):
+    """A tensor that is a module's parameter: an attribute that trains, and a leaf of the gradient.
+
+    What is computed with it is a plain tensor. A module also counts a plain tensor with `requires_grad=True` as a
+    parameter; layers have Parameters. One with `requires_grad=False` is saved and not trained, as a buffer is.
+
+    Args:
+        data: a tensor, an array, a nested list or a number, of floats; a tensor keeps its values when the parameter
+            changes, and its gradient ends here.
+        requires_grad: whether it trains.
+        device, dtype: as for `Tensor`; those of `data` if it is a tensor.
+
+    Raises DTypeError for integers that are to train, ShapeError for a ragged list.
+
+    >>> scale = Parameter(Tensor.ones(2))
+    >>> scale, scale * 2
+    (Parameter([1., 1.], dtype=float32, requires_grad=True), Tensor([2., 2.], dtype=float32, requires_grad=True))
+    """
+
+    __slots__ = ()
+    _made = Tensor
+
+    def __init__(
+        self,
+        data: Any,
+        requires_grad: bool = True,
+        *,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        super().__init__(data, device, dtype, requires_grad)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
+        copy = memo[id(self)] = Parameter(self.numpy(), self.requires_grad, device=self.device)
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (self.numpy(), self.device, self.requires_grad)
+
+
+def _rebuilt(array: Any, device: str, requires_grad: bool) -> Parameter:
+    return Parameter(array, requires_grad, device=device)

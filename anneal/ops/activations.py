@@ -1,0 +1,254 @@
+"""Activations: the functions between the layers of neural networks, element by element.
+
+Where the slope is a short formula of its own, it stands beside the value (SPEC.md, section 4).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops.arguments import alias, checked
+from anneal.ops.elementwise import binary, choose, clipped, real_node
+from anneal.ops.functions import Operand
+from anneal.ops.nodes import reshape, share
+from anneal.ops.precision import in_single
+from anneal.uop import Op, UOp, alu, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "swish",
+    "tanhshrink",
+    "threshold",
+]
+
+_BOOL = dtypes.bool_
+
+
+@checked
+@in_single()
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return x._new(_logistic(alu(Op.NEG, (real_node(x),))))
+
+
+@checked
+@in_single()
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)), without overflow."""
+    return -((-x).softplus())
+
+
+@checked
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0); its slope at 0 is 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).relu()
+    Tensor([0., 2.], dtype=float32)
+    """
+    return x if x.uop.dtype is _BOOL else binary(x, "relu", Op.MAX, 0)
+
+
+@checked
+def relu6(x: Tensor) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return clipped(x, 0, 6)
+
+
+@checked
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """x above 0, negative_slope * x elsewhere."""
+    x = x._new(real_node(x))
+    return choose(x > 0.0, x, x * negative_slope)
+
+
+@checked
+@in_single()
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x above 0, alpha * (exp(x) - 1) elsewhere."""
+    x = x._new(real_node(x))
+    above = x > 0.0
+    # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
+    return choose(above, x, choose(above, 0.0, x).expm1() * alpha)
+
+
+@checked
+@in_single()
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+    x = x._new(real_node(x))
+    above = x > 0.0
+    return choose(above, x, (choose(above, 0.0, x) / alpha).expm1() * alpha)
+
+
+@checked
+@in_single()
+def selu(x: Tensor) -> Tensor:
+    """The x-normalising exponential unit (Klambauer et al., 2017)."""
+    return x.elu(1.6732632423543772) * 1.0507009873554805
+
+
+@checked
+@in_single()
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x), also called swish."""
+    x = x._new(real_node(x))
+    return x * x.sigmoid()
+
+
+swish = alias(silu, "swish")
+
+
+@checked
+@in_single()
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function of x; approximate="tanh" for the usual approximation.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).gelu().round(4), Tensor([1.0]).gelu("tanh").round(4)
+    (Tensor([0.8413], dtype=float32), Tensor([0.8412], dtype=float32))
+    """
+    # y = x * h; both slopes are written with h, which the backward pass then finds in memory
+    u = real_node(x)
+    if approximate == "none":
+        h = alu(Op.ERF, (u * (1 / math.sqrt(2)),)) * 0.5 + 0.5
+        slope = alu(Op.EXP, (u * u * -0.5,)) * u * (1 / math.sqrt(2 * math.pi)) + h
+    elif approximate == "tanh":
+        k0 = math.sqrt(2 / math.pi)
+        k1 = 0.044715 * k0
+        square = u * u
+        # (1 + tanh(u)) / 2, as the sigmoid of 2u: exact far below 0 too, and cheaper than tanh
+        h = alu(Op.RECIP, (alu(Op.EXP, (u * (square * (-2 * k1) - 2 * k0),)) + 1.0,))
+        # (1 - h) * h is 0 long before the square, which may overflow, ends here
+        slope = (1 - h) * h * u * (alu(Op.MIN, (square, square.const_like(1024))) * (6 * k1) + 2 * k0) + h
+    else:
+        raise DTypeError(f'gelu: approximate is "none" or "tanh", not {approximate!r}')
+    return x._new(UOp(Op.COMPOSITE, u.dtype, (u * h, u, slope), ("slope", ())))
+
+
+@checked
+@in_single()
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
+    floats = x._new(real_node(x))
+    scaled = floats if beta == 1.0 else floats * beta
+    bent, far = scaled.minimum(threshold), scaled > threshold
+    e = bent.exp()
+    value = choose(far, floats, e.log1p() if beta == 1.0 else e.log1p() / beta)
+    inverse = UOp(Op.COMPOSITE, e.dtype, (alu(Op.RECIP, (e.uop + 1.0,)), scaled.uop, e.uop), ("inverse", 1.0))
+    slope = choose(far, 1.0, x._new_plain(share(inverse, scaled.uop, e.uop, 1.0)))
+    return x._new(UOp(Op.COMPOSITE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())))
+
+
+@checked
+@in_single()
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return x / (x.abs() + 1)
+
+
+@checked
+@in_single()
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return x * x.softplus().tanh()
+
+
+@checked
+def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x clipped to [min_val, max_val]."""
+    return clipped(x, min_val, max_val)
+
+
+@checked
+@in_single()
+def hardsigmoid(x: Tensor) -> Tensor:
+    """relu6(x + 3) / 6."""
+    return (x + 3.0).relu6() / 6.0
+
+
+@checked
+@in_single()
+def hardswish(x: Tensor) -> Tensor:
+    """x * relu6(x + 3) / 6."""
+    return x * x.hardsigmoid()
+
+
+@checked
+def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by `lambd`, 0 where it would pass it.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 0.25, 2.0]).softshrink()
+    Tensor([-0.5,  0. ,  1.5], dtype=float32)
+    """
+    x = x._new(real_node(x))
+    return choose(x > lambd, x - lambd, choose(x < -lambd, x + lambd, x * 0.0))
+
+
+@checked
+def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+    """x where |x| > lambd, 0 elsewhere."""
+    return choose(x.abs() <= lambd, 0, x)
+
+
+@checked
+@in_single()
+def tanhshrink(x: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return x - x.tanh()
+
+
+@checked
+def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
+    """x above `threshold`, `value` elsewhere."""
+    return choose(x <= threshold, value, x)
+
+
+@checked
+def prelu(x: Tensor, weight: Operand) -> Tensor:
+    """x above 0, weight * x elsewhere; a weight of several elements goes along axis 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[-2.0, -2.0]]).prelu(Tensor([0.5, 0.25]))
+    Tensor([[-1. , -0.5]], dtype=float32)
+    """
+    floats = x._new(real_node(x))
+    w = x._lift("prelu", weight)
+    if w.shape == (1,):
+        w = w._new(reshape(w.uop, ()))
+    if w.ndim == 1:
+        if floats.ndim < 2 or floats.shape[1] != w.shape[0]:
+            raise ShapeError(f"prelu: a weight of shape {w.shape} needs axis 1 of {floats.shape} to be as long")
+        w = w._new(reshape(w.uop, (w.shape[0], *[1] * (floats.ndim - 2))))
+    return choose(floats > 0.0, floats, floats * w)
+
+
+def _logistic(x: UOp) -> UOp:
+    """1 / (1 + exp(x)): the sigmoid of -x."""
+    e = alu(Op.EXP, (x,))
+    v = alu(Op.RECIP, (e + 1.0,))
+    return UOp(Op.COMPOSITE, v.dtype, (v, x, e), ("inverse", 1.0))

@@ -1,0 +1,113 @@
+"""Attention."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import ShapeError
+from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.layers import dropout
+from anneal.ops.made import result
+from anneal.ops.nodes import broadcast, expand, permute, reduce_axis, reshape
+from anneal.ops.precision import in_single
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["scaled_dot_product_attention"]
+
+_BOOL = dtypes.bool_
+_INT32 = dtypes.int32
+
+
+@checked
+@in_single()
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(query @ key.T * scale + mask) @ value over the last two axes.
+
+    Args:
+        query: (..., l, e); key: (..., s, e); value: (..., s, v).
+        attn_mask: broadcastable to (..., l, s): a bool mask (True takes part), or a float added to the scores.
+        is_causal: position i sees positions 0..i only.
+        scale: 1/sqrt(e) by default.
+        enable_gqa: repeat the heads (axis -3) of key and value to those of query.
+
+    Returns:
+        (..., l, v). A row whose every position is masked gives the mean of the values.
+
+    Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
+    """
+    name = "scaled_dot_product_attention"
+    need_float(name, "query", query)
+    same_device(name, query, key, value, attn_mask)
+    if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        if query.shape[-3] % key.shape[-3]:
+            raise ShapeError(f"{name}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
+        times = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
+    q, k, v = query.uop, key.uop, value.uop
+    if (
+        min(len(q.shape), len(k.shape), len(v.shape)) < 2
+        or q.shape[-1] != k.shape[-1]
+        or k.shape[:-1] != v.shape[:-1]
+        or q.shape[:-2] != k.shape[:-2]
+    ):
+        raise ShapeError(
+            f"{name}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
+            f"{query.shape}, {key.shape}, {value.shape}"
+        )
+    *lead, rows, e = q.shape
+    columns, n = k.shape[-2], len(lead)
+    full = (*lead, rows, columns, e)
+    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
+    scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
+    scores = scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
+    low = const(scores.dtype, -1e30)
+    later: UOp | None = None
+    if is_causal:
+        if attn_mask is not None:
+            raise ShapeError(f"{name}: give attn_mask or is_causal=True, not both")
+        ones = (1,) * n
+        row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
+        column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
+        later = alu(Op.LT, (expand(row, scores.shape), expand(column, scores.shape)))
+        scores = alu(Op.WHERE, (later, low, scores))
+    elif attn_mask is not None:
+        mask = attn_mask.uop
+        padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
+        if any(m not in (1, s) for m, s in zip(padded, scores.shape, strict=False)) or len(padded) > len(scores.shape):
+            raise ShapeError(f"{name}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
+        mask = broadcast(mask, scores.shape)
+        if mask.dtype is _BOOL:
+            scores = alu(Op.WHERE, (mask, scores, low))
+        else:
+            scores = scores + mask.cast(scores.dtype)
+    top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
+    shifted = scores - expand(top, scores.shape)
+    weights = alu(Op.EXP, (shifted,))
+    if later is not None:
+        weights = UOp(Op.COMPOSITE, weights.dtype, (weights, shifted, later), ("exp", ()))
+    total = reduce_axis(weights, Op.ADD, (n + 1,))
+    # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
+    # per weight, and a backward that sums over the values' width instead of over the positions.
+    if dropout_p:
+        weights = dropout(result(weights, query, key, attn_mask), dropout_p).uop
+    d = v.shape[-1]
+    full = (*lead, rows, d, columns)
+    left = expand(reshape(weights, (*lead, rows, 1, columns)), full)
+    right = expand(reshape(permute(v, (*range(n), n + 1, n)), (*lead, 1, d, columns)), full)
+    out = reshape(reduce_axis(left * right, Op.ADD, (n + 2,)), (*lead, rows, d))
+    if columns.__class__ is not int or columns:  # nothing to attend to gives zeros
+        out = out / expand(total, out.shape)
+    return result(out, query, key, value, attn_mask)

@@ -1,0 +1,302 @@
+"""Convolutions over one, two or three axes: products with a view of the windows, summed.
+
+They fuse as any product and sum do. A transposed convolution is a convolution for each phase of the stride, laid side
+by side: nothing is multiplied by inserted zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import ShapeError
+from anneal.ops.arguments import checked, same_device
+from anneal.ops.made import result
+from anneal.ops.nodes import broadcast, common_dtype, expand, flip, pad, permute, reduce_axis, reshape, shrink
+from anneal.ops.windows import AXES, KERNEL, Ints, Pairs, Sizes, per_axis, windows_of, woven
+from anneal.uop import Op, UOp
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
+
+def _convolve(
+    name: str,
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes | str,
+    dilation: Sizes,
+    groups: int,
+) -> Tensor:
+    same_device(name, x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(xs) == axes + 1:
+        return _convolve(name, axes, x.unsqueeze(0), weight, bias, stride, padding, dilation, groups).squeeze(0)
+    if len(xs) != axes + 2 or len(ws) != axes + 2:
+        raise ShapeError(
+            f"{name}: x is (batch, in, {AXES[axes]}) and weight (out, in/groups, {KERNEL[axes]}), not {xs} and {ws}"
+        )
+    channels, (outs, inner) = xs[1], ws[:2]
+    if groups < 1 or channels % groups or outs % groups or inner != channels // groups:
+        raise ShapeError(
+            f"{name}: x of shape {xs} has {channels} channels in {groups} groups, so the weight must have shape "
+            f"(multiple of {groups}, {channels}/{groups}, {KERNEL[axes]}), not {ws}"
+        )
+    if bias is not None and bias.uop.shape != (outs,):
+        raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
+    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
+    a, b = common_dtype(x.uop, weight.uop)
+    a = pad(a, ((0, 0), (0, 0), *_conv_padding(name, padding, ws[2:], st, di)))
+    return result(_biased(_windowed_product(name, a, b, st, di, groups), bias), x, weight, bias)
+
+
+def _windowed_product(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
+    """The convolution of (batch, in, ...) and (out, in/groups, ...) without padding."""
+    n, outs, inner = x.shape[0], *w.shape[:2]
+    kernel = w.shape[2:]
+    k = len(kernel)
+    u = windows_of(name, x, kernel, stride, dilation)
+    # (batch, in, kh, oh, kw, ow): places of the kernel are even axes behind the first two, the output's are odd
+    out = u.shape[3::2]
+    ones = (1,) * k
+    co = outs // groups
+    if groups == 1:
+        full: Ints = (n, co, *out, inner, *kernel)
+        u = permute(u, (0, *range(3, 3 + 2 * k, 2), 1, *range(2, 2 + 2 * k, 2)))
+        left = reshape(u, (n, 1, *out, inner, *kernel))
+        right = reshape(w, (1, co, *ones, inner, *kernel))
+    else:
+        # (n, g, 1, oh, ow, ci, kh, kw) times (1, g, co, 1, 1, ci, kh, kw), summed over the last three
+        full = (n, groups, co, *out, inner, *kernel)
+        u = reshape(u, (n, groups, inner, *u.shape[2:]))
+        u = permute(u, (0, 1, *range(4, 4 + 2 * k, 2), 2, *range(3, 3 + 2 * k, 2)))
+        left = reshape(u, (n, groups, 1, *out, inner, *kernel))
+        right = reshape(w, (1, groups, co, *ones, inner, *kernel))
+    m = len(full)
+    total = reduce_axis(expand(left, full) * expand(right, full), Op.ADD, tuple(range(m - k - 1, m)))
+    return reshape(total, (n, outs, *out))
+
+
+def _biased(u: UOp, bias: Tensor | None) -> UOp:
+    """`u` with a number added to each channel."""
+    if bias is None:
+        return u
+    u, c = common_dtype(u, bias.uop)
+    return u + broadcast(reshape(c, (1, u.shape[1], *[1] * (len(u.shape) - 2))), u.shape)
+
+
+def _conv_padding(name: str, padding: Sizes | str, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
+    if not isinstance(padding, str):
+        return tuple([(p, p) for p in per_axis(name, "padding", padding, len(kernel), 0)])
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if padding != "same":
+        raise ShapeError(f'{name}: padding is an int, one for each axis, "same" or "valid", not {padding!r}')
+    if any(s != 1 for s in stride):
+        raise ShapeError(f'{name}: padding="same" needs stride 1, not {stride}')
+    return tuple([(d * (k - 1) // 2, d * (k - 1) - d * (k - 1) // 2) for k, d in zip(kernel, dilation, strict=True)])
+
+
+@checked
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
+    return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
+
+
+@checked
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """2-D convolution (cross-correlation, as everywhere in deep learning).
+
+    Args:
+        x: (batch, in, h, w) or (in, h, w).
+        weight: (out, in/groups, kh, kw).
+        bias: (out,) or None.
+        padding: zeros on each side, or "same" (stride 1) or "valid".
+
+    Returns:
+        (batch, out, oh, ow) with `oh = (h + 2*padding - dilation*(kh-1) - 1)//stride + 1`, without batch if x has none.
+
+    Raises ShapeError for sizes that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> conv2d(Tensor.arange(9).float().reshape(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
+    Tensor([[[[ 8., 12.],
+              [20., 24.]]]], dtype=float32)
+    """
+    return _convolve("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
+
+
+@checked
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | str = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see `conv2d`."""
+    return _convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed(
+    name: str,
+    axes: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    output_padding: Sizes,
+    groups: int,
+    dilation: Sizes,
+) -> Tensor:
+    same_device(name, x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(xs) == axes + 1:
+        x = x.unsqueeze(0)
+        return _transposed(name, axes, x, weight, bias, stride, padding, output_padding, groups, dilation).squeeze(0)
+    if len(xs) != axes + 2 or len(ws) != axes + 2:
+        raise ShapeError(
+            f"{name}: x is (batch, in, {AXES[axes]}) and weight (in, out/groups, {KERNEL[axes]}), not {xs} and {ws}"
+        )
+    if groups < 1 or ws[0] % groups or xs[1] != ws[0]:
+        raise ShapeError(
+            f"{name}: x of shape {xs} has {xs[1]} channels, so the weight must have shape ({xs[1]}, out/groups, "
+            f"{KERNEL[axes]}) and groups divide {xs[1]}, not {ws} and {groups}"
+        )
+    if bias is not None and bias.uop.shape != (groups * ws[1],):
+        raise ShapeError(
+            f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {groups * ws[1]} channels"
+        )
+    st, di = per_axis(name, "stride", stride, axes), per_axis(name, "dilation", dilation, axes)
+    side = per_axis(name, "padding", padding, axes, 0)
+    extra = per_axis(name, "output_padding", output_padding, axes, 0)
+    if any(e >= max(s, d) for e, s, d in zip(extra, st, di, strict=True)):
+        raise ShapeError(f"{name}: output_padding {extra} must be less than the stride {st} or the dilation {di}")
+    a, b = common_dtype(x.uop, weight.uop)
+    reach = [d * (k - 1) + 1 for k, d in zip(ws[2:], di, strict=True)]
+    sizes = [(n - 1) * s - 2 * p + r + e for n, s, p, r, e in zip(xs[2:], st, side, reach, extra, strict=True)]
+    if any(n < 1 for n in sizes):
+        raise ShapeError(f"{name}: x of shape {xs} with padding {side} leaves nothing: the output would be {sizes}")
+    u = _unwound(name, a, b, st, di, groups)
+    # whole it begins `padding` early; what lies beyond its end is zero
+    ends = [p + n for p, n in zip(side, sizes, strict=True)]
+    u = pad(u, ((0, 0), (0, 0), *[(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:], strict=True)]))
+    u = shrink(u, ((0, u.shape[0]), (0, u.shape[1]), *zip(side, ends, strict=True)))
+    return result(_biased(u, bias), x, weight, bias)
+
+
+def _unwound(name: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
+    """The transposed convolution of (batch, in, ...) and (in, out/groups, ...), whole.
+
+    Position o*s + r of it is the sum over j of x[o - j] * w[j*s + r]: for each phase r a convolution with every s-th
+    element of the kernel, turned round.
+    """
+    channels, co, *kernel = w.shape
+    k = len(kernel)
+    inner = channels // groups
+    if any(d > 1 for d in dilation):
+        spread = reshape(w, (channels, co, *woven(kernel, (1,) * k)))
+        spread = pad(spread, ((0, 0), (0, 0), *[p for d in dilation for p in ((0, 0), (0, d - 1))]))
+        kernel = [n * d for n, d in zip(kernel, dilation, strict=True)]
+        w = reshape(spread, (channels, co, *kernel))
+    taps = [-(-n // s) for n, s in zip(kernel, stride, strict=True)]
+    w = pad(w, ((0, 0), (0, 0), *[(0, m * s - n) for n, m, s in zip(kernel, taps, stride, strict=True)]))
+    w = reshape(w, (groups, inner, co, *woven(taps, stride)))
+    w = flip(w, tuple(range(3, 3 + 2 * k, 2)))
+    # (g, co, s..., ci, taps...): each phase is an output channel
+    w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *range(3, 3 + 2 * k, 2)))
+    phases = math.prod(stride)
+    w = reshape(w, (groups * co * phases, inner, *taps))
+    x = pad(x, ((0, 0), (0, 0), *[(m - 1, m - 1) for m in taps]))
+    u = _windowed_product(name, x, w, (1,) * k, (1,) * k, groups)
+    n, out = u.shape[0], u.shape[2:]
+    u = reshape(u, (n, groups * co, *stride, *out))
+    u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))
+    return reshape(u, (n, groups * co, *[o * s for o, s in zip(out, stride, strict=True)]))
+
+
+@checked
+def conv_transpose1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see `conv_transpose2d`."""
+    return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@checked
+def conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed 2-D convolution: what `conv2d` does to gradients of its input.
+
+    Args:
+        x: (batch, in, h, w) or (in, h, w).
+        weight: (in, out/groups, kh, kw).
+        bias: (out,) or None.
+        padding: cut off on each side. output_padding: added at the end of each axis.
+
+    Returns:
+        (batch, out, oh, ow) with `oh = (h - 1)*stride - 2*padding + dilation*(kh - 1) + output_padding + 1`.
+
+    Raises ShapeError for sizes that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> conv_transpose2d(Tensor([[[1.0, 2.0]]]), Tensor.ones(1, 1, 1, 2), stride=2)
+    Tensor([[[1., 1., 2., 2.]]], dtype=float32)
+    """
+    return _transposed("conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@checked
+def conv_transpose3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+    groups: int = 1,
+    dilation: Sizes = 1,
+) -> Tensor:
+    """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw); see
+    `conv_transpose2d`.
+    """
+    return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)

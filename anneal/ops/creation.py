@@ -1,0 +1,402 @@
+"""Tensors made from nothing. All are lazy: a constant or a counter in the graph, never memory, until something needs
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import made, nodes
+from anneal.ops.arguments import bound_int, checked, need_tensor
+from anneal.ops.axes import int_args
+from anneal.ops.data import DTypeLike, as_dtype
+from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import size
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "arange",
+    "blackman_window",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_numpy",
+    "full",
+    "full_like",
+    "hamming_window",
+    "hann_window",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tri",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+    "zeros_like",
+]
+
+_FLOAT32 = dtypes.float32
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+@checked
+def full(
+    shape: int | Sequence[int],
+    fill_value: Number,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """One value everywhere; its own dtype (int32, float32 or bool) unless one is given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.full((2,), 7)
+    Tensor([7, 7], dtype=int32)
+    """
+    kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
+    u = broadcast(fitting("full", kind, fill_value), _sizes("full", (shape,)))
+    return made.fresh(u, device, requires_grad)
+
+
+@checked
+def zeros(
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """Zeros.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 2)
+    Tensor([[0., 0.],
+            [0., 0.]], dtype=float32)
+    """
+    return made.fresh(broadcast(const(_or_float(dtype), 0), _sizes("zeros", shape)), device, requires_grad)
+
+
+@checked
+def ones(
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """Ones."""
+    return made.fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
+
+
+@checked
+def empty(
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """Values that nobody promises (zeros, as it happens)."""
+    return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """The n by m (default n) matrix with ones on the diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.eye(2)
+    Tensor([[1., 0.],
+            [0., 1.]], dtype=float32)
+    """
+    shape = _sizes("eye", (n, n if m is None else m))
+    same = alu(Op.EQ, (broadcast(iota(shape[0], 0, 2), shape), broadcast(iota(shape[1], 1, 2), shape)))
+    return made.fresh(broadcast(same.cast(_or_float(dtype)), shape), device, requires_grad)
+
+
+@checked
+def tri(
+    n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Tensor:
+    """Ones at and below the k-th diagonal of an n by m matrix, zeros above."""
+    return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
+
+
+@checked
+def arange(
+    start: Number | UOp,
+    end: Number | UOp | None = None,
+    step: Number = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """start, start + step, ... up to but without end; int32 if all are ints, else float32.
+
+    Raises DTypeError for an integer dtype that does not hold every number, ShapeError for a step of 0 or ends that
+    are not finite.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(3), Tensor.arange(1, 2, 0.5)
+    (Tensor([0, 1, 2], dtype=int32), Tensor([1. , 1.5], dtype=float32))
+    """
+    if end is None:
+        start, end = 0, start
+    if not step:
+        raise ShapeError("arange: step must not be 0")
+    if isinstance(start, UOp) or isinstance(end, UOp):
+        if step != 1 or not all(isinstance(x, (int, UOp)) for x in (start, end)):
+            raise ShapeError(f"arange: from {start} to {end} by {step}: symbolic ends are whole and go by steps of 1")
+        n = size(end - start)
+        kind = dtypes.int32 if dtype is None else as_dtype(dtype)
+        u = broadcast(UOp(Op.IOTA, dtypes.int32, (), (n,)) + start, (n,)).cast(kind)
+        return made.fresh(u, device, requires_grad)
+    if not all(math.isfinite(x) for x in (start, end, step)):
+        raise ShapeError(f"arange: from {start} to {end} by {step}: all three must be finite")
+    whole = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
+    kind = (dtypes.int32 if whole else _FLOAT32) if dtype is None else as_dtype(dtype)
+    steps = range(int(start), int(end), int(step)) if whole else None
+    n = bound_int(
+        "arange", "the number of elements", _length(steps) if steps is not None else math.ceil((end - start) / step)
+    )
+    n = max(0, n)
+    if kind.is_int and n:
+        for x in (start, start + (n - 1) * step):
+            if not kind.min <= int(x) <= kind.max:
+                raise DTypeError(f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype")
+    u = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(kind if whole or kind.is_float else _FLOAT32)
+    if step != 1:
+        u = u * step
+    u = u + start if start else u
+    return made.fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
+
+
+@checked
+def linspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """`steps` numbers at equal distances from start to end, both included; in an integer dtype truncated towards 0,
+    exactly.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.linspace(0, 1, 5)
+    Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    kind = _or_float(dtype)
+    (n,) = _sizes("linspace", (steps,))
+    if not kind.is_float:
+        return made.fresh(_whole_line(kind, start, end, n), device, requires_grad)
+    gap = (end - start) / max(1, n - 1)
+    i = UOp(Op.IOTA, dtypes.int32, (), (n,))
+    # counted from both ends, so that both come out exactly
+    rising = i.cast(kind) * gap + float(start)
+    falling = ((i * -1) + (n - 1)).cast(kind) * -gap + float(end)
+    u = (i < (n + 1) // 2).where(broadcast(rising, (n,)), falling)
+    return made.fresh(broadcast(u, (n,)), device, requires_grad)
+
+
+@checked
+def logspace(start: Number, end: Number, steps: int, base: float = 10.0, *, device: str | None = None) -> Tensor:
+    """`steps` powers of `base`, their exponents at equal distances from start to end.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.logspace(0, 2, 3).round(3)
+    Tensor([  1.,  10., 100.], dtype=float32)
+    """
+    if not base > 0:
+        raise ShapeError(f"logspace: the base must be above 0, not {base}")
+    return (linspace(start, end, steps, device=device) * math.log2(base)).exp2()
+
+
+@checked
+def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
+    """The rows and columns, as two rows, of the lower triangle of a matrix.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.tril_indices(2, 2).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    _sizes("tril_indices", (row, col))
+    return made.tensor(np.array(np.tril_indices(row, offset, col), np.int32), device=device)
+
+
+@checked
+def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
+    """The rows and columns, as two rows, of the upper triangle of a matrix."""
+    _sizes("triu_indices", (row, col))
+    return made.tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
+
+
+def _window(n: int, periodic: bool, parts: Sequence[float], device: str | None) -> Tensor:
+    """A sum of cosines of whole turns over a window of `n`."""
+    turns: Any = arange(n, device=device).cast(_FLOAT32) * (2 * math.pi / max(1, n if periodic else n - 1))
+    out: Any = turns * 0.0 + parts[0]
+    for k, part in enumerate(parts[1:], 1):
+        out = out + (turns * float(k)).cos() * part
+    window: Tensor = out if n != 1 else out * 0.0 + 1.0
+    return window
+
+
+@checked
+def hann_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
+    """Half a cosine's swing up and down.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.hann_window(4).round(3)
+    Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
+    """
+    return _window(window_length, periodic, (0.5, -0.5), device)
+
+
+@checked
+def hamming_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
+    """0.54 less 0.46 times a cosine."""
+    return _window(window_length, periodic, (0.54, -0.46), device)
+
+
+@checked
+def blackman_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
+    """0.42 less half a cosine, plus 0.08 of one of twice the frequency."""
+    return _window(window_length, periodic, (0.42, -0.5, 0.08), device)
+
+
+@checked
+def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
+    """A copy of an array, of its dtype."""
+    return made.tensor(array, device=device)
+
+
+# -- like another -----------------------------------------------------------------------------------------------------
+
+
+def _alike(x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool | None) -> Tensor:
+    kind = x.uop.dtype if dtype is None else as_dtype(dtype)
+    return x._made._fresh(broadcast(fitting("full_like", kind, value), x.shape), x.device, requires_grad)
+
+
+@checked
+def zeros_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+    """Zeros of this tensor's shape, dtype and device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros_like(Tensor([1, 2]))
+    Tensor([0, 0], dtype=int32)
+    """
+    return _alike(x, 0, dtype, requires_grad)
+
+
+@checked
+def ones_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+    """Ones of this tensor's shape, dtype and device."""
+    return _alike(x, 1, dtype, requires_grad)
+
+
+@checked
+def full_like(
+    x: Tensor, fill_value: Number, dtype: DTypeLike | None = None, requires_grad: bool | None = None
+) -> Tensor:
+    """One value everywhere, in this tensor's shape, dtype and device."""
+    return _alike(x, fill_value, dtype, requires_grad)
+
+
+@checked
+def empty_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
+    """`zeros_like`."""
+    return _alike(x, 0, dtype, requires_grad)
+
+
+def _sizes(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+    sizes = int_args(name, shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"{name}: sizes must not be negative, not {sizes}")
+    return sizes
+
+
+def fitting(name: str, dtype: DType, value: Number) -> UOp:
+    """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
+    if dtype.is_int:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise DTypeError(f"{name}: {value} does not fit {dtype.name}; use a float dtype")
+        check_fits(name, dtype, int(value))
+    return const(dtype, value)
+
+
+def _or_float(dtype: DTypeLike | None) -> DType:
+    return _FLOAT32 if dtype is None else as_dtype(dtype)
+
+
+def _length(steps: range) -> int:
+    """`len`, of a range of any length."""
+    return max(0, -(-(steps.stop - steps.start) // steps.step))
+
+
+def _whole_line(dtype: DType, start: Number, end: Number, n: int) -> UOp:
+    """`n` whole numbers from start to end: start + i * (end - start) / (n - 1), truncated, in integer arithmetic."""
+    for x in (start, end):
+        if not math.isfinite(x):
+            raise DTypeError(f"linspace: {x} does not fit {dtype.name}; use a float dtype")
+        check_fits("linspace", dtype if dtype.is_int else dtypes.int32, int(x))
+    first, apart = int(start), int(end) - int(start)
+    whole, rest = divmod(abs(apart), max(1, n - 1))
+    wide = dtypes.int32 if dtype.bits < 64 and dtype is not dtypes.uint32 else dtype
+    if rest and n * rest > wide.max:
+        raise ShapeError(f"linspace: {n} steps from {start} to {end} need larger numbers than {wide.name} has")
+    i = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(wide)
+    below, sign = const(wide, max(1, n - 1)), 1 if apart >= 0 else -1
+    place = i * whole + alu(Op.IDIV, (i * rest, below))  # how far from the start, rounded down
+    line = place + first if sign > 0 else place * -1 + first
+    over = alu(Op.NE, (alu(Op.MOD, (i * rest, below)), const(wide, 0)))
+    # rounded away from 0 where the line rises below 0, or falls above it
+    beyond = line < 0 if sign > 0 else alu(Op.LT, (const(wide, 0), line))
+    fixed = alu(Op.WHERE, (alu(Op.AND, (over, beyond)), line + sign, line))
+    return broadcast(fixed, (n,)).cast(dtype)
+
+
+@checked
+def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Any, ...]:
+    """Vectors as grids over their product; indexing "ij" keeps their order, "xy" exchanges the first two.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.shape for t in meshgrid(Tensor.arange(2), Tensor.arange(3))]
+    [(2, 3), (2, 3)]
+    """
+    if indexing not in ("ij", "xy"):
+        raise ShapeError(f'meshgrid: indexing is "ij" or "xy", not {indexing!r}')
+    for t in tensors:
+        need_tensor("meshgrid", "each argument", t)
+        if t.ndim > 1:
+            raise ShapeError(f"meshgrid: takes vectors, not shape {t.shape}")
+    order = list(range(len(tensors)))
+    if indexing == "xy" and len(order) > 1:
+        order[0], order[1] = 1, 0
+    sizes = tuple([tensors[i].numel() for i in order])
+    out = []
+    for i, t in enumerate(tensors):
+        at = order.index(i)
+        u = nodes.reshape(t.uop, tuple([n if a == at else 1 for a, n in enumerate(sizes)]))
+        out.append(t._new(broadcast(u, sizes)))
+    return tuple(out)

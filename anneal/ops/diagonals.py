@@ -1,0 +1,154 @@
+"""Triangles and diagonals, and turns by right angles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from anneal.errors import ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import checked
+from anneal.ops.axes import axes_of, axis_of
+from anneal.ops.elementwise import beside
+from anneal.ops.nodes import broadcast, iota
+from anneal.uop import Op, alu, const
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["diag", "diag_embed", "diagonal", "fliplr", "flipud", "rot90", "tril", "triu"]
+
+
+@checked
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of the last two axes; 0 above the diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 2).tril()
+    Tensor([[1., 0.],
+            [1., 1.]], dtype=float32)
+    """
+    return _triangle(x, "tril", diagonal, True)
+
+
+@checked
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of the last two axes; 0 below the diagonal."""
+    return _triangle(x, "triu", diagonal, False)
+
+
+def _triangle(x: Tensor, name: str, diagonal: int, lower: bool) -> Tensor:
+    s = x.shape
+    if len(s) < 2:
+        raise ShapeError(f"{name}: needs two axes or more, not shape {s}")
+    row = broadcast(iota(s[-2], 0, 2), s[-2:])
+    column = broadcast(iota(s[-1], 1, 2), s[-2:])
+    edge = row + diagonal if diagonal else row
+    keep = alu(Op.NOT, (alu(Op.LT, (edge, column)),)) if lower else alu(Op.NOT, (alu(Op.LT, (column, edge)),))
+    u = x.uop
+    return x._new(alu(Op.WHERE, (broadcast(keep, s), u, const(u.dtype, 0))))
+
+
+@checked
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of two axes, as the last axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).diagonal()
+    Tensor([1, 4], dtype=int32)
+    """
+    n = x.ndim
+    if n < 2:
+        raise ShapeError(f"diagonal: needs two axes or more, not shape {x.shape}")
+    a, b = axis_of("diagonal", dim1, n), axis_of("diagonal", dim2, n)
+    if a == b:
+        raise ShapeError(f"diagonal: dim1 and dim2 are both axis {a}; name two different ones")
+    u = nodes.permute(x.uop, [i for i in range(n) if i not in (a, b)] + [a, b])
+    rest, (rows, columns) = u.shape[:-2], u.shape[-2:]
+    top, left = max(0, -offset), max(0, offset)
+    d = max(0, min(rows - top, columns - left))
+    whole = tuple([(0, m) for m in rest])
+    if not d:
+        return x._new(beside(broadcast(const(u.dtype, 0), (*rest, 0)), x))
+    u = nodes.shrink(u, (*whole, (top, top + d), (left, left + d)))
+    # rows one longer put the diagonal under itself
+    u = nodes.pad(nodes.reshape(u, (*rest, d * d)), (*((0, 0) for _ in rest), (0, d)))
+    u = nodes.shrink(nodes.reshape(u, (*rest, d, d + 1)), (*whole, (0, d), (0, 1)))
+    return x._new(nodes.reshape(u, (*rest, d)))
+
+
+@checked
+def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The diagonal of a matrix, or the matrix with a vector as its diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).diag()
+    Tensor([[1, 0],
+            [0, 2]], dtype=int32)
+    """
+    if x.ndim == 2:
+        return x.diagonal(diagonal)
+    if x.ndim != 1:
+        raise ShapeError(f"diag: takes one or two axes, not shape {x.shape}")
+    n = x.shape[0]
+    u = nodes.pad(nodes.reshape(x.uop, (n, 1)), ((0, 0), (0, n)))
+    u = nodes.reshape(nodes.shrink(nodes.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n))
+    off = abs(diagonal)
+    return x._new(nodes.pad(u, ((0, off), (off, 0)) if diagonal > 0 else ((off, 0), (0, off))))
+
+
+@checked
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """A matrix for each row of the last axis, with the row as its diagonal and 0 elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).diag_embed().shape
+    (2, 2, 2)
+    """
+    s = x.shape
+    if not s:
+        raise ShapeError("diag_embed: needs one axis or more, not shape ()")
+    a, b = axis_of("diag_embed", dim1, len(s) + 1), axis_of("diag_embed", dim2, len(s) + 1)
+    if a == b:
+        raise ShapeError(f"diag_embed: dim1 and dim2 are both axis {a}; name two different ones")
+    n, rest = s[-1], s[:-1]
+    plain = [(0, 0)] * len(rest)
+    u = nodes.pad(nodes.reshape(x.uop, (*rest, n, 1)), (*plain, (0, 0), (0, n)))
+    u = nodes.shrink(nodes.reshape(u, (*rest, n * (n + 1))), (*[(0, m) for m in rest], (0, n * n)))
+    off = abs(offset)
+    border = ((0, off), (off, 0)) if offset > 0 else ((off, 0), (0, off))
+    u = nodes.pad(nodes.reshape(u, (*rest, n, n)), (*plain, *border))
+    order = [i for i in range(len(s) + 1) if i not in (a, b)] + [a, b]
+    return x._new(nodes.permute(u, sorted(range(len(order)), key=order.__getitem__)))
+
+
+@checked
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """Turned by `k` quarter turns from the first of two axes towards the second.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).rot90()
+    Tensor([[2, 4],
+            [1, 3]], dtype=int32)
+    """
+    if len(dims) != 2:
+        raise ShapeError(f"rot90: takes two axes, not {tuple(dims)}")
+    a, b = axes_of("rot90", dims, x.ndim)
+    if axis_of("rot90", dims[0], x.ndim) != a:
+        a, b = b, a
+    k %= 4
+    if k == 2:
+        return x.flip(a, b)
+    return x if not k else x.flip(b).transpose(a, b) if k == 1 else x.transpose(a, b).flip(b)
+
+
+@checked
+def fliplr(x: Tensor) -> Tensor:
+    """The second axis reversed."""
+    return x.flip(1)
+
+
+@checked
+def flipud(x: Tensor) -> Tensor:
+    """The first axis reversed."""
+    return x.flip(0)

@@ -1,0 +1,506 @@
+"""Arithmetic and choices, element by element, with broadcasting and promotion.
+
+Promotion. Two tensors meet in the dtype that holds both: bool < integer < float; within a kind the wider; a signed
+and an unsigned integer in the next wider signed one. A Python number is weak: it takes the tensor's dtype unless its
+kind is higher (a float beside an integer tensor gives float32, an int beside a bool tensor int32). `/` and the
+functions of real numbers turn integers into float32 first.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError
+from anneal.ops.arguments import alias, checked
+from anneal.ops.axes import broadcast_shapes
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, weak_const
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "add",
+    "addcdiv",
+    "addcmul",
+    "clamp",
+    "clip",
+    "div",
+    "divide",
+    "divmod",
+    "floor_divide",
+    "fmod",
+    "lerp",
+    "maximum",
+    "minimum",
+    "mul",
+    "multiply",
+    "pow",
+    "remainder",
+    "sub",
+    "subtract",
+    "true_divide",
+]
+
+_SCALARS = (bool, int, float)
+_FLOAT32 = dtypes.float32
+_BOOL = dtypes.bool_
+_EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
+Operand = Any  # a tensor, an array or a Python number
+
+
+# -- how operands meet ------------------------------------------------------------------------------------------------
+
+
+def operands(x: Tensor, name: str, other: Operand) -> tuple[UOp, UOp, tuple[int, ...], Tensor]:
+    """Both operands with one dtype and one shape (or none), that shape, and the other tensor."""
+    a = x.uop
+    if isinstance(other, _SCALARS):
+        b = weak_const(name, a.dtype, other)
+        return (a if a.dtype is b.dtype else a.cast(b.dtype)), b, a.shape, x
+    o = x._lift(name, other)
+    b = o.uop
+    sa, sb = a.shape, b.shape
+    if a.dtype is not b.dtype:
+        a, b = common_dtype(a, b)
+    if sa == sb or not sb:
+        return a, b, sa, o
+    if not sa:
+        return a, b, sb, o
+    shape = broadcast_shapes(name, sa, sb)
+    return broadcast(a, shape), broadcast(b, shape), shape, o
+
+
+def binary(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, o = operands(x, name, other)
+    return x._new(elementwise(op, (b, a) if swap else (a, b), shape), o)
+
+
+def unary(x: Tensor, op: Op) -> Tensor:
+    return x._new(alu(op, (x.uop,)))
+
+
+def real_node(x: Tensor) -> UOp:
+    """The node as a float: integers and bools become float32."""
+    u = x.uop
+    return u if u.dtype.is_float else u.cast(_FLOAT32)
+
+
+def real_unary(x: Tensor, op: Op) -> Tensor:
+    return x._new(alu(op, (real_node(x),)))
+
+
+def need(x: Tensor, name: str, dtype: DType, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise DTypeError(f"{name}: takes {wanted}, not {dtype.name}; use .cast first")
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@checked
+def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+    """x + alpha * other; a logical or on bools.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]) + Tensor([[10], [20]])
+    Tensor([[11, 12],
+            [21, 22]], dtype=int32)
+    """
+    if alpha != 1:
+        other = binary(x._lift("add", other), "add", Op.MUL, alpha)
+    return binary(x, "add", Op.ADD, other)
+
+
+@checked
+def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+    """x - alpha * other. Raises DTypeError for two bools.
+
+    >>> from anneal.tensor import Tensor
+    >>> 10 - Tensor([1, 2])
+    Tensor([9, 8], dtype=int32)
+    """
+    if alpha != 1:
+        other = binary(x._lift("sub", other), "sub", Op.MUL, alpha)
+    return difference(x, other, False)
+
+
+def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, o = operands(x, "sub", other)
+    if a.dtype is _BOOL:
+        raise DTypeError("sub: bools have no difference; use ^ (logical_xor), or .int() first")
+    return x._new(elementwise(Op.SUB, (b, a) if swap else (a, b), shape), o)
+
+
+@checked
+def mul(x: Tensor, other: Operand) -> Tensor:
+    """x * other; a logical and on bools."""
+    return binary(x, "mul", Op.MUL, other)
+
+
+@checked
+def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
+    """x / other as floats; with rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([7, -7]) / 2, Tensor([7, -7]).div(2, rounding_mode="trunc")
+    (Tensor([ 3.5, -3.5], dtype=float32), Tensor([ 3, -3], dtype=int32))
+    """
+    if rounding_mode == "floor":
+        return x.floor_divide(other)
+    if rounding_mode == "trunc":
+        return _trunc_quotient(x, other)
+    if rounding_mode is not None:
+        raise DTypeError(f'div: rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
+    return quotient(x, other, False)
+
+
+def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, o = operands(x, "div", other)
+    if not a.dtype.is_float:
+        a, b = a.cast(_FLOAT32), b.cast(_FLOAT32)
+    if swap:
+        a, b = b, a
+    u = elementwise(Op.DIV, (a, b), shape)
+    below = (x if swap else o).uop
+    if below.op in _EXPONENTIAL and (x.requires_grad or o.requires_grad):
+        u = _over_exp(u, a, below)
+    return x._new(u, o)
+
+
+def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, o = operands(x, "floor_divide", other)
+    if swap:
+        a, b = b, a
+    need(x, "floor_divide", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    return x._new(elementwise(Op.IDIV, (a, b), shape), o)
+
+
+@checked
+def floor_divide(x: Tensor, other: Operand) -> Tensor:
+    """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([7, -7]) // 2
+    Tensor([ 3, -4], dtype=int32)
+    """
+    return floor_quotient(x, other, False)
+
+
+def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
+    a, b, shape, o = operands(x, "div", other)
+    if a.dtype.is_float:
+        below = alu(Op.XOR, (_below_zero(a), _below_zero(b)))
+        quotient = alu(Op.IDIV, (_size(a), _size(b)))
+        return x._new(broadcast(where_node(below, alu(Op.NEG, (quotient,)), quotient), shape), o)
+    need(x, "div", a.dtype, a.dtype.is_int, "integers or floats")
+    quotient = elementwise(Op.IDIV, (a, b), shape)
+    if a.dtype.kind == "int":
+        quotient = alu(Op.ADD, (quotient, _off_by_one(a, b).cast(a.dtype)))
+    return x._new(broadcast(quotient, shape), o)
+
+
+def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, o = operands(x, "remainder", other)
+    if swap:
+        a, b = b, a
+    need(x, "remainder", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    return x._new(elementwise(Op.MOD, (a, b), shape), o)
+
+
+@checked
+def remainder(x: Tensor, other: Operand) -> Tensor:
+    """What floor division leaves: the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([7, -7]) % 3
+    Tensor([1, 2], dtype=int32)
+    """
+    return modulo(x, other, False)
+
+
+@checked
+def fmod(x: Tensor, other: Operand) -> Tensor:
+    """What division rounded towards zero leaves: the sign of `x`, as C's fmod.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([7, -7]).fmod(3)
+    Tensor([ 1, -1], dtype=int32)
+    """
+    a, b, shape, o = operands(x, "fmod", other)
+    if a.dtype.is_float:
+        rest = alu(Op.MOD, (_size(a), _size(b)))
+        return x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
+    need(x, "fmod", a.dtype, a.dtype.is_int, "integers or floats")
+    rest = elementwise(Op.MOD, (a, b), shape)
+    if a.dtype.kind == "int":
+        rest = elementwise(Op.SUB, (rest, alu(Op.MUL, (_off_by_one(a, b).cast(a.dtype), b))), shape)
+    return x._new(rest, o)
+
+
+@checked
+def divmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
+    """`floor_divide` and `remainder`, as Python's divmod.
+
+    >>> from anneal.tensor import Tensor
+    >>> divmod(Tensor([7, -7]), 3)
+    (Tensor([ 2, -3], dtype=int32), Tensor([1, 2], dtype=int32))
+    """
+    return floor_quotient(x, other, False), modulo(x, other, False)
+
+
+def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
+    if isinstance(other, (bool, int)) and not swap:
+        if other == -1 and x.uop.dtype.is_float:
+            return one_over(x)
+        u = _power(x.uop, int(other))
+        if u is not None:
+            return x._new(beside(broadcast(u, x.shape), x) if u.is_const else u)
+    if isinstance(other, float) and not swap and x.uop.dtype.is_float:
+        if other == 0.5:
+            return unary(x, Op.SQRT)
+        if other == -0.5:
+            return unary(x, Op.RSQRT)
+        if other.is_integer() and builtins.abs(other) <= 4:
+            return power(x, int(other), False)
+    a, b, shape, o = operands(x, "pow", other)
+    if swap:
+        a, b = b, a
+    if a.dtype.is_float:
+        return x._new(elementwise(Op.POW, (a, b), shape), o)
+    need(x, "pow", a.dtype, a.dtype.is_int, "integers or floats")
+    if isinstance(other, int) and not swap and other < 0:
+        raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
+    return x._new(broadcast(_int_power(a, b), shape), o)
+
+
+def one_over(x: Tensor) -> Tensor:
+    """1 / x."""
+    below = real_node(x)
+    u = alu(Op.RECIP, (below,))
+    if below.op in _EXPONENTIAL and x.requires_grad:
+        u = _over_exp(u, const(u.dtype, 1), below)
+    return x._new(u)
+
+
+@checked
+def pow(x: Tensor, other: Operand) -> Tensor:
+    """x ** other. Integers stay integers and wrap; a negative power of an integer truncates towards 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3]) ** 3, Tensor([4.0]) ** 0.5
+    (Tensor([ 8, 27], dtype=int32), Tensor([2.], dtype=float32))
+    """
+    return power(x, other, False)
+
+
+@checked
+def maximum(x: Tensor, other: Operand) -> Tensor:
+    """The larger of each pair; nan if either is nan. At a tie each side has half the gradient."""
+    return binary(x, "maximum", Op.MAX, other)
+
+
+@checked
+def minimum(x: Tensor, other: Operand) -> Tensor:
+    """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient."""
+    return binary(x, "minimum", Op.MIN, other)
+
+
+@checked
+def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
+    """x + weight * (end - x).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
+    Tensor([2.5], dtype=float32)
+    """
+    apart = x._lift("lerp", end) - x
+    return x + apart.mul(weight)
+
+
+@checked
+def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
+    """x + value * a * b."""
+    return x + x._lift("addcmul", a).mul(b).mul(value)
+
+
+@checked
+def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
+    """x + value * a / b."""
+    return x + x._lift("addcdiv", a).div(b).mul(value)
+
+
+subtract = alias(sub, "subtract")
+multiply = alias(mul, "multiply")
+divide = alias(div, "divide")
+true_divide = alias(div, "true_divide")
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+
+
+@checked
+def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """Every element moved into [min, max]; either may be left out, or be a tensor. At a bound the gradient passes.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-5, 0, 5]).clamp(-1, 2)
+    Tensor([-1,  0,  2], dtype=int32)
+    """
+    if min is None and max is None:
+        raise DTypeError("clamp: give min, max, or both")
+    out = clipped(x, min, max)
+    if not out.requires_grad:
+        return out
+    chosen: Any = x
+    if min is not None:
+        chosen = choose(chosen < min, min, chosen)
+    if max is not None:
+        chosen = choose(chosen > max, max, chosen)
+    return out._new(UOp(Op.COMPOSITE, out.uop.dtype, (out.uop, chosen.uop), ("equal", ())))
+
+
+clip = alias(clamp, "clip")
+
+
+def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
+    """`clamp` whose gradient ends at a constant bound, as that of relu."""
+    out = x if min is None else binary(x, "clamp", Op.MAX, min)
+    return out if max is None else binary(out, "clamp", Op.MIN, max)
+
+
+def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
+    """`a` where this bool tensor is true, else `b`: both broadcast and promote."""
+    p = x.uop
+    if isinstance(a, _SCALARS) and isinstance(b, _SCALARS):
+        first = weak_const("where", dtypes.bool_, a)
+        second = weak_const("where", dtypes.bool_, b)
+        ua, ub = common_dtype(first, second)
+        return x._new_plain(elementwise(Op.WHERE, (p, ua, ub), p.shape))
+    if isinstance(a, _SCALARS):
+        tb = x._lift("where", b)
+        ub = tb.uop
+        ua = weak_const("where", ub.dtype, a)
+        ub = ub.cast(ua.dtype)
+        ta = tb
+    elif isinstance(b, _SCALARS):
+        ta = x._lift("where", a)
+        ua = ta.uop
+        ub = weak_const("where", ua.dtype, b)
+        ua = ua.cast(ub.dtype)
+        tb = ta
+    else:
+        ta, tb = x._lift("where", a), x._lift("where", b)
+        ua, ub = common_dtype(ta.uop, tb.uop)
+    if p.shape == ua.shape == ub.shape:
+        shape = p.shape
+    else:
+        shape = broadcast_shapes("where", p.shape, ua.shape, ub.shape)
+        p, ua, ub = (broadcast(u, shape) if u.shape else u for u in (p, ua, ub))
+    u = elementwise(Op.WHERE, (p, ua, ub), shape)
+    for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):
+        if u is kept and u is not left and t.requires_grad:
+            # a constant condition leaves an operand out; its gradient is zero all the same
+            u = UOp(Op.COMPOSITE, u.dtype, (u, left), ("chosen", ()))
+    return x._new(u, ta, tb)
+
+
+def beside(u: UOp, *left: Tensor) -> UOp:
+    """`u`, which depends on none of `left`, though it was computed from them: their gradient is zero rather than
+    missing.
+    """
+    for t in left:
+        if t.requires_grad:
+            u = UOp(Op.COMPOSITE, u.dtype, (u, t.uop), ("beside", ()))
+    return u
+
+
+def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
+    """`u`, which is a / b, with a gradient that stays finite if `b` is an exponential, or one plus or less a constant.
+
+    By the rules of division and exp, the slope of 1 / (1 + exp(-x)) is the inverse, squared, times exp(-x): for x below
+    -88 that is 0 times infinity, and digits are lost from -44 on.
+    """
+    e, c = b, 0.0
+    if b.op is not Op.EXP:
+        e, last = b.src
+        if e.op is not Op.EXP or not last.is_const:
+            return u
+        c = float(last.arg) if b.op is Op.ADD else -float(last.arg)
+    if b.dtype is not u.dtype:
+        return u
+    if a.is_const and a.arg == 1 and b.shape == u.shape:
+        return UOp(Op.COMPOSITE, u.dtype, (u, e.src[0], e), ("inverse", c))
+    inverse = UOp(Op.COMPOSITE, u.dtype, (alu(Op.RECIP, (b,)), e.src[0], e), ("inverse", c))
+    product = elementwise(Op.MUL, (a, broadcast(inverse, u.shape)), u.shape)
+    return UOp(Op.COMPOSITE, u.dtype, (u, product), ("equal", ()))
+
+
+def where_node(p: UOp, a: UOp, b: UOp) -> UOp:
+    return alu(Op.WHERE, (p, a, b))
+
+
+def _below_zero(u: UOp) -> UOp:
+    return alu(Op.LT, (u, const(u.dtype, 0)))
+
+
+def _has_sign(u: UOp) -> UOp:
+    """Whether a float is negative; true of -0.0."""
+    wide = u if u.dtype.bits >= 32 else u.cast(_FLOAT32)
+    bits = dtypes.int32 if wide.dtype.bits == 32 else dtypes.int64
+    return _below_zero(UOp(Op.BITCAST, bits, (wide,)))
+
+
+def _size(u: UOp) -> UOp:
+    """|u|, with slope 1 at 0: it stands for u with its sign taken away and given back."""
+    return where_node(_below_zero(u), alu(Op.NEG, (u,)), u)
+
+
+def _off_by_one(a: UOp, b: UOp) -> UOp:
+    """Whether the floor and the truncated quotient of signed integers differ: signs differ and something is left."""
+    rest = alu(Op.MOD, (a, b))
+    zero = const(a.dtype, 0)
+    apart = alu(Op.XOR, (alu(Op.LT, (a, zero)), alu(Op.LT, (b, zero))))
+    return alu(Op.AND, (alu(Op.NE, (rest, zero)), apart))
+
+
+def _power(x: UOp, n: int) -> UOp | None:
+    """x ** n by repeated multiplication, where that is exact or as good as a power; None where it is not."""
+    if x.dtype is _BOOL:
+        x = x.cast(dtypes.int32)
+    if x.dtype.is_float:
+        if not 0 <= n <= 4:
+            return None
+    elif n < 0:
+        return None
+    if n == 0:
+        return const(x.dtype, 1)
+    result: UOp | None = None
+    square = x
+    while True:
+        if n & 1:
+            result = square if result is None else alu(Op.MUL, (result, square))
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        square = alu(Op.MUL, (square, square))
+
+
+def _int_power(x: UOp, n: UOp) -> UOp:
+    """x ** n for integer nodes: square and multiply over the bits of n."""
+    one, zero = const(x.dtype, 1), const(x.dtype, 0)
+    result: UOp = one
+    square = x
+    for bit in range(x.dtype.bits - (x.dtype.kind == "int")):
+        odd = alu(Op.NE, (alu(Op.AND, (n, const(n.dtype, 1 << bit))), zero))
+        result = where_node(odd, alu(Op.MUL, (result, square)), result)
+        square = alu(Op.MUL, (square, square))
+    if x.dtype.kind == "int":
+        # 1 / x**|n| truncates to 0 unless x is 1 or -1, whose powers depend on the parity of n alone.
+        odd = alu(Op.NE, (alu(Op.AND, (n, one)), zero))
+        unit = where_node(alu(Op.EQ, (x, one)), one, where_node(odd, const(x.dtype, -1), one))
+        small = where_node(alu(Op.EQ, (alu(Op.ABS, (x,)), one)), unit, zero)
+        result = where_node(alu(Op.LT, (n, zero)), small, result)
+    return result

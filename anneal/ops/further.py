@@ -1,0 +1,339 @@
+"""Names of torch and of the array API that are short to say in the ops below them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError
+from anneal.ops.arguments import checked, need_tensor
+from anneal.ops.axes import axis_of, broadcast_shapes, int_args
+from anneal.ops.data import DTypeLike
+from anneal.ops.elementwise import choose, real_node
+from anneal.ops.nodes import Number
+from anneal.uop import Op, UOp, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "astype",
+    "bitwise_invert",
+    "clamp_max",
+    "clamp_min",
+    "cumulative_prod",
+    "cumulative_sum",
+    "equal",
+    "expand_dims",
+    "float_power",
+    "fmax",
+    "fmin",
+    "frexp",
+    "gcd",
+    "isreal",
+    "lcm",
+    "ldexp",
+    "logaddexp2",
+    "matrix_transpose",
+    "ndimension",
+    "nelement",
+    "new_full",
+    "new_ones",
+    "new_tensor",
+    "new_zeros",
+    "nextafter",
+    "permute_dims",
+    "positive",
+    "split_with_sizes",
+    "type_as",
+    "unstack",
+]
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@checked
+def fmax(x: Tensor, other: Any) -> Tensor:
+    """The larger of two elements; of a number and nan, the number. At a tie the first has the gradient.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan")]).fmax(Tensor([0.5, 2.0]))
+    Tensor([1., 2.], dtype=float32)
+    """
+    return _not_nan(x, "fmax", other)
+
+
+@checked
+def fmin(x: Tensor, other: Any) -> Tensor:
+    """The smaller of two elements; of a number and nan, the number."""
+    return _not_nan(x, "fmin", other)
+
+
+def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
+    o = x._lift(name, other)
+    mine = x >= o if name == "fmax" else x <= o
+    out: Tensor = choose(mine | o.isnan(), x, o)
+    return out
+
+
+@checked
+def float_power(x: Tensor, exponent: Any) -> Tensor:
+    """`x ** exponent` as floats."""
+    out: Tensor = x._new(real_node(x)) ** exponent
+    return out
+
+
+@checked
+def logaddexp2(x: Tensor, other: Any) -> Tensor:
+    """log2(2**x + 2**other), without overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1000.0]).logaddexp2(Tensor([1000.0]))
+    Tensor([1001.], dtype=float32)
+    """
+    scale = math.log(2)
+    return (x * scale).logaddexp(x._lift("logaddexp2", other) * scale) * (1 / scale)
+
+
+@checked
+def ldexp(x: Tensor, other: Any) -> Tensor:
+    """x * 2**other.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 3.0]).ldexp(Tensor([4, -1]))
+    Tensor([16. ,  1.5], dtype=float32)
+    """
+    return x * x._lift("ldexp", other).exp2()
+
+
+@checked
+def gcd(x: Tensor, other: Any) -> Tensor:
+    """The greatest common divisor of integers.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([12, -7, 0]).gcd(Tensor([18, 21, 5]))
+    Tensor([6, 7, 5], dtype=int32)
+    """
+    o = x._lift("gcd", other)
+    if not (x.dtype.is_int and o.dtype.is_int):
+        raise DTypeError(f"gcd: takes integers, not {x.dtype.name} and {o.dtype.name}")
+    zero = x * 0 + o * 0
+    a, b = (x + zero).abs(), (o + zero).abs()
+    # Euclid's steps: after as many as Fibonacci numbers fit the dtype, b is 0.
+    for _ in range(math.ceil(a.dtype.bits * 1.4405)):
+        a, b = choose(b.ne(0), b, a), choose(b.ne(0), a % b, b)
+    return a
+
+
+@checked
+def lcm(x: Tensor, other: Any) -> Tensor:
+    """The least common multiple of integers.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([4, 0]).lcm(Tensor([6, 5]))
+    Tensor([12,  0], dtype=int32)
+    """
+    o = x._lift("lcm", other)
+    return ((x // x.gcd(o).maximum(1)) * o).abs()
+
+
+@checked
+def nextafter(x: Tensor, other: Any) -> Tensor:
+    """The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).nextafter(Tensor([2.0])).item() - 1.0 == 2**-23
+    True
+    """
+    o = x._lift("nextafter", other)
+    if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
+        raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
+    shape = broadcast_shapes("nextafter", x.shape, o.shape)
+    floats, y = x.expand(shape), o.expand(shape)
+    kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
+    bits = floats.bitcast(kind)
+    up = (floats < y).eq(bits >= 0)  # away from 0: more bits
+    grown = bits + up.cast(kind) * 2 - 1
+    tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + _least(x)).copysign(y)
+    moved = choose(floats.eq(0.0), tiny, grown.bitcast(x.dtype))
+    out = choose(floats.isnan() | y.isnan(), math.nan, choose(floats.eq(y), y, moved))
+    slope = floats.ne(y).cast(x.dtype).detach()  # torch's
+    moved_on = UOp(Op.COMPOSITE, floats.dtype, (out.uop, floats.uop, slope.uop), ("slope", ()))
+    return floats._new(UOp(Op.COMPOSITE, floats.dtype, (moved_on, y.uop), ("beside", ())), y)
+
+
+def _least(x: Tensor) -> Tensor:
+    """The smallest denormal number, from its bits."""
+    kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
+    return (x.detach().ne(math.inf) | True).cast(kind).bitcast(x.dtype)
+
+
+@checked
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mantissas of size 0.5 to 1, and the exponents of two, as int32, that they go with.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3.0, -0.5, 0.0]).frexp()
+    (Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), Tensor([2, 0, 0], dtype=int32))
+    """
+    x = x._new(real_node(x))
+    if x.dtype.bits != 32:
+        raise DTypeError(f"frexp: takes float32, not {x.dtype.name}; cast it")
+    small = x.abs() < 2.0**-100
+    scaled = choose(small, x * 2.0**64, x)
+    bits = scaled.bitcast(dtypes.int32)
+    plain = x.eq(0.0) | ~x.isfinite()
+    exponent = ((bits >> 23) & 255) - 126 - choose(small, 64, 0)
+    mantissa = ((bits & ~(255 << 23)) | (126 << 23)).bitcast(x.dtype)
+    exponent = choose(plain, 0, exponent)
+    value = choose(plain, x, mantissa)
+    scale = exponent.neg().cast(x.dtype).exp2()  # of the mantissa the exponent is a constant
+    return x._new(UOp(Op.COMPOSITE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
+
+
+@checked
+def equal(x: Tensor, other: Any) -> bool:
+    """Whether two tensors have the same shape and the same elements.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).equal(Tensor([1, 2])), Tensor([1, 2]).equal(Tensor([1]))
+    (True, False)
+    """
+    o = x._lift("equal", other)
+    return x.shape == o.shape and (not x.numel() or bool(x.eq(o).all().item()))
+
+
+@checked
+def positive(x: Tensor) -> Tensor:
+    """The tensor itself."""
+    return x
+
+
+@checked
+def isreal(x: Tensor) -> Tensor:
+    """True everywhere: there are no complex numbers."""
+    return x.eq(x) | True
+
+
+@checked
+def clamp_min(x: Tensor, min: Any) -> Tensor:
+    """`clamp(min=min)`."""
+    return x.clamp(min=min)
+
+
+@checked
+def clamp_max(x: Tensor, max: Any) -> Tensor:
+    """`clamp(max=max)`."""
+    return x.clamp(max=max)
+
+
+# -- names of the array API -------------------------------------------------------------------------------------------
+
+
+@checked
+def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
+    """`cast`."""
+    return x.cast(dtype)
+
+
+@checked
+def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
+    """`unsqueeze`."""
+    return x.unsqueeze(axis)
+
+
+@checked
+def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """`permute`."""
+    return x.permute(*axes)
+
+
+@checked
+def matrix_transpose(x: Tensor) -> Tensor:
+    """`mT`."""
+    return x.mT
+
+
+@checked
+def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
+    """`unbind`."""
+    return x.unbind(axis)
+
+
+@checked
+def bitwise_invert(x: Tensor) -> Tensor:
+    """`bitwise_not`."""
+    return x.bitwise_not()
+
+
+@checked
+def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
+    """`cumsum`, with a zero before it if `include_initial`."""
+    at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    return _after(x, x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
+
+
+@checked
+def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
+    """`cumprod`, with a one before it if `include_initial`."""
+    at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
+    return _after(x, x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
+
+
+def _after(t: Tensor, x: Tensor, at: int, first: Number) -> Tensor:
+    before: Any = x.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first)
+    out: Tensor = before.cat(x, dim=at)
+    return out
+
+
+# -- names of torch ---------------------------------------------------------------------------------------------------
+
+
+@checked
+def type_as(x: Tensor, other: Any) -> Tensor:
+    """`cast(other.dtype)`."""
+    return x.cast(need_tensor("type_as", "other", other).dtype)
+
+
+@checked
+def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split`."""
+    return x.split(list(split_sizes), dim)
+
+
+@checked
+def nelement(x: Tensor) -> int:
+    """`numel`."""
+    return x.numel()
+
+
+@checked
+def ndimension(x: Tensor) -> int:
+    """`ndim`."""
+    return x.ndim
+
+
+@checked
+def new_tensor(x: Tensor, data: Any) -> Tensor:
+    """A tensor of `data` with this one's dtype and device."""
+    return x._made(data, device=x.device, dtype=x.dtype)
+
+
+@checked
+def new_full(x: Tensor, size: Sequence[int], fill_value: Number) -> Tensor:
+    """A tensor of one number with this one's dtype and device."""
+    return x._made(fill_value, device=x.device, dtype=x.dtype).expand(tuple(size))
+
+
+@checked
+def new_zeros(x: Tensor, *size: Any) -> Tensor:
+    """Zeros with this tensor's dtype and device."""
+    return x.new_full(int_args("new_zeros", size), 0)
+
+
+@checked
+def new_ones(x: Tensor, *size: Any) -> Tensor:
+    """Ones with this tensor's dtype and device."""
+    return x.new_full(int_args("new_ones", size), 1)

@@ -1,0 +1,413 @@
+"""Choosing by position: x[...], gather, scatter, masks.
+
+`x[...]` takes ints, slices with any step, None, Ellipsis, integer tensors, arrays and lists, and boolean arrays and
+lists. Several integer tensors broadcast together; their axes take the place of the first of them, or come first where
+a slice stands between (torch's and NumPy's rule).
+
+In every op here -n to -1 count from the end of an axis of n. What is known here and now is checked now, by
+`check_places`: ints, lists, arrays, and tensors whose integers are on the host. An index that is computed on a device
+cannot be: it reads 0 where it is out of range, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.backend import get_device
+from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import bound_int, checked, is_tensor
+from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.elementwise import choose
+from anneal.ops.nodes import Number, broadcast, elementwise_where, inverse, iota, meet, put_rows, take_rows, wrapped
+from anneal.runtime import here
+from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Count, most
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "gather",
+    "index_add",
+    "index_select",
+    "masked_fill",
+    "one_hot",
+    "rows",
+    "scatter",
+    "scatter_add",
+    "take",
+    "take_along_dim",
+    "where",
+]
+
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+_SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS)
+
+
+# -- along an axis ----------------------------------------------------------------------------------------------------
+
+
+def index_node(x: Tensor, name: str, index: Any) -> UOp:
+    """An index argument as a node of integers on this device."""
+    if isinstance(index, (list, tuple, range)):
+        array = as_array(name, index)
+        index = array.astype(np.int32) if not array.size else array
+    elif isinstance(index, (bool, np.bool_)):
+        raise DTypeError(f"{name}: an index is made of integers, not {index}")
+    elif isinstance(index, int) and not isinstance(index, Count):
+        index = np.asarray(bound_int(name, "an index", index), np.int32)
+    i = x._lift(name, index)
+    if not i.dtype.is_int:
+        raise DTypeError(f"{name}: an index is made of integers, not {i.dtype.name}; use .int() first")
+    return i.uop
+
+
+def places(x: Tensor, name: str, index: UOp, axis: int) -> UOp:
+    """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
+    shape = x.uop.shape or (1,)
+    check_places(name, index, axis, shape)
+    return wrapped(index.cast(_INT32), shape[axis])
+
+
+@checked
+def gather(x: Tensor, dim: int, index: Any) -> Tensor:
+    """out[i, j, k] = x[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape.
+
+    The index has as many axes, none longer than this tensor's but at `dim`; -1 is the last position. Raises
+    PositionError for an index on the host that is out of range; one on a device reads 0 there.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0, 0], [1, -2]]))
+    Tensor([[1, 1],
+            [4, 3]], dtype=int32)
+    """
+    i = index_node(x, "gather", index)
+    at = _fits(x, "gather", dim, i.shape, x.uop.shape, "this tensor's")
+    return gathered(x, at, places(x, "gather", i, at))
+
+
+def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
+    """`gather` of positions that count from 0; what is out of range reads 0."""
+    if not x.uop.shape:
+        return x._new(elementwise_where(i, x.uop))
+    return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
+
+
+def _fits(x: Tensor, name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
+    at = axis_of(name, dim, len(big))
+    if len(small) != len(big):
+        raise ShapeError(f"{name}: the index has shape {small} and {whose} is {big}; they need as many axes")
+    for a, (n, m) in enumerate(zip(small, big, strict=True)):
+        if a != at and n > m:
+            raise ShapeError(f"{name}: the index has shape {small}, longer than {whose} {big} on axis {a}")
+    return at
+
+
+@checked
+def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
+    """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
+    if dim is None:
+        return x.ravel().take_along_dim(x._lift("take_along_dim", index).ravel(), 0)
+    i = index_node(x, "take_along_dim", index)
+    at = axis_of("take_along_dim", dim, x.ndim)
+    s = x.shape
+    if len(i.shape) != len(s):
+        raise ShapeError(f"take_along_dim: index of shape {i.shape} and tensor of shape {s} need as many axes")
+    i = places(x, "take_along_dim", i, at)
+    if not s:
+        return gathered(x, at, i)
+    sizes = [i.shape[a] if a == at else n for a, n in enumerate(s)]
+    wide = broadcast_shapes("take_along_dim", i.shape, tuple(sizes))
+    u = broadcast(x.uop, tuple([s[a] if a == at else n for a, n in enumerate(wide)]))
+    return x._new(UOp(Op.GATHER, u.dtype, (u, broadcast(i, wide)), at))
+
+
+@checked
+def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
+    """The positions `index` (one axis) of an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1, 0]))
+    Tensor([[3, 4],
+            [3, 4],
+            [1, 2]], dtype=int32)
+    """
+    at = axis_of("index_select", dim, x.ndim)
+    i = index_node(x, "index_select", index)
+    if len(i.shape) > 1:
+        raise ShapeError(f"index_select: the index has one axis, not shape {i.shape}")
+    i = places(x, "index_select", i, at)
+    if not x.ndim:
+        return x._new(nodes.reshape(elementwise_where(i, broadcast(x.uop, i.shape)), ()))
+    order = [at, *[a for a in range(x.ndim) if a != at]]
+    got = take_rows(nodes.permute(x.uop, order), nodes.reshape(i, (math.prod(i.shape),)))
+    return x._new(nodes.permute(got, inverse(order)))
+
+
+@checked
+def rows(x: Tensor, index: Any) -> Tensor:
+    """x[index] along the first axis, for an index counted from 0: an embedding's look-up.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).rows(Tensor([[1, 0]])).shape
+    (1, 2, 2)
+    """
+    if not x.uop.shape:
+        raise ShapeError("rows: a tensor of shape () has no rows")
+    i = index_node(x, "rows", index)
+    check_places("rows", i, 0, x.uop.shape, 0)
+    return x._new(take_rows(x.uop, i.cast(_INT32)))
+
+
+@checked
+def take(x: Tensor, index: Any) -> Tensor:
+    """The elements of the flat row at `index`, in the index's shape; negative ones count from the end.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).take(Tensor([0, -1]))
+    Tensor([1, 4], dtype=int32)
+    """
+    row = x.ravel()
+    return x._new(take_rows(row.uop, places(row, "take", index_node(x, "take", index), 0)))
+
+
+# -- writing by position ----------------------------------------------------------------------------------------------
+
+
+@checked
+def scatter_add(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index.
+
+    Repeated positions add up, in a fixed order. Raises PositionError for an index on the host that is out of range;
+    on a device such positions are left out.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(3).scatter_add(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
+    Tensor([4., 0., 2.], dtype=float32)
+    """
+    rows, i, value, given = scattered(x, "scatter_add", dim, index, src)
+    dtype = x.uop.dtype
+    if dtype is _BOOL:
+        total = UOp(Op.SCATTER_ADD, _INT32, (i, value.cast(_INT32)), (rows,)).cast(_BOOL)
+        return x._new(alu(Op.OR, (x.uop, nodes.reshape(total, x.shape))))
+    total = UOp(Op.SCATTER_ADD, dtype, (i, value), (rows,))
+    return x._new(alu(Op.ADD, (x.uop, nodes.reshape(total, x.shape))), given)
+
+
+@checked
+def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None) -> Tensor:
+    """This tensor with x[index[i, j], j] = src[i, j] (dim=0); of several writes to one place the last stays.
+
+    reduce="add" is `scatter_add`. `src` may be a number.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(3).scatter(0, Tensor([0, 2, 0]), Tensor([1.0, 2.0, 3.0]))
+    Tensor([3., 0., 2.], dtype=float32)
+    """
+    if reduce == "add":
+        return x.scatter_add(dim, index, src)
+    if reduce is not None:
+        raise DTypeError(f'scatter: reduce is None or "add", not {reduce!r}')
+    rows, i, value, given = scattered(x, "scatter", dim, index, src)
+    width = math.prod(value.shape[1:])
+    new = put_rows(nodes.reshape(x.uop, (rows, width)), i, value)
+    return x._new(nodes.reshape(new, x.shape), given)
+
+
+def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
+    """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
+    i = index_node(x, name, index)
+    s = x.uop.shape
+    at = _fits(x, name, dim, i.shape, s, "this tensor's")
+    i = places(x, name, i, at)
+    given = x._lift(name, src)
+    value = given.uop.cast(x.uop.dtype)
+    if not value.shape:
+        value = broadcast(value, i.shape)
+    _fits(x, name, dim, i.shape, value.shape, "the values'")
+    if i.shape and i.shape[at] > value.shape[at]:
+        raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
+    value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))
+    n, total = math.prod(i.shape), math.prod(s)
+    if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
+        # the same row for a whole row of values: add rows, not elements
+        return s[0], nodes.reshape(i.src[0], (n // s[1],)), value, given
+    position: UOp | None = None
+    stride = total
+    for a, m in enumerate(s):
+        stride //= max(m, 1)
+        here = i if a == at else iota(i.shape[a], a, len(s))
+        if m != 1 or a == at:
+            here = broadcast(here, i.shape)
+            position = meet(Op.ADD, position, here * stride if stride != 1 else here)
+    if position is None:
+        position = i
+    elif len(s) > 1:
+        inside = alu(Op.AND, (alu(Op.NOT, (i < 0,)), i < s[at]))
+        position = alu(Op.WHERE, (inside, position, const(_INT32, -1)))
+    return total, nodes.reshape(position, (n,)), nodes.reshape(value, (n, 1)), given
+
+
+@checked
+def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -> Tensor:
+    """This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 2).index_add(0, Tensor([1, 1]), Tensor.ones(2, 2))
+    Tensor([[0., 0.],
+            [2., 2.]], dtype=float32)
+    """
+    at = axis_of("index_add", dim, x.ndim)
+    i = index_node(x, "index_add", index)
+    given = x._lift("index_add", source)
+    order = [at, *[a for a in range(x.ndim) if a != at]]
+    s = x.shape
+    wanted = (*s[:at], *i.shape, *s[at + 1 :])
+    if len(i.shape) != 1 or given.shape != wanted:
+        raise ShapeError(f"index_add: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+    i = places(x, "index_add", i, at)
+    value = nodes.permute((given * alpha if alpha != 1 else given).uop.cast(x.uop.dtype), order)
+    rest = value.shape[1:]
+    value = nodes.reshape(value, (i.shape[0], math.prod(rest)))
+    total = UOp(Op.SCATTER_ADD, x.uop.dtype, (i, value), (s[at],))
+    total = nodes.permute(nodes.reshape(total, (s[at], *rest)), inverse(order))
+    return x._new(alu(Op.ADD, (x.uop, total)), given)
+
+
+# -- masks ------------------------------------------------------------------------------------------------------------
+
+
+@checked
+def where(x: Tensor, a: Any, b: Any) -> Tensor:
+    """Choose element by element; all three broadcast.
+
+    Called on a condition, `condition.where(a, b)` or `Tensor.where(condition, a, b)`: `a` where it is true, else
+    `b`. Called on values, `x.where(condition, b)`: `x` where the condition is true, else `b`.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([-1, 2])
+    >>> Tensor.where(x > 0, x, 0), x.where(x > 0, 9)
+    (Tensor([0, 2], dtype=int32), Tensor([9, 2], dtype=int32))
+    """
+    if x.uop.dtype is _BOOL:
+        return choose(x, a, b)
+    condition = x._lift("where", a)
+    if condition.dtype is not _BOOL:
+        raise DTypeError(f"where: a condition is bool, not {x.dtype.name}; compare first, as in (x != 0).where(a, b)")
+    return choose(condition, x, b)
+
+
+@checked
+def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
+    Tensor([0., 2.], dtype=float32)
+    """
+    m = x._lift("masked_fill", mask)
+    if m.dtype is not _BOOL:
+        raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
+    if not x.uop.dtype.is_float and isinstance(value, float):
+        raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
+    return choose(m, value, x).cast(x.uop.dtype)
+
+
+@checked
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """A new last axis with 1 at the position each element names and 0 elsewhere, as int32.
+
+    With num_classes=-1 the number is one more than the largest element, which is computed now. Raises PositionError
+    for an element on the host that is no class; one that is computed on a device gives zeros.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 0]).one_hot(3)
+    Tensor([[0, 1, 0],
+            [1, 0, 0]], dtype=int32)
+    """
+    if not x.uop.dtype.is_int:
+        raise DTypeError(f"one_hot: takes integers, not {x.dtype.name}; use .int() first")
+    if num_classes == -1 and not x.numel():
+        raise ShapeError(f"one_hot: shape {x.shape} has no largest element; give num_classes")
+    n = int(x.max().item()) + 1 if num_classes == -1 else num_classes
+    if n < 1:
+        raise ShapeError(f"one_hot: num_classes must be positive, not {n}")
+    shape = (*x.shape, n)
+    check_places("one_hot", x.uop, len(shape) - 1, shape, 0)
+    u = broadcast(nodes.reshape(x.uop.cast(_INT32), (*x.shape, 1)), shape)
+    return x._new_plain(alu(Op.EQ, (u, broadcast(iota(n), shape))).cast(_INT32))
+
+
+def out_of_range(name: str, x: Any, axis: int, shape: tuple[Any, ...], least: int | None = None) -> str:
+    n = shape[axis]
+    if n == 0:
+        return f"{name}: {x} is out of range for axis {axis} of shape {shape}, which has no elements"
+    return f"{name}: {x} is out of range for axis {axis} of shape {shape}: it runs from {-n if least is None else least} to {n - 1}"
+
+
+def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
+    """A list of ints, or an array, as an array."""
+    try:
+        if isinstance(x, (list, tuple)) and any(is_tensor(y) for y in x):
+            raise DTypeError(f"{name}: an index is a tensor or a list of ints, not a list of tensors; use Tensor.stack")
+        array = np.asarray(x)
+    except (ValueError, OverflowError, TypeError) as e:
+        if isinstance(e, DTypeError):
+            raise
+        raise ShapeError(f"{name}: a list of an index must be a box of ints: {e}") from None
+    if array.dtype.kind == "O":
+        raise DTypeError(f"{name}: an index is made of integers of 64 bits at most")
+    return array
+
+
+def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
+    """The integers of a node, in some order, where they are on the host already; else None.
+
+    Inside a jit function they are the first call's only, and inside vmap those of no example: there, None.
+    """
+    while u.op in _SAME_VALUES or (u.op is Op.CAST and u.src[0].dtype.is_int):
+        u = u.src[0]
+    if u.op is Op.CONST:
+        return np.array([u.arg])
+    if u.op is not Op.BUFFER or here.assigned:
+        return None
+    storage = u.arg
+    values, buffer = storage.host, storage.buffer
+    if values is None and buffer is not None:
+        values = get_device(storage.device).host_view(buffer, storage.size, storage.dtype)
+    return values  # type: ignore[no-any-return]
+
+
+def check_places(
+    name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None = None, but: int | None = None
+) -> None:
+    """Raise PositionError for integers of `index` that are known now and no positions of an axis of `shape`.
+
+    They run from `least`, by default -n, to n - 1; `but` is one more that may be there.
+    """
+    if 0 in index.shape:
+        return
+    n = shape[axis]
+    high = most(n) - 1
+    low = -high - 1 if least is None else least
+    if index.vmin is not None and index.vmax is not None and low <= index.vmin and index.vmax <= high:
+        return
+    values = host_values(index)
+    if values is None:
+        return
+    for extreme in (int(values.min()), int(values.max())):
+        if not low <= extreme <= high:
+            if but is not None:
+                rest = values[values != but]
+                if not rest.size:
+                    return
+                inside = (rest >= low) & (rest <= high)
+                if inside.all():
+                    return
+                extreme = int(rest[~inside][0])
+            raise PositionError(out_of_range(name, extreme, axis, shape, least))

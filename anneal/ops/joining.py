@@ -1,0 +1,464 @@
+"""Joining and cutting: cat, stack, split, chunk, unbind, windows of an axis."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import alias, checked, is_tensor
+from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
+from anneal.ops.elementwise import beside
+from anneal.ops.nodes import broadcast, every
+from anneal.uop import Op, UOp, alu, dtypes, promote
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "block_diag",
+    "cartesian_prod",
+    "cat",
+    "chunk",
+    "column_stack",
+    "combinations",
+    "concat",
+    "concatenate",
+    "diagflat",
+    "dsplit",
+    "dstack",
+    "hsplit",
+    "hstack",
+    "row_stack",
+    "select",
+    "select_scatter",
+    "slice_scatter",
+    "split",
+    "stack",
+    "sum_to_size",
+    "tensor_split",
+    "unbind",
+    "unfold",
+    "vsplit",
+    "vstack",
+]
+
+_BOOL = dtypes.bool_
+
+
+def join(x: Tensor, parts: Sequence[Tensor], axis: int) -> Tensor:
+    dtype = parts[0].dtype
+    for p in parts[1:]:
+        dtype = promote(dtype, p.dtype)
+    op = Op.OR if dtype is _BOOL else Op.ADD
+    total = sum(p.shape[axis] for p in parts)
+    out: UOp | None = None
+    begin = 0
+    empty = []
+    for p in parts:
+        u = p.uop.cast(dtype)
+        n = u.shape[axis]
+        if n.__class__ is not int or n:
+            padded = nodes.pad(
+                u, tuple([(begin, total - begin - n) if i == axis else (0, 0) for i in range(len(u.shape))])
+            )
+            out = padded if out is None else alu(op, (out, padded))
+        else:
+            empty.append(p)
+        begin += n
+    if out is None:
+        out = parts[0].uop.cast(dtype)
+    return x._new(beside(out, *empty) if empty else out, *parts)
+
+
+@checked
+def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
+    """Tensors one after the other along an axis (0 if none is named); other sizes must agree.
+
+    Called on a list, `Tensor.cat([a, b], dim=1)`, or on a tensor, `a.cat(b, dim=1)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.cat([Tensor([1]), Tensor([2, 3])])
+    Tensor([1, 2, 3], dtype=int32)
+    """
+    parts, where = members_of("cat", tensors, others, one_of("cat", axis, dim))
+    first = parts[0]
+    a = axis_of("cat", where, first.ndim)
+    if not first.ndim:
+        raise ShapeError("cat: tensors of shape () cannot be joined; use stack")
+    for i, p in enumerate(parts[1:], 1):
+        ours, theirs = first.shape, p.shape
+        if len(ours) != len(theirs) or ours[:a] + ours[a + 1 :] != theirs[:a] + theirs[a + 1 :]:
+            raise ShapeError(
+                f"cat: part 0 has shape {ours} and part {i} has {theirs}; all axes but axis {a} must be equal"
+            )
+    return join(first, parts, a) if len(parts) > 1 else first
+
+
+concat = alias(cat, "concat")
+concatenate = alias(cat, "concatenate")
+
+
+@checked
+def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = None) -> Tensor:
+    """Tensors of one shape along a new axis (0 if none is named).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
+    Tensor([[1, 3],
+            [2, 4]], dtype=int32)
+    """
+    parts, where = members_of("stack", tensors, others, one_of("stack", axis, dim))
+    first = parts[0]
+    for i, p in enumerate(parts[1:], 1):
+        if p.shape != first.shape:
+            raise ShapeError(f"stack: part 0 has shape {first.shape} and part {i} has {p.shape}; they must be equal")
+    a = axis_of("stack", where, first.ndim + 1)
+    wide = [p.unsqueeze(a) for p in parts]
+    return join(wide[0], wide, a) if len(wide) > 1 else wide[0]
+
+
+@checked
+def split(
+    x: Tensor, split_size: int | Sequence[int], dim: int | None = None, axis: int | None = None
+) -> tuple[Tensor, ...]:
+    """Pieces of `split_size` along an axis (the last may be smaller), or of the sizes listed.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.tolist() for t in Tensor.arange(5).split(2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    a = axis_of("split", one_of("split", axis, dim, 0), x.ndim)
+    if not x.ndim:
+        raise ShapeError("split: a tensor of shape () has no axis to split")
+    n = x.shape[a]
+    if isinstance(split_size, int):
+        if split_size <= 0:
+            raise ShapeError(f"split: the size must be positive, not {split_size}")
+        sizes = [min(split_size, n - i) for i in range(0, n, split_size)] or [0]
+    else:
+        sizes = list(split_size)
+        if sum(sizes) != n or any(s < 0 for s in sizes):
+            raise ShapeError(f"split: sizes {sizes} add up to {sum(sizes)}, but axis {a} of {x.shape} has {n}")
+    out, begin = [], 0
+    for s in sizes:
+        out.append(slice_axis(x, a, begin, begin + s))
+        begin += s
+    return tuple(out)
+
+
+@checked
+def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = None) -> tuple[Tensor, ...]:
+    """At most `chunks` pieces of equal size along an axis (the last may be smaller); of nothing so many empty ones.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.tolist() for t in Tensor.arange(5).chunk(2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    if chunks <= 0:
+        raise ShapeError(f"chunk: the number of chunks must be positive, not {chunks}")
+    a = axis_of("chunk", one_of("chunk", axis, dim, 0), x.ndim)
+    n = x.shape[a] if x.ndim else 1
+    return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
+
+
+@checked
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """One tensor for each position of an axis, without that axis."""
+    a = axis_of("unbind", dim, x.ndim)
+    need_axes("unbind", x.shape)
+    rest = (*x.shape[:a], *x.shape[a + 1 :])
+    return tuple([t.reshape(rest) for t in x.split(1, a)]) if x.shape[a] else ()
+
+
+@checked
+def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
+    """Every window of `size` elements along an axis, `step` apart; the elements of a window are the last axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(5).unfold(0, 3, 1)
+    Tensor([[0, 1, 2],
+            [1, 2, 3],
+            [2, 3, 4]], dtype=int32)
+    """
+    a = axis_of("unfold", dim, x.ndim)
+    if not x.ndim:
+        return x.reshape(1).unfold(0, size, step).reshape(size)
+    n = x.shape[a]
+    if not 1 <= size <= n or step < 1:
+        raise ShapeError(f"unfold: windows of {size}, {step} apart, do not fit axis {dim} of shape {x.shape}")
+    u = nodes.permute(x.uop, [i for i in range(x.ndim) if i != a] + [a])
+    rest = u.shape[:-1]
+    out = (n - size) // step + 1
+    # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
+    copies = size + 1
+    u = nodes.reshape(broadcast(nodes.reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
+    whole = tuple([(0, m) for m in rest])
+    u = nodes.reshape(nodes.shrink(u, (*whole, (0, size * (n + 1)))), (*rest, size, n + 1))
+    u = nodes.shrink(u, (*whole, (0, size), (0, (out - 1) * step + 1)))
+    u = every(u, len(rest) + 1, step)
+    order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
+    return x._new(nodes.permute(u, order))
+
+
+def members_of(name: str, first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
+    """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
+    if isinstance(first, (list, tuple)):
+        parts = list(first)
+        if others:
+            if len(others) > 1 or not isinstance(others[0], int) or axis is not None:
+                raise ShapeError(f"{name}: takes a list of tensors and one axis")
+            axis = others[0]
+    else:
+        parts = [first]
+        for o in others:
+            if isinstance(o, (list, tuple)):
+                parts.extend(o)
+            else:
+                parts.append(o)
+    if not parts:
+        raise ShapeError(f"{name}: needs at least one tensor")
+    for i, p in enumerate(parts):
+        if not is_tensor(p):
+            raise DTypeError(f"{name}: part {i} is {type(p).__name__}, not a tensor")
+        if p.device != parts[0].device:
+            parts[0]._mixed(name, p)
+    return parts, 0 if axis is None else axis
+
+
+def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    s = x.uop.shape
+    pairs = tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(s)])
+    return x._new(nodes.shrink(x.uop, pairs))
+
+
+@checked
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at `index` of an axis, which goes.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).select(1, 0)
+    Tensor([1, 3], dtype=int32)
+    """
+    at = axis_of("select", dim, x.ndim)
+    return x[(slice(None),) * at + (index,)]
+
+
+def _with(x: Tensor, index: Any, src: Any) -> Tensor:
+    out = x.clone() if not x.requires_grad else x + 0
+    out[index] = src
+    return out
+
+
+@checked
+def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
+    """A copy whose slice at `index` of an axis is `src`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).select_scatter(Tensor([9, 9]), 0, 0)
+    Tensor([[9, 9],
+            [3, 4]], dtype=int32)
+    """
+    at = axis_of("select_scatter", dim, x.ndim)
+    return _with(x, (slice(None),) * at + (index,), src)
+
+
+@checked
+def slice_scatter(
+    x: Tensor, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """A copy whose elements `start:end:step` of an axis are `src`."""
+    at = axis_of("slice_scatter", dim, x.ndim)
+    return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
+
+
+@checked
+def tensor_split(x: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of an axis: so many of nearly equal length, or cut before each of the indices.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).tensor_split(2)]
+    [[1, 2, 3], [4, 5]]
+    """
+    at = axis_of("tensor_split", dim, x.ndim)
+    need_axes("tensor_split", x.shape)
+    n = x.shape[at]
+    if isinstance(indices_or_sections, int):
+        parts = indices_or_sections
+        if parts < 1:
+            raise ShapeError(f"tensor_split: at least one part, not {parts}")
+        ends = list(itertools.accumulate(n // parts + (i < n % parts) for i in range(parts)))[:-1]
+    else:
+        ends = [min(max(i + n if i < 0 else i, 0), n) for i in indices_or_sections]
+    bounds = [0, *ends, n]
+    return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
+
+
+@checked
+def hsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` of the columns (of a vector, its elements)."""
+    return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
+
+
+@checked
+def vsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` of the rows."""
+    return x.tensor_split(indices_or_sections, 0)
+
+
+@checked
+def dsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """`tensor_split` of the third axis."""
+    return x.tensor_split(indices_or_sections, 2)
+
+
+@checked
+def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+    """The matrix whose diagonal the elements are."""
+    return x.reshape(-1).diag(offset)
+
+
+@checked
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """The sum over axes that broadcasting from `size` would have repeated.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).sum_to_size(1, 2)
+    Tensor([[4, 6]], dtype=int32)
+    """
+    new = int_args("sum_to_size", size)
+    if len(new) > x.ndim or broadcast_shapes("sum_to_size", new, x.shape) != x.shape:
+        raise ShapeError(f"sum_to_size: shape {new} does not broadcast to {x.shape}")
+    padded = (1,) * (x.ndim - len(new)) + new
+    axes = [i for i, (a, b) in enumerate(zip(padded, x.shape, strict=True)) if a == 1 != b]
+    return (x.sum(axes, keepdim=True) if axes else x).reshape(new)
+
+
+@checked
+def block_diag(x: Tensor, *others: Any) -> Tensor:
+    """The matrices along the diagonal of one, zeros elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2]]).block_diag(Tensor([[3]]))
+    Tensor([[1, 2, 0],
+            [0, 0, 3]], dtype=int32)
+    """
+    parts = [x, *[x._lift("block_diag", o) for o in others]]
+    parts = [p.reshape((1,) * (2 - p.ndim) + p.shape) for p in parts]
+    width, at = sum(p.shape[1] for p in parts), 0
+    rows: list[Any] = []
+    for p in parts:
+        rows.append(p.pad((at, width - at - p.shape[1])))
+        at += p.shape[1]
+    out: Tensor = rows[0].cat(*rows[1:], dim=0)
+    return out
+
+
+@checked
+def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
+    """Every combination of an element of each vector, a row for each.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).cartesian_prod(Tensor([3, 4])).tolist()
+    [[1, 3], [1, 4], [2, 3], [2, 4]]
+    """
+    parts = [x, *[x._lift("cartesian_prod", o) for o in others]]
+    if any(p.ndim != 1 for p in parts):
+        raise ShapeError(f"cartesian_prod: takes vectors, not shapes {[p.shape for p in parts]}")
+    if len(parts) == 1:
+        return x
+    whole = tuple([p.shape[0] for p in parts])
+    wide: list[Any] = [
+        p.reshape([whole[j] if j == i else 1 for j in range(len(parts))]).expand(whole).reshape(-1)
+        for i, p in enumerate(parts)
+    ]
+    out: Tensor = wide[0].stack(*wide[1:], dim=1)
+    return out
+
+
+@checked
+def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Every choice of `r` elements of a vector, in order, a row for each.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).combinations().tolist()
+    [[1, 2], [1, 3], [2, 3]]
+    """
+    if x.ndim != 1:
+        raise ShapeError(f"combinations: takes a vector, not shape {x.shape}")
+    if r < 0:
+        raise ShapeError(f"combinations: r is a count, not {r}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(choose(range(x.shape[0]), r))
+    return x[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
+
+
+@checked
+def atleast_1d(x: Tensor) -> Tensor:
+    """The tensor with one axis at least."""
+    return x if x.ndim else x.reshape(1)
+
+
+@checked
+def atleast_2d(x: Tensor) -> Tensor:
+    """The tensor with two axes at least: a vector is a row."""
+    return x if x.ndim > 1 else x.reshape(1, -1)
+
+
+@checked
+def atleast_3d(x: Tensor) -> Tensor:
+    """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis."""
+    return x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x
+
+
+@checked
+def hstack(tensors: Any, *others: Any) -> Tensor:
+    """Tensors side by side: along the second axis, vectors along their only one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.hstack(Tensor([1]), Tensor([2, 3])).tolist()
+    [1, 2, 3]
+    """
+    parts = [t.atleast_1d() for t in members_of("hstack", tensors, others, None)[0]]
+    return parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
+
+
+@checked
+def vstack(tensors: Any, *others: Any) -> Tensor:
+    """Tensors one below the other, vectors as rows.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.vstack(Tensor([1, 2]), Tensor([3, 4])).tolist()
+    [[1, 2], [3, 4]]
+    """
+    parts = [t.atleast_2d() for t in members_of("vstack", tensors, others, None)[0]]
+    return parts[0].cat(*parts[1:], dim=0)
+
+
+@checked
+def dstack(tensors: Any, *others: Any) -> Tensor:
+    """Tensors one behind the other, along the third axis."""
+    parts = [t.atleast_3d() for t in members_of("dstack", tensors, others, None)[0]]
+    return parts[0].cat(*parts[1:], dim=2)
+
+
+@checked
+def column_stack(tensors: Any, *others: Any) -> Tensor:
+    """Tensors side by side, vectors as columns.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
+    [[1, 3], [2, 4]]
+    """
+    parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in members_of("column_stack", tensors, others, None)[0]]
+    return parts[0].cat(*parts[1:], dim=1)
+
+
+row_stack = alias(vstack, "row_stack")

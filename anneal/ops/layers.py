@@ -1,0 +1,150 @@
+"""Layers: linear maps, look-up of embeddings, dropout, gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anneal.errors import DTypeError, PositionError, ShapeError
+from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.axes import axis_of
+from anneal.ops.indexing import check_places, out_of_range
+from anneal.ops.joining import slice_axis
+from anneal.ops.made import result
+from anneal.ops.nodes import broadcast, common_dtype, expand, reduce_axis, reshape
+from anneal.ops.precision import in_single
+from anneal.ops.random import random_bits
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["bilinear", "dropout", "embedding", "glu", "gumbel_softmax", "linear"]
+
+_INT32 = dtypes.int32
+
+
+@checked
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + bias`: x of shape (..., in), weight (out, in), bias (out,); gives (..., out).
+
+    Raises ShapeError if the sizes do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0], [5.0, 6.0]]), Tensor([0.5, 0.0]))
+    Tensor([[11.5, 17. ]], dtype=float32)
+    """
+    same_device("linear", x, weight, bias)
+    xs, ws = x.uop.shape, weight.uop.shape
+    if len(ws) != 2 or not xs or xs[-1] != ws[1]:
+        raise ShapeError(f"linear: weight of shape {ws} is (out, in) and takes x of shape (..., in), not {xs}")
+    if bias is not None and bias.uop.shape != (ws[0],):
+        raise ShapeError(f"linear: bias has shape {bias.uop.shape}, but the weight {ws} makes {ws[0]} outputs")
+    a, b = common_dtype(x.uop, weight.uop)
+    u = _rows_times_rows(a, b)
+    if bias is not None:
+        u, c = common_dtype(u, bias.uop)
+        u = u + broadcast(c, u.shape)
+    return result(u, x, weight, bias)
+
+
+def _rows_times_rows(x: UOp, w: UOp) -> UOp:
+    """(..., k) and (n, k) to (..., n): the sum over k of the products."""
+    *lead, k = x.shape
+    n = w.shape[0]
+    full = (*lead, n, k)
+    product = expand(reshape(x, (*lead, 1, k)), full) * expand(reshape(w, (1,) * len(lead) + (n, k)), full)
+    return reshape(reduce_axis(product, Op.ADD, (len(lead) + 1,)), (*lead, n))
+
+
+@checked
+def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
+
+    The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in
+    0..count-1; one that is computed on a device reads zeros there.
+
+    >>> from anneal.tensor import Tensor
+    >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([[3., 4.],
+            [1., 2.],
+            [3., 4.]], dtype=float32)
+    """
+    same_device("embedding", weight, index)
+    i, w = index.uop, weight.uop
+    if not i.dtype.is_int:
+        raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
+    if len(w.shape) != 2:
+        raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    check_places("embedding", i, 0, w.shape, 0)
+    if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
+        raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
+    n, d = i.size, w.shape[1]
+    column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
+    rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
+    if padding_idx is not None:
+        skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
+        rows = alu(Op.WHERE, (skip, UOp(Op.DETACH, rows.dtype, (rows,)), rows))
+    return result(rows, weight)
+
+
+@checked
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Each element zero with probability `p`, the others divided by `1 - p`; `x` itself when not training.
+
+    Raises ShapeError if p is not in [0, 1].
+
+    >>> from anneal.tensor import Tensor
+    >>> dropout(Tensor([1.0, 2.0]), 0.5, training=False)
+    Tensor([1., 2.], dtype=float32)
+    """
+    if not 0 <= p <= 1:
+        raise ShapeError(f"dropout: p is a probability between 0 and 1, not {p}")
+    if not training or p == 0:
+        return x
+    need_float("dropout", "x", x)
+    u = x.uop
+    if p == 1:
+        return x._new(u * 0.0)
+    keep = random_bits(*u.shape, device=x.device).uop < round((1 - p) * 2**32)
+    return x._new(alu(Op.WHERE, (keep, u * (1 / (1 - p)), const(u.dtype, 0))))
+
+
+@checked
+@in_single()
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half of an axis times the sigmoid of the second.
+
+    >>> from anneal.tensor import Tensor
+    >>> glu(Tensor([2.0, 0.0]))
+    Tensor([1.], dtype=float32)
+    """
+    need_float("glu", "x", x)
+    at = axis_of("glu", dim, x.ndim)
+    n = x.shape[at] if x.ndim else 1
+    if n % 2:
+        raise ShapeError(f"glu: axis {dim} of shape {x.shape} must have an even size")
+    a, b = slice_axis(x, at, 0, n // 2), slice_axis(x, at, n // 2, n)
+    return a * b.sigmoid()
+
+
+@checked
+def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out)."""
+    if weight.ndim != 3 or a.shape[-1:] != weight.shape[1:2] or b.shape[-1:] != weight.shape[2:]:
+        raise ShapeError(f"bilinear: weight {weight.shape} does not fit {a.shape} and {b.shape}")
+    left = (a.unsqueeze(-2) @ weight.permute(1, 0, 2).reshape(a.shape[-1], -1)).squeeze(-2)
+    left = left.reshape(*a.shape[:-1], weight.shape[0], weight.shape[2])
+    out = (left * b.unsqueeze(-2)).sum(-1)
+    return out if bias is None else out + bias
+
+
+@checked
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
+    """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one."""
+    noise = -(-(type(logits).rand(*logits.shape, device=logits.device) + 2.0**-25).log()).log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    chosen = soft.movedim(dim, -1)
+    picked = chosen.argmax(-1).one_hot(chosen.shape[-1]).cast(soft.dtype).movedim(-1, dim)
+    return picked + (soft - soft.detach())

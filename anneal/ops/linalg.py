@@ -1,0 +1,455 @@
+"""Products of matrices: a multiplication over a common space and a sum over what is contracted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import alias, checked, is_tensor, said
+from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.elementwise import beside
+from anneal.ops.nodes import Number, broadcast, common_dtype, elementwise, reduce_node
+from anneal.ops.reduce import wide_node
+from anneal.uop import Op, UOp, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "addbmm",
+    "addmm",
+    "addmv",
+    "addr",
+    "baddbmm",
+    "bmm",
+    "cross",
+    "dot",
+    "einsum",
+    "inner",
+    "kron",
+    "matmul",
+    "matrix_norm",
+    "mm",
+    "mv",
+    "outer",
+    "tensordot",
+    "trace",
+    "vdot",
+    "vecdot",
+]
+
+
+@checked
+def matmul(x: Tensor, other: Any) -> Tensor:
+    """The matrix product; leading axes broadcast, a vector is a row on the left and a column on the right.
+
+    Shapes: (..., m, k) @ (..., k, n) -> (..., m, n). Integers multiply as integers (bools as int32).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]) @ Tensor([1, 10])
+    Tensor([21, 43], dtype=int32)
+    """
+    o = x._lift("matmul", other)
+    return x._new(_matmul(x.uop, o.uop), o)
+
+
+@checked
+def dot(x: Tensor, other: Any) -> Tensor:
+    """`matmul`; of two vectors, their inner product.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).dot(Tensor([3, 4])).item()
+    11
+    """
+    return x.matmul(other)
+
+
+mm = alias(matmul, "mm")
+bmm = alias(matmul, "bmm")
+mv = alias(matmul, "mv")
+
+
+@checked
+def outer(x: Tensor, other: Any) -> Tensor:
+    """Every product of an element of one vector and one of the other.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).outer(Tensor([3, 4]))
+    Tensor([[3, 4],
+            [6, 8]], dtype=int32)
+    """
+    o = x._lift("outer", other)
+    if x.ndim != 1 or o.ndim != 1:
+        raise ShapeError(f"outer: takes two vectors, not shapes {x.shape} and {o.shape}; use .reshape(-1) first")
+    return x.unsqueeze(1) * o.unsqueeze(0)
+
+
+@checked
+def trace(x: Tensor) -> Tensor:
+    """The sum of the diagonal of a matrix."""
+    if x.ndim != 2:
+        raise ShapeError(f"trace: takes a matrix, not shape {x.shape}")
+    return x.diagonal().sum()
+
+
+@checked
+def vecdot(x: Tensor, other: Any, dim: int = -1) -> Tensor:
+    """The inner products of vectors along an axis; the other axes broadcast.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 10]))
+    Tensor([21, 43], dtype=int32)
+    """
+    o = x._lift("vecdot", other)
+    # small integers are multiplied in the dtype of the sum
+    return (x._new(wide_node(x)) * o._new(wide_node(o))).sum(dim)
+
+
+@checked
+def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
+    """Products summed over axes: the last `dims` of x with the first of other, or two lists of axes in pairs.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 3, 4).tensordot(Tensor.ones(4, 3, 5), ([1, 2], [1, 0])).shape
+    (2, 5)
+    """
+    o = x._lift("tensordot", other)
+    n, m = x.ndim, o.ndim
+    if isinstance(dims, int) and not isinstance(dims, bool):
+        if not 0 <= dims <= min(n, m):
+            raise ShapeError(f"tensordot: {dims} axes of shapes {x.shape} and {o.shape}")
+        mine, theirs = list(range(n - dims, n)), list(range(dims))
+    else:
+        pair = dims if isinstance(dims, (list, tuple)) else ()
+        if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
+            raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
+        mine = [axis_of("tensordot", a, n) for a in pair[0]]
+        theirs = [axis_of("tensordot", a, m) for a in pair[1]]
+        if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
+            raise ShapeError(f"tensordot: an axis is named twice in {dims}")
+    summed = [x.shape[a] for a in mine]
+    if summed != [o.shape[a] for a in theirs]:
+        raise ShapeError(f"tensordot: axes {mine} of shape {x.shape} and {theirs} of {o.shape} are not of equal sizes")
+    rows, columns = [i for i in range(n) if i not in mine], [i for i in range(m) if i not in theirs]
+    k = math.prod(summed)
+    height, width = [x.shape[i] for i in rows], [o.shape[i] for i in columns]
+    a = nodes.reshape(nodes.permute(x.uop, [*rows, *mine]), (math.prod(height), k))
+    b = nodes.reshape(nodes.permute(o.uop, [*theirs, *columns]), (k, math.prod(width)))
+    return x._new(nodes.reshape(_matmul(a, b), (*height, *width)), o)
+
+
+@checked
+def kron(x: Tensor, other: Any) -> Tensor:
+    """The Kronecker product: a copy of `other` for each element of x, times it.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2]]).kron(Tensor([[1], [10]]))
+    Tensor([[ 1,  2],
+            [10, 20]], dtype=int32)
+    """
+    o = x._lift("kron", other)
+    n = max(x.ndim, o.ndim)
+    a, b = (1,) * (n - x.ndim) + x.shape, (1,) * (n - o.ndim) + o.shape
+    left = x.reshape([x for size in a for x in (size, 1)])
+    right = o.reshape([x for size in b for x in (1, size)])
+    return (left * right).reshape([x * y for x, y in zip(a, b, strict=True)])
+
+
+@checked
+def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
+    """The vector product of vectors of three numbers along an axis; the other axes broadcast.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 0, 0]).cross(Tensor([0, 1, 0]))
+    Tensor([0, 0, 1], dtype=int32)
+    """
+    o = x._lift("cross", other)
+    shape = broadcast_shapes("cross", x.shape, o.shape)
+    at = axis_of("cross", dim, len(shape))
+    if not shape or shape[at] != 3:
+        raise ShapeError(f"cross: axis {dim} of shapes {x.shape} and {o.shape} must have 3 elements")
+    a, b = x.expand(shape), o.expand(shape)
+    return a.roll(-1, at) * b.roll(1, at) - a.roll(1, at) * b.roll(-1, at)
+
+
+@checked
+def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * (a @ b); with beta = 0 x counts for nothing, nan or not."""
+    return added(x, "addmm", x._lift("addmm", a).matmul(b), beta, alpha)
+
+
+def added(x: Tensor, name: str, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """beta * x + alpha * product. Of x only the shape and the dtype count if beta is 0."""
+    if alpha != 1:
+        product = product * alpha
+    if beta:
+        return (x if beta == 1 else x * beta) + product
+    a, b = common_dtype(x.uop, product.uop)
+    u = broadcast(b, broadcast_shapes(name, a.shape, b.shape))
+    return x._new(beside(u, x), product)
+
+
+@checked
+def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The norm of matrices in two axes: "fro", or the largest (least) sum of sizes of a column: 1 (-1), a row: inf
+    (-inf).
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([[1.0, -2.0], [2.0, 4.0]])
+    >>> x.matrix_norm().item(), x.matrix_norm(1).item(), x.matrix_norm(float("inf")).item()
+    (5.0, 6.0, 6.0)
+    """
+    if x.ndim < 2 or len(dim) != 2:
+        raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")
+    row, column = (axis_of("matrix_norm", a, x.ndim) for a in dim)
+    if row == column:
+        raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
+    if ord == "fro":
+        return x.norm(2, (row, column), keepdim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f'matrix_norm: ord is "fro", 1, -1, inf or -inf, not {ord!r}: there are no singular values')
+    sizes = x.abs().sum(row if abs(float(ord)) == 1 else column, True)
+    out = sizes.max((row, column), True) if float(ord) > 0 else sizes.min((row, column), True)
+    return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
+
+
+@checked
+def einsum(formula: str, *operands: Any) -> Tensor:
+    """Products and sums by named axes (Einstein's notation), as NumPy's and torch's einsum.
+
+    Spaces are ignored; a letter twice in one operand is its diagonal; `...` stands for axes that broadcast;
+    without `->` the result has the letters that occur once, in alphabetical order. Several operands are
+    contracted from left to right.
+
+    Raises ShapeError for a formula that does not fit the operands.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.einsum("ij,jk->ik", Tensor([[1, 2]]), Tensor([[3], [4]]))
+    Tensor([[11]], dtype=int32)
+    """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    if not operands or not all(is_tensor(o) for o in operands):
+        raise ShapeError("einsum: takes a formula and one or more tensors")
+    first: Tensor = operands[0]
+    for o in operands[1:]:
+        if o.device != first.device:
+            first._mixed("einsum", o)
+    return first._new(_einsum(formula, [o.uop for o in operands]), *operands[1:])
+
+
+def _product(a: UOp, b: UOp, space: tuple[int, ...], axis: int) -> UOp:
+    """The sum along one axis of a * b, both broadcast to `space`; the axis goes."""
+    u = elementwise(Op.MUL, (nodes.expand(a, space), nodes.expand(b, space)), space)
+    return u if space[axis] == 1 else nodes.reduce_axis(u, Op.ADD, (axis,))
+
+
+def _matmul(a: UOp, b: UOp) -> UOp:
+    sa, sb = a.shape, b.shape
+    if not sa or not sb:
+        raise ShapeError(f"matmul: shapes {sa} and {sb}: a scalar has no axis to contract; use *")
+    k, kb = sa[-1], sb[-2] if len(sb) > 1 else sb[0]
+    if k != kb:
+        raise ShapeError(
+            f"matmul: shapes {sa} and {sb}: the last axis of the first is {k} and the "
+            f"{'second to last' if len(sb) > 1 else 'only'} axis of the second is {kb}; they must be equal: "
+            f"transpose one with .mT"
+        )
+    a, b = common_dtype(a, b)
+    if a.dtype is dtypes.bool_:
+        a, b = a.cast(dtypes.int32), b.cast(dtypes.int32)
+    if len(sb) <= 2:
+        # One matrix on the right: all leading axes of the left are rows of one matrix.
+        m = math.prod(sa[:-1])
+        if len(sb) == 1:
+            u = _product(nodes.reshape(a, (m, k)), nodes.reshape(b, (1, k)), (m, k), 1)
+            return nodes.reshape(u, sa[:-1])
+        n = sb[1]
+        u = _product(nodes.reshape(a, (m, k, 1)), nodes.reshape(b, (1, k, n)), (m, k, n), 1)
+        return nodes.reshape(u, (*sa[:-1], n))
+    if len(sa) == 1:
+        space = sb
+        u = _product(broadcast(nodes.reshape(a, (k, 1)), (*sb[:-2], k, 1)), b, space, len(space) - 2)
+        return nodes.reshape(u, (*sb[:-2], sb[-1]))
+    m, n = sa[-2], sb[-1]
+    lead = broadcast_shapes("matmul", sa[:-2], sb[:-2])
+    space = (*lead, m, k, n)
+    fill_a = (1,) * (len(lead) - len(sa) + 2)
+    fill_b = (1,) * (len(lead) - len(sb) + 2)
+    left = nodes.reshape(a, (*fill_a, *sa, 1))
+    right = nodes.reshape(b, (*fill_b, *sb[:-2], 1, k, n))
+    return nodes.reshape(_product(left, right, space, len(space) - 2), (*lead, m, n))
+
+
+def _einsum(formula: str, operands: list[UOp]) -> UOp:
+    text = formula.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise ShapeError(f"einsum: {formula!r} names {len(terms)} operands, but {len(operands)} are given")
+    # `...` becomes numbered letters, aligned at the right as broadcasting is
+    spare = max(
+        [len(u.shape) - len(t.replace("...", "")) for t, u in zip(terms, operands, strict=True) if "..." in t] or [0]
+    )
+    dots = [f"<{i}>" for i in range(max(0, spare))]
+    named: list[list[str]] = []
+    sizes: dict[str, int] = {}
+    parts: list[UOp] = []
+    for i, (t, u) in enumerate(zip(terms, operands, strict=True)):
+        letters = _letters(formula, t, dots, len(u.shape))
+        if len(letters) != len(u.shape):
+            raise ShapeError(f"einsum: operand {i} of {formula!r} has {len(letters)} axes named, but shape {u.shape}")
+        u, letters = _unrepeat(formula, u, letters)
+        for letter, n in zip(letters, u.shape, strict=True):
+            have = sizes.get(letter, 1)
+            if n != have and n != 1 and have != 1:
+                raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {have} in one operand and {n} in another")
+            sizes[letter] = _wider(have, n)
+        named.append(letters)
+        parts.append(u)
+    if arrow:
+        out = _letters(formula, right, dots, None)
+        for letter in out:
+            if letter not in sizes:
+                raise ShapeError(f"einsum: the result of {formula!r} names {letter!r}, which no operand has")
+        if len(set(out)) != len(out):
+            raise ShapeError(f"einsum: the result of {formula!r} names an axis twice")
+    else:
+        every = [x for t in terms for x in t.replace("...", "")]
+        out = dots + sorted(x for x in set(every) if every.count(x) == 1)
+    dtype = parts[0]
+    for p in parts[1:]:
+        dtype, _ = common_dtype(dtype, p)
+    kind = dtypes.int32 if dtype.dtype is dtypes.bool_ else dtype.dtype
+    total, have_ = parts[0].cast(kind), named[0]
+    for i in range(1, len(parts) + 1):
+        later = set(out).union(*[set(x) for x in named[i + 1 :]])
+        if i == len(parts):
+            total, have_ = _contract(total, have_, None, [], set(out), sizes)
+        else:
+            total, have_ = _contract(total, have_, parts[i].cast(kind), named[i], later, sizes)
+    order = [have_.index(x) for x in out]
+    return broadcast(nodes.permute(total, order), tuple([sizes[x] for x in out]))
+
+
+def _wider(a: int, b: int) -> int:
+    """The size that two broadcast to, which are equal unless one is 1."""
+    return b if a == 1 else a
+
+
+def _letters(formula: str, term: str, dots: list[str], ndim: int | None) -> list[str]:
+    before, mark, after = term.partition("...")
+    if not all(c.isalpha() for c in before + after):
+        raise ShapeError(f"einsum: {formula!r} may hold letters, commas, ... and one ->")
+    here: list[str] = []
+    if mark:
+        count = len(dots) if ndim is None else max(0, ndim - len(before) - len(after))
+        here = dots[len(dots) - count :]
+    return [*before, *here, *after]
+
+
+def _unrepeat(formula: str, u: UOp, letters: list[str]) -> tuple[UOp, list[str]]:
+    """A letter that stands twice in one operand means its diagonal."""
+    for letter in list(dict.fromkeys(letters)):
+        while letters.count(letter) > 1:
+            i = letters.index(letter)
+            j = letters.index(letter, i + 1)
+            n = u.shape[i]
+            if u.shape[j] != n:
+                raise ShapeError(f"einsum: axis {letter!r} of {formula!r} is {n} and {u.shape[j]} in one operand")
+            rest = [k for k in range(len(letters)) if k not in (i, j)]
+            u = nodes.permute(u, [i, j, *rest])
+            tail = u.shape[2:]
+            whole = tuple([(0, m) for m in tail])
+            flat = nodes.pad(nodes.reshape(u, (n * n, *tail)), ((0, n), *((0, 0) for _ in tail)))
+            u = nodes.shrink(nodes.reshape(flat, (n, n + 1, *tail)), ((0, n), (0, 1), *whole))
+            u = nodes.reshape(u, (n, *tail))
+            letters = [letter, *[letters[k] for k in rest]]
+    return u, letters
+
+
+def _contract(
+    a: UOp, names_a: list[str], b: UOp | None, names_b: list[str], keep: set[str], sizes: dict[str, int]
+) -> tuple[UOp, list[str]]:
+    """a * b over all their letters, summed over those that are not kept."""
+    if b is None:
+        drop = tuple([i for i, x in enumerate(names_a) if x not in keep])
+        wide = tuple([sizes[x] if x not in keep else n for x, n in zip(names_a, a.shape, strict=True)])
+        return reduce_node(broadcast(a, wide), Op.ADD, drop, False), [x for x in names_a if x in keep]
+    # Letters of one operand alone that nobody needs are summed before they can make the product larger.
+    a, names_a = _presum(a, names_a, keep | set(names_b), sizes)
+    b, names_b = _presum(b, names_b, keep | set(names_a), sizes)
+    shared = [x for x in names_a if x in names_b]
+    batch = [x for x in shared if x in keep]
+    summed = [x for x in shared if x not in keep]
+    only_a = [x for x in names_a if x not in names_b]
+    only_b = [x for x in names_b if x not in names_a]
+    names = batch + only_a + summed + only_b
+    space = tuple([_wider(_size(x, names_a, a), _size(x, names_b, b)) for x in names])
+    u = elementwise(Op.MUL, (_place(a, names_a, names, space), _place(b, names_b, names, space)), space)
+    first = len(batch) + len(only_a)
+    u = reduce_node(u, Op.ADD, tuple(range(first, first + len(summed))), False)
+    return u, batch + only_a + only_b
+
+
+def _size(letter: str, names: list[str], u: UOp) -> int:
+    return u.shape[names.index(letter)] if letter in names else 1
+
+
+def _presum(u: UOp, names: list[str], keep: set[str], sizes: dict[str, int]) -> tuple[UOp, list[str]]:
+    if all(x in keep for x in names):
+        return u, names
+    return _contract(u, names, None, [], keep, sizes)
+
+
+def _place(u: UOp, names: list[str], order: list[str], space: tuple[int, ...]) -> UOp:
+    """`u` with its axes in the order of the common space, and expanded to it."""
+    mine = [x for x in order if x in names]
+    u = nodes.permute(u, [names.index(x) for x in mine])
+    sizes = iter(u.shape)
+    return nodes.expand(nodes.reshape(u, tuple([next(sizes) if x in names else 1 for x in order])), space)
+
+
+@checked
+def inner(x: Tensor, other: Any) -> Tensor:
+    """The inner products of the last axes.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).inner(Tensor([1, 10]))
+    Tensor([21, 43], dtype=int32)
+    """
+    o = x._lift("inner", other)
+    return x * o if not (x.ndim and o.ndim) else x.tensordot(o, ([-1], [-1]))
+
+
+@checked
+def vdot(x: Tensor, other: Any) -> Tensor:
+    """The inner product of two vectors."""
+    return x.dot(other)
+
+
+@checked
+def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * (mat @ vec)."""
+    return added(x, "addmv", x._lift("addmv", mat).matmul(vec), beta, alpha)
+
+
+@checked
+def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * outer(vec1, vec2)."""
+    return added(x, "addr", x._lift("addr", vec1).outer(vec2), beta, alpha)
+
+
+@checked
+def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * (batch1 @ batch2)."""
+    return added(x, "baddbmm", x._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
+
+
+@checked
+def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * the sum of batch1 @ batch2 over the batch."""
+    return added(x, "addbmm", x._lift("addbmm", batch1).matmul(batch2).sum(0), beta, alpha)

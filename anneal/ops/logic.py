@@ -1,0 +1,252 @@
+"""Comparison, logic and bits, element by element, with the broadcasting and promotion of `elementwise.py`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import DTypeError
+from anneal.ops.arguments import alias, checked
+from anneal.ops.elementwise import need, operands
+from anneal.ops.functions import Operand
+from anneal.ops.nodes import broadcast, elementwise, reduce_axis, reshape
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "allclose",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "eq",
+    "ge",
+    "greater",
+    "greater_equal",
+    "gt",
+    "isclose",
+    "isin",
+    "le",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "lt",
+    "ne",
+    "not_equal",
+]
+
+_BOOL = dtypes.bool_
+
+
+# -- comparison -------------------------------------------------------------------------------------------------------
+
+
+def comparison(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, name, other)
+    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+
+def at_most(x: Tensor, name: str, other: Operand, swap: bool) -> Tensor:
+    a, b, shape, _ = operands(x, name, other)
+    if swap:
+        a, b = b, a
+    if a.dtype.is_float:
+        # nan is neither less, equal nor greater
+        u = alu(Op.OR, (alu(Op.LT, (a, b)), alu(Op.EQ, (a, b))))
+    else:
+        u = alu(Op.NOT, (alu(Op.LT, (b, a)),))
+    return x._new_plain(broadcast(u, shape))
+
+
+@checked
+def eq(x: Tensor, other: Operand) -> Tensor:
+    """Whether each pair is equal, as bool.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]) == 2
+    Tensor([False,  True], dtype=bool)
+    """
+    return comparison(x, "eq", Op.EQ, other)
+
+
+@checked
+def ne(x: Tensor, other: Operand) -> Tensor:
+    """Whether each pair differs, as bool; true for nan."""
+    return comparison(x, "ne", Op.NE, other)
+
+
+@checked
+def lt(x: Tensor, other: Operand) -> Tensor:
+    """x < other, as bool."""
+    return comparison(x, "lt", Op.LT, other)
+
+
+@checked
+def gt(x: Tensor, other: Operand) -> Tensor:
+    """x > other, as bool."""
+    return comparison(x, "gt", Op.LT, other, True)
+
+
+@checked
+def le(x: Tensor, other: Operand) -> Tensor:
+    """x <= other, as bool; false for nan."""
+    return at_most(x, "le", other, False)
+
+
+@checked
+def ge(x: Tensor, other: Operand) -> Tensor:
+    """x >= other, as bool; false for nan."""
+    return at_most(x, "ge", other, True)
+
+
+not_equal = alias(ne, "not_equal")
+less = alias(lt, "less")
+greater = alias(gt, "greater")
+less_equal = alias(le, "less_equal")
+greater_equal = alias(ge, "greater_equal")
+
+
+@checked
+def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """Whether |x - other| <= atol + rtol * |other|, or both are the same infinity (or nan, if equal_nan).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 1.1]).isclose(Tensor([1.000001, 1.0]))
+    Tensor([ True, False], dtype=bool)
+    """
+    o = x._lift("isclose", other)
+    near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
+    return near | (x.isnan() & o.isnan()) if equal_nan else near
+
+
+@checked
+def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether `isclose` holds for all pairs, as Python's bool: it is computed now.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).allclose([1.0, 2.000001])
+    True
+    """
+    near = x.isclose(other, rtol, atol, equal_nan)
+    return bool(near.numpy().all())
+
+
+@checked
+def isin(x: Tensor, values: Operand) -> Tensor:
+    """Whether each element is one of `values`, which are compared one by one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
+    Tensor([ True, False,  True], dtype=bool)
+    """
+    v = x._lift("isin", values)
+    n = math.prod(v.shape)
+    mine = x._new(reshape(x.uop, (*x.shape, 1)))
+    hit = mine.eq(v._new(reshape(v.uop, (n,)))).uop
+    hit = broadcast(hit, (*x.shape, n))
+    return x._new_plain(reshape(reduce_axis(hit, Op.MAX, (x.ndim,)) if n != 1 else hit, x.shape))
+
+
+# -- logic and bits ---------------------------------------------------------------------------------------------------
+
+
+def bitwise(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, name, other)
+    if a.dtype.is_float:
+        raise DTypeError(f"{name}: takes integers or bools, not {a.dtype.name}; use .int() or .bool() first")
+    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+
+def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
+    a, b, shape, _ = operands(x, name, other)
+    need(x, name, a.dtype, a.dtype.is_int, "integers")
+    if b.is_const and not swap and not 0 <= b.arg < a.dtype.bits:
+        raise DTypeError(f"{name}: a shift of {a.dtype.name} is 0 to {a.dtype.bits - 1} places, not {b.arg}")
+    return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))
+
+
+@checked
+def bitwise_and(x: Tensor, other: Operand) -> Tensor:
+    """Each bit of both; logical and on bools. Raises DTypeError for floats."""
+    return bitwise(x, "bitwise_and", Op.AND, other)
+
+
+@checked
+def bitwise_or(x: Tensor, other: Operand) -> Tensor:
+    """Each bit of either; logical or on bools. Raises DTypeError for floats."""
+    return bitwise(x, "bitwise_or", Op.OR, other)
+
+
+@checked
+def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
+    """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats."""
+    return bitwise(x, "bitwise_xor", Op.XOR, other)
+
+
+@checked
+def bitwise_not(x: Tensor) -> Tensor:
+    """Every bit inverted; logical not on bools. Raises DTypeError for floats."""
+    if x.uop.dtype.is_float:
+        raise DTypeError(f"bitwise_not: takes integers or bools, not {x.dtype.name}; use .logical_not()")
+    return x._new_plain(alu(Op.NOT, (x.uop,)))
+
+
+@checked
+def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
+    """x << other, for shifts from 0 to the width minus one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 3]) << 4
+    Tensor([16, 48], dtype=int32)
+    """
+    return shift(x, "bitwise_left_shift", Op.SHL, other)
+
+
+@checked
+def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
+    """x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+    return shift(x, "bitwise_right_shift", Op.SHR, other)
+
+
+def truth(x: Tensor) -> Tensor:
+    return x._new_plain(_true(x.uop))
+
+
+@checked
+def logical_not(x: Tensor) -> Tensor:
+    """Whether each element is 0 (or False).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 2.0]).logical_not()
+    Tensor([ True, False], dtype=bool)
+    """
+    return x._new_plain(alu(Op.NOT, (_true(x.uop),)))
+
+
+@checked
+def logical_and(x: Tensor, other: Operand) -> Tensor:
+    """Whether both differ from 0."""
+    return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift("logical_and", other)))
+
+
+@checked
+def logical_or(x: Tensor, other: Operand) -> Tensor:
+    """Whether either differs from 0."""
+    return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift("logical_or", other)))
+
+
+@checked
+def logical_xor(x: Tensor, other: Operand) -> Tensor:
+    """Whether exactly one differs from 0."""
+    return bitwise(truth(x), "logical_xor", Op.XOR, truth(x._lift("logical_xor", other)))
+
+
+def _true(u: UOp) -> UOp:
+    return u if u.dtype is _BOOL else alu(Op.NE, (u, const(u.dtype, 0)))

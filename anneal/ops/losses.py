@@ -1,0 +1,512 @@
+"""Losses, under torch's names and with torch's meaning."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.indexing import check_places
+from anneal.ops.made import result
+from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
+from anneal.ops.precision import in_single
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "gaussian_nll_loss",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "margin_ranking_loss",
+    "mse_loss",
+    "multi_margin_loss",
+    "multilabel_soft_margin_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+]
+
+_INT32 = dtypes.int32
+
+
+def _reduce_loss(name: str, x: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return x.mean()
+    if reduction == "sum":
+        return x.sum()
+    if reduction == "none":
+        return x
+    raise ShapeError(f'{name}: reduction is "mean", "sum" or "none", not {reduction!r}')
+
+
+def _sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
+    """`value`, whose slope in `x` is known."""
+    return value._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+
+
+def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x|
+    has none.
+    """
+    e = (-(x.abs())).exp()
+    if x.requires_grad:
+        e = e.contiguous()  # both the value and its slope are made of it: one kernel
+    tail, below, minus = e.log1p(), x < 0.0, (-x).uop
+    up, down = below.where(e, 1.0) / (1.0 + e), below.where(1.0, e) / (1.0 + e)
+    rising = x._new(UOp(Op.COMPOSITE, minus.dtype, (up.uop, minus, alu(Op.EXP, (minus,))), ("inverse", 1.0)))
+    falling = x._new(UOp(Op.COMPOSITE, minus.dtype, (down.uop, minus, rising.uop), ("share", 1.0)))
+    return _sloped(tail + x.maximum(0.0), x, rising), _sloped(tail + (-x).maximum(0.0), x, -falling)
+
+
+def _standing_for(value: Tensor, equal: Tensor) -> Tensor:
+    """`value`, whose derivatives are those of `equal`."""
+    return value._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, equal.uop), ("equal", ())), equal)
+
+
+def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
+    need_float(name, "the input", x)
+    same_device(name, x, target)
+    if x.shape != target.shape:
+        raise ShapeError(f"{name}: input and target must have one shape, not {x.shape} and {target.shape}")
+
+
+def _class_axis(name: str, x: Tensor) -> int:
+    if x.ndim == 0:
+        raise ShapeError(f"{name}: the input has shape (classes,) or (batch, classes, ...), not ()")
+    return 0 if x.ndim == 1 else 1
+
+
+def _target_shape(name: str, x: Tensor, target: Tensor, axis: int, ignored: int | None = None) -> None:
+    expected = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if target.shape != expected:
+        raise ShapeError(
+            f"{name}: for an input of shape {x.shape} (classes on axis {axis}) class targets have shape {expected}, "
+            f"not {target.shape}"
+        )
+    if not target.uop.dtype.is_int:
+        raise DTypeError(f"{name}: class targets are integers, not {target.uop.dtype.name}")
+    check_places(name, target.uop, axis, x.shape, 0, ignored)
+
+
+def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
+    """Where the position along `axis` is the target's: a mask, so the gradient is elementwise and exact."""
+    index = reshape(target.cast(_INT32), (*shape[:axis], 1, *shape[axis + 1 :]))
+    classes = reshape(
+        UOp(Op.IOTA, _INT32, (), (shape[axis],)), tuple([n if i == axis else 1 for i, n in enumerate(shape)])
+    )
+    return alu(Op.EQ, (expand(classes, shape), expand(index, shape)))
+
+
+def _pick(x: UOp, hits: UOp, axis: int) -> UOp:
+    """The one element along `axis` where `hits` holds (axis kept); 0 if there is none."""
+    return reduce_axis(alu(Op.WHERE, (hits, x, const(x.dtype, 0))), Op.ADD, (axis,))
+
+
+def _weighted(
+    name: str, losses: UOp, hits: UOp, target: UOp, weight: Tensor | None, ignore_index: int | None, axis: int
+) -> tuple[UOp, UOp | None]:
+    """Losses (class axis kept) times their class's weight, ignored ones zero; and what a mean divides by, if not a
+    count.
+    """
+    shape = hits.shape
+    share: UOp | None = None
+    if weight is not None:
+        if weight.shape != (shape[axis],):
+            raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {shape[axis]} classes")
+        w = reshape(weight.uop.cast(losses.dtype), tuple([n if i == axis else 1 for i, n in enumerate(shape)]))
+        share = _pick(expand(w, shape), hits, axis)
+        losses = losses * share
+    # An unsigned target cannot hold a negative ignore_index.
+    low, high = target.vmin, target.vmax
+    if ignore_index is not None and low is not None and high is not None and low <= ignore_index <= high:
+        kept = reshape(target.ne(ignore_index), losses.shape)
+        zero = const(losses.dtype, 0)
+        losses = alu(Op.WHERE, (kept, losses, zero))
+        share = kept.cast(losses.dtype) if share is None else alu(Op.WHERE, (kept, share, zero))
+    return losses, share
+
+
+def _class_loss(
+    name: str, x: Tensor, losses: UOp, share: UOp | None, axis: int, reduction: str, *others: Any
+) -> Tensor:
+    flat = reshape(losses, (*losses.shape[:axis], *losses.shape[axis + 1 :]))
+    out = result(flat, x, *others)
+    if reduction == "mean" and share is not None:
+        return out.sum() / out._new_plain(reshape(share, flat.shape)).sum()
+    return _reduce_loss(name, out, reduction)
+
+
+@checked
+@in_single()
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Minus the log-probability that softmax(input) gives to the target.
+
+    Args:
+        input: logits, (classes,), (batch, classes) or (batch, classes, ...).
+        target: integer classes of input's shape without the class axis, or probabilities of input's shape.
+        weight: (classes,), a factor per class; a mean divides by the sum of the factors.
+        ignore_index: targets of this class count for nothing. None saves the test.
+        label_smoothing: mix the target with the uniform distribution.
+
+    Raises ShapeError or DTypeError if the target does not fit, PositionError for a target on the host that is no class.
+
+    >>> from anneal.tensor import Tensor
+    >>> round(cross_entropy(Tensor([[2.0, 1.0, 0.1]]), Tensor([0])).item(), 4)
+    0.417
+    """
+    name = "cross_entropy"
+    need_float(name, "the input", input)
+    same_device(name, input, target, weight)
+    if not 0 <= label_smoothing <= 1:
+        raise ShapeError(f"{name}: label_smoothing is between 0 and 1, not {label_smoothing}")
+    axis = _class_axis(name, input)
+    x, t = input.uop, target.uop
+    classes = x.shape[axis]
+    top = reduce_axis(UOp(Op.DETACH, x.dtype, (x,)), Op.MAX, (axis,))
+    z = x - expand(top, x.shape)
+    normaliser = alu(Op.LOG, (reduce_axis(alu(Op.EXP, (z,)), Op.ADD, (axis,)),))
+    if t.dtype.is_float:
+        if target.shape != input.shape:
+            raise ShapeError(f"{name}: probabilities have the input's shape {input.shape}, not {target.shape}")
+        t = t.cast(x.dtype)
+        if label_smoothing:
+            t = t * (1 - label_smoothing) + label_smoothing / classes
+        if weight is not None:
+            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+            t = t * broadcast(reshape(weight.uop.cast(x.dtype), view), x.shape)
+        losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
+        out = _class_loss(name, input, losses, None, axis, "none" if reduction == "mean" else reduction, target, weight)
+        return out.sum() / max(1, out.numel()) if reduction == "mean" else out
+    _target_shape(name, input, target, axis, ignore_index)
+    hits = _hits(t, x.shape, axis)
+    losses = normaliser - _pick(z, hits, axis)
+    losses, share = _weighted(name, losses, hits, t, weight, ignore_index, axis)
+    if label_smoothing:
+        spread = expand(normaliser, x.shape) - z
+        if weight is not None:
+            view = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+            spread = spread * expand(reshape(weight.uop.cast(x.dtype), view), x.shape)
+        smooth = reduce_axis(spread, Op.ADD, (axis,)) * (1.0 / classes)
+        smooth, _ = _weighted(name, smooth, hits, t, None, ignore_index, axis)
+        losses = losses * (1 - label_smoothing) + smooth * label_smoothing
+    return _class_loss(name, input, losses, share, axis, reduction, weight)
+
+
+@checked
+@in_single()
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
+    name = "nll_loss"
+    need_float(name, "the input", input)
+    same_device(name, input, target, weight)
+    axis = _class_axis(name, input)
+    _target_shape(name, input, target, axis, ignore_index)
+    hits = _hits(target.uop, input.uop.shape, axis)
+    losses = alu(Op.NEG, (_pick(input.uop, hits, axis),))
+    losses, share = _weighted(name, losses, hits, target.uop, weight, ignore_index, axis)
+    return _class_loss(name, input, losses, share, axis, reduction, weight)
+
+
+@checked
+@in_single()
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The squared difference.
+
+    >>> from anneal.tensor import Tensor
+    >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
+    2.0
+    """
+    _same_shape("mse_loss", input, target)
+    d = input - target
+    return _reduce_loss("mse_loss", d * d, reduction)
+
+
+@checked
+@in_single()
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The absolute difference."""
+    _same_shape("l1_loss", input, target)
+    return _reduce_loss("l1_loss", (input - target).abs(), reduction)
+
+
+@checked
+@in_single()
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
+    _same_shape("huber_loss", input, target)
+    if delta <= 0:
+        raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
+    signed = input - target  # its square, and not its size's, has a second derivative at 0
+    d = signed.abs()
+    return _reduce_loss("huber_loss", (d < delta).where(signed * signed * 0.5, (d - 0.5 * delta) * delta), reduction)
+
+
+@checked
+@in_single()
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    _same_shape("smooth_l1_loss", input, target)
+    if beta < 0:
+        raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
+    signed = input - target
+    d = signed.abs()
+    return _reduce_loss("smooth_l1_loss", (d < beta).where(signed * signed * (0.5 / beta), d - 0.5 * beta), reduction)
+
+
+@checked
+@in_single()
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch.
+
+    Of its slope, `(x - t) / (x*(1-x))`, the divisor is at least 1e-12, as in torch: it is finite at 0 and 1.
+    """
+    _same_shape("binary_cross_entropy", input, target)
+    yes, no = input.log().maximum(-100.0), (1.0 - input).log().maximum(-100.0)
+    losses = -(target * yes + (1.0 - target) * no)
+    if losses.requires_grad:
+        slope = (input - target) / ((1.0 - input) * input).maximum(1e-12)
+        equal = _sloped(losses, input, slope)
+        if target.requires_grad:
+            up = _sloped(yes, input, 1.0 / input.maximum(1e-12))
+            down = _sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
+            equal = equal + (target - target.detach()) * (down - up)
+        losses = _standing_for(losses, equal)
+    return _reduce_loss("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+
+
+@checked
+@in_single()
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """`binary_cross_entropy(sigmoid(input), target)` without overflow; `pos_weight` multiplies the positive term.
+
+    >>> from anneal.tensor import Tensor
+    >>> round(binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0])).item(), 4)
+    0.6931
+    """
+    name = "binary_cross_entropy_with_logits"
+    _same_shape(name, input, target)
+    ramp, away = _ramps(input)
+    factor = 1.0 if pos_weight is None else target * (pos_weight - 1.0) + 1.0
+    losses = (1.0 - target) * input + away * factor
+    if losses.requires_grad:
+        # (1 - t) * x and the ramp of -x have slopes that cancel far from 0
+        losses = _standing_for(
+            losses, (1.0 - target) * ramp + target * away * (1.0 if pos_weight is None else pos_weight)
+        )
+    return _reduce_loss(name, losses if weight is None else losses * weight, reduction)
+
+
+@checked
+@in_single()
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
+
+    With log_target the target is given as log-probabilities too. A target of 0 contributes 0.
+    """
+    _same_shape("kl_div", input, target)
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        zero = target == 0.0
+        losses = target * (zero.where(1.0, target).log() - input)
+    if reduction == "batchmean":
+        return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
+    return _reduce_loss("kl_div", losses, reduction)
+
+
+@checked
+@in_single()
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow."""
+    _same_shape("soft_margin_loss", input, target)
+    return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
+
+
+@checked
+@in_single()
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is
+    neither.
+    """
+    _same_shape("hinge_embedding_loss", input, target)
+    # a target that is neither has both terms, as in torch
+    losses = (target == -1).where(0.0, input) + (target == 1).where(0.0, (margin - input).clamp(min=0.0))
+    return _reduce_loss("hinge_embedding_loss", losses, reduction)
+
+
+@checked
+@in_single()
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """`max(0, -t*(x1 - x2) + margin)`: a target t of 1 wants x1 above x2, -1 below.
+
+    >>> from anneal.tensor import Tensor
+    >>> margin_ranking_loss(Tensor([2.0]), Tensor([1.5]), Tensor([1.0]), margin=1.0).item()
+    0.5
+    """
+    _same_shape("margin_ranking_loss", input1, input2)
+    _same_shape("margin_ranking_loss", input1, target)
+    return _reduce_loss("margin_ranking_loss", (margin - target * (input1 - input2)).clamp(min=0.0), reduction)
+
+
+@checked
+@in_single()
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """`1 - cos` of rows (n, features) where the target (n,) is 1, `max(0, cos - margin)` where it is -1."""
+    _same_shape("cosine_embedding_loss", input1, input2)
+    if target.shape != input1.shape[:-1]:
+        raise ShapeError(
+            f"cosine_embedding_loss: for inputs of shape {input1.shape} the target has shape {input1.shape[:-1]}, "
+            f"not {target.shape}"
+        )
+    tiny = 1e-12
+    dot = (input1 * input2).sum(-1)
+    cos = dot / (((input1 * input1).sum(-1) + tiny) * ((input2 * input2).sum(-1) + tiny)).sqrt()
+    return _reduce_loss("cosine_embedding_loss", (target == 1).where(1 - cos, (cos - margin).clamp(min=0.0)), reduction)
+
+
+@checked
+@in_single()
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`max(0, d(anchor, positive) - d(anchor, negative) + margin)` of rows; d is the p-norm of the difference plus eps.
+
+    With `swap` the negative's distance is the smaller one of those to the anchor and to the positive.
+    """
+    _same_shape("triplet_margin_loss", anchor, positive)
+    _same_shape("triplet_margin_loss", anchor, negative)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        return (a - b + eps).norm(p, -1)
+
+    far = distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    return _reduce_loss("triplet_margin_loss", (distance(anchor, positive) - far + margin).clamp(min=0.0), reduction)
+
+
+@checked
+@in_single()
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """The mean over the other classes of `max(0, margin - x[target] + x[class])**p`; input (n, classes),
+    target (n,).
+    """
+    name = "multi_margin_loss"
+    need_float(name, "the input", input)
+    same_device(name, input, target)
+    if input.ndim != 2 or p not in (1, 2):
+        raise ShapeError(f"{name}: the input has shape (n, classes) and p is 1 or 2, not {input.shape} and {p}")
+    _target_shape(name, input, target, 1)
+    hits = _hits(target.uop, input.uop.shape, 1)
+    mine = input._new(_pick(input.uop, hits, 1))
+    room = (margin - mine + input).relu()
+    losses = input._new_plain(hits).where(0.0, room * room if p == 2 else room).sum(1) / input.shape[1]
+    return _reduce_loss(name, losses, reduction)
+
+
+@checked
+@in_single()
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The mean over the last axis of `binary_cross_entropy_with_logits`, one yes or no for each class."""
+    losses = binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1)
+    return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
+
+
+@checked
+@in_single()
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """`exp(x) - t*x` for x the log of a Poisson rate (`x - t*log(x + eps)` for the rate); `full` adds Stirling's
+    log(t!).
+    """
+    name = "poisson_nll_loss"
+    _same_shape(name, input, target)
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        above = target > 1
+        safe = above.where(target, 1.0)
+        losses = losses + above.where(safe * safe.log() - safe + 0.5 * (2 * math.pi * safe).log(), 0.0)
+    return _reduce_loss(name, losses, reduction)
+
+
+@checked
+@in_single()
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2.
+
+    var has the input's shape, perhaps with sizes of 1, or lacks its last axis: one variance for all along it. The
+    gradient does not pass through the lower limit, as in torch.
+    """
+    name = "gaussian_nll_loss"
+    _same_shape(name, input, target)
+    same_device(name, input, var)
+    if var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):
+        raise ShapeError(
+            f"{name}: for an input of shape {input.shape} var has that shape, perhaps with sizes of 1, or shape "
+            f"{input.shape[:-1]}, not {var.shape}"
+        )
+    var = var + (var.maximum(eps) - var).detach()
+    d = input - target
+    losses = (var.log() + d * d / var) * 0.5
+    if full:
+        losses = losses + 0.5 * math.log(2 * math.pi)
+    return _reduce_loss(name, losses, reduction)

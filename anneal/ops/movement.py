@@ -1,0 +1,540 @@
+"""Movement: the same values seen in another order or shape. Nothing is copied; the scheduler turns it into indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import alias, checked, need_tensor, said, several, whole
+from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, one_of
+from anneal.ops.joining import join, slice_axis
+from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
+from anneal.uop import Op, alu, const, dtypes
+from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "broadcast_tensors",
+    "broadcast_to",
+    "expand",
+    "expand_as",
+    "flatten",
+    "flip",
+    "moveaxis",
+    "movedim",
+    "narrow",
+    "pad",
+    "permute",
+    "ravel",
+    "repeat",
+    "repeat_interleave",
+    "reshape",
+    "reshape_as",
+    "roll",
+    "shrink",
+    "squeeze",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "tile",
+    "transpose",
+    "unflatten",
+    "unsqueeze",
+    "view",
+    "view_as",
+]
+
+_BOOL = dtypes.bool_
+
+
+# -- shape ------------------------------------------------------------------------------------------------------------
+
+
+@checked
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The values in row-major order under another shape; one size may be -1, to be worked out.
+
+    Raises ShapeError if the number of elements differs.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(6).reshape(2, -1)
+    Tensor([[0, 1, 2],
+            [3, 4, 5]], dtype=int32)
+    """
+    new = int_args("reshape", shape)
+    old = x.uop.shape
+    if new == old:
+        return x
+    if -1 in new:
+        known = -product(new)
+        total = product(old)
+        if new.count(-1) > 1:
+            raise ShapeError(f"reshape: only one size of {new} can be -1")
+        left = divided_size(total, size(known))
+        if left is None:
+            raise ShapeError(f"reshape: {total} elements of shape {old} do not divide into {new}")
+        new = tuple([left if n == -1 else n for n in new])
+    if product(new) != product(old) or any(n < 0 for n in new):
+        raise ShapeError(
+            f"reshape: shape {old} has {product(old)} elements and {new} has {product(new)}; "
+            f"they must be equal (one size may be -1)"
+        )
+    return x._new(nodes.reshape(x.uop, new))
+
+
+@checked
+def view(x: Tensor, *shape: Any) -> Tensor:
+    """`reshape`; or `bitcast`, given a dtype.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(4).view(2, 2).shape
+    (2, 2)
+    """
+    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
+        return x.bitcast(shape[0])
+    return x.reshape(*shape)
+
+
+@checked
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """`reshape(other.shape)`."""
+    return x.reshape(other.shape)
+
+
+view_as = alias(reshape_as, "view_as")
+
+
+@checked
+def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The axes from start_dim to end_dim as one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 3, 4).flatten(1).shape
+    (2, 12)
+    """
+    n = x.ndim
+    if not n:
+        return x.reshape(1)
+    a, b = axis_of("flatten", start_dim, n), axis_of("flatten", end_dim, n)
+    if a > b:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {x.shape}")
+    s = x.shape
+    return x.reshape((*s[:a], product(s[a : b + 1]), *s[b + 1 :]))
+
+
+@checked
+def ravel(x: Tensor) -> Tensor:
+    """All axes as one."""
+    return x.reshape(-1) if x.numel() else x.reshape(0)
+
+
+@checked
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis as several, of the given sizes (one may be -1).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
+    (2, 3, 4)
+    """
+    a = axis_of("unflatten", dim, x.ndim)
+    s, new = x.shape, int_args("unflatten", (sizes,))
+    if new.count(-1) == 1 and (left := divided_size(s[a], size(-product(new)))) is not None:
+        new = tuple([left if n == -1 else n for n in new])
+    if product(new) != s[a]:
+        raise ShapeError(f"unflatten: axis {dim} of shape {s} has {s[a]} elements, which {tuple(sizes)} does not give")
+    return x.reshape((*s[:a], *new, *s[a + 1 :]))
+
+
+@checked
+def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Without the axes of size 1: all of them, or those given (an axis of another size stays).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(1, 3, 1).squeeze().shape, Tensor.zeros(1, 3, 1).squeeze(0).shape
+    ((3,), (3, 1))
+    """
+    axes = axes_of("squeeze", one_of("squeeze", axis, dim), x.ndim)
+    return x.reshape(tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in axes]))
+
+
+@checked
+def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
+    """With a new axis of size 1 at `dim`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(3).unsqueeze(-1).shape
+    (3, 1)
+    """
+    at = one_of("unsqueeze", axis, dim)
+    if at is None:
+        raise ShapeError("unsqueeze: say where, as dim=")
+    a = axis_of("unsqueeze", at, x.ndim + 1)
+    s = x.shape
+    return x.reshape((*s[:a], 1, *s[a:]))
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+@checked
+def permute(x: Tensor, *dims: Any) -> Tensor:
+    """The axes in another order: axis i of the result is axis dims[i].
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
+    (4, 2, 3)
+    """
+    order = int_args("permute", dims)
+    n = x.ndim
+    if len(order) != n:
+        raise ShapeError(f"permute: a tensor of shape {x.shape} needs {n} axes, not {order}")
+    axes = tuple([axis_of("permute", a, n) for a in order]) if n else ()
+    if len(set(axes)) != n:
+        raise ShapeError(f"permute: every axis must be named once; {order} does not")
+    return x._new(nodes.permute(x.uop, axes))
+
+
+@checked
+def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
+    """Two axes exchanged.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2, 3]]).transpose(0, 1).shape
+    (3, 1)
+    """
+    n = x.ndim
+    a, b = axis_of("transpose", dim0, n), axis_of("transpose", dim1, n)
+    if a == b:
+        return x
+    order = list(range(n))
+    order[a], order[b] = b, a
+    return x._new(nodes.permute(x.uop, order))
+
+
+swapaxes = alias(transpose, "swapaxes")
+swapdims = alias(transpose, "swapdims")
+
+
+@checked
+def t(x: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes."""
+    if x.ndim > 2:
+        raise ShapeError(f"t: takes at most two axes, not shape {x.shape}; use .mT or .transpose")
+    return x.transpose(0, 1) if x.ndim == 2 else x
+
+
+@checked
+def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """The axes `source` moved to `destination`; the others keep their order.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    """
+    n = x.ndim
+    frm = [axis_of("movedim", a, n) for a in ([source] if isinstance(source, int) else source)]
+    to = [axis_of("movedim", a, n) for a in ([destination] if isinstance(destination, int) else destination)]
+    if len(frm) != len(to) or len(set(frm)) != len(frm) or len(set(to)) != len(to):
+        raise ShapeError(f"movedim: {source} and {destination} must name equally many axes, each once")
+    rest = iter([a for a in range(n) if a not in frm])
+    placed = dict(zip(to, frm, strict=True))
+    return x._new(nodes.permute(x.uop, [placed[i] if i in placed else next(rest) for i in range(n)]))
+
+
+moveaxis = alias(movedim, "moveaxis")
+
+
+@checked
+def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The axes reversed; all of them if none is named.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).flip(1)
+    Tensor([[2, 1],
+            [4, 3]], dtype=int32)
+    """
+    named = int_args("flip", dims) if dims else axis
+    return x._new(nodes.flip(x.uop, axes_of("flip", named, x.ndim)))
+
+
+@checked
+def roll(
+    x: Tensor,
+    shifts: int | Sequence[int],
+    dims: int | Sequence[int] | None = None,
+    axis: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Shifted along the axes, what leaves at one end entering at the other; without axes, as one flat row.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(5).roll(2)
+    Tensor([3, 4, 0, 1, 2], dtype=int32)
+    """
+    where = one_of("roll", axis, dims)
+    if where is None:
+        if not isinstance(shifts, int):
+            raise ShapeError("roll: several shifts need as many dims")
+        return x.ravel().roll(shifts, 0).reshape(x.shape)
+    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [where] if isinstance(where, int) else list(where)
+    if len(amounts) != len(axes):
+        raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
+    u = x.uop
+    for shift, a in zip(amounts, axes, strict=True):
+        at = axis_of("roll", a, x.ndim)
+        s = u.shape
+        n = s[at] if s else 1
+        if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
+            continue
+        if isinstance(n, int):
+            begin: Size = n - shift % n
+        elif abs(shift) <= least(n):
+            begin = n - shift if shift > 0 else -shift
+        else:
+            raise ShapeError(f"roll: {shift} may be more than the {n} elements of axis {a} of shape {x.shape}")
+        # two copies side by side, seen through a window
+        twice = broadcast(nodes.reshape(u, (*s[:at], 1, *s[at:])), (*s[:at], 2, *s[at:]))
+        twice = nodes.reshape(twice, (*s[:at], 2 * n, *s[at + 1 :]))
+        u = nodes.shrink(twice, tuple([(begin, begin + n) if i == at else (0, m) for i, m in enumerate(s)]))
+    return x._new(u)
+
+
+# -- repetition -------------------------------------------------------------------------------------------------------
+
+
+@checked
+def expand(x: Tensor, *shape: Any) -> Tensor:
+    """Axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1], [2]]).expand(-1, 3)
+    Tensor([[1, 1, 1],
+            [2, 2, 2]], dtype=int32)
+    """
+    new = int_args("expand", shape)
+    old = x.uop.shape
+    lead = len(new) - len(old)
+    if lead < 0:
+        raise ShapeError(f"expand: shape {old} has more axes than {new}")
+    full = tuple([(old[i - lead] if i >= lead else -1) if n == -1 else n for i, n in enumerate(new)])
+    for i, n in enumerate(full):
+        have = old[i - lead] if i >= lead else 1
+        if n < 0 or (have != n and have != 1):
+            raise ShapeError(
+                f"expand: shape {old} does not expand to {new}: axis {i - len(new)} is {have} and only size 1 repeats"
+            )
+    return x._new(broadcast(x.uop, full))
+
+
+@checked
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """`expand(other.shape)`."""
+    return x.expand(other.shape)
+
+
+@checked
+def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
+    """`expand`, NumPy's name for it."""
+    return x.expand(*shape)
+
+
+@checked
+def repeat(x: Tensor, *repeats: Any) -> Tensor:
+    """The whole tensor laid out again and again along each axis, new axes in front (NumPy's tile).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).repeat(2, 2)
+    Tensor([[1, 2, 1, 2],
+            [1, 2, 1, 2]], dtype=int32)
+    """
+    times = int_args("repeat", repeats)
+    if any(t < 0 for t in times):
+        raise ShapeError(f"repeat: counts must not be negative, not {times}")
+    if len(times) < x.ndim:
+        raise ShapeError(f"repeat: shape {x.shape} needs at least {x.ndim} counts, not {times}")
+    s = (1,) * (len(times) - x.ndim) + x.shape
+    split: list[int] = []
+    spread: list[int] = []
+    for t, n in zip(times, s, strict=True):
+        split += [n] if t == 1 else [1, n]
+        spread += [n] if t == 1 else [t, n]
+    u = nodes.expand(nodes.reshape(x.uop, tuple(split)), tuple(spread))
+    return x._new(nodes.reshape(u, tuple([t * n for t, n in zip(times, s, strict=True)])))
+
+
+@checked
+def tile(x: Tensor, *repeats: Any) -> Tensor:
+    """`repeat`, with missing counts taken as 1."""
+    times = int_args("tile", repeats)
+    return x.repeat((1,) * (x.ndim - len(times)) + times)
+
+
+@checked
+def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, axis: int | None = None) -> Tensor:
+    """Each element `repeats` times in a row along an axis; without one, of the flat row.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).repeat_interleave(2)
+    Tensor([1, 1, 2, 2], dtype=int32)
+    """
+    at = one_of("repeat_interleave", axis, dim)
+    if not isinstance(repeats, int) or repeats < 0:
+        raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
+    if at is None or not x.ndim:
+        axis_of("repeat_interleave", at or 0, x.ndim)
+        return x.ravel().repeat_interleave(repeats, 0)
+    a = axis_of("repeat_interleave", at, x.ndim)
+    s = x.shape
+    u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
+    return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
+
+
+# -- borders ----------------------------------------------------------------------------------------------------------
+
+
+@checked
+def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number = 0.0) -> Tensor:
+    """Borders added, filled with `value`.
+
+    `padding` is torch's flat list, last axis first (left, right, top, bottom, ...), or one (before, after) pair
+    per axis. A negative number cuts off. mode is "constant", "reflect", "replicate" or "circular".
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).pad((1, 2), value=9), Tensor([[1]]).pad(((0, 0), (1, 0)))
+    (Tensor([9, 1, 2, 9, 9], dtype=int32), Tensor([[0, 1]], dtype=int32))
+    """
+    pairs = _pad_pairs(x, padding)
+    if mode != "constant":
+        return _pad_from_inside(x, pairs, mode)
+    u = x.uop
+    cut = tuple([(_above(-b), n - _above(-a)) for (b, a), n in zip(pairs, u.shape, strict=True)])
+    for i, (begin, end) in enumerate(cut):
+        if begin > end:
+            raise ShapeError(f"pad: {pairs[i]} cuts more than the {u.shape[i]} elements of axis {i}")
+    u = nodes.shrink(u, cut)
+    grown = tuple([(_above(b), _above(a)) for b, a in pairs])
+    padded = nodes.pad(u, grown)
+    if value and padded is not u:
+        fill = weak_const("pad", u.dtype, value)
+        inside = nodes.pad(broadcast(const(_BOOL, True), u.shape), grown)
+        padded = alu(Op.WHERE, (inside, padded.cast(fill.dtype), fill))
+    return x._new(padded)
+
+
+def _pad_pairs(x: Tensor, padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    n = x.ndim
+    if isinstance(padding, (int, np.integer)):
+        border = whole("pad", "padding", padding)
+        return ((border, border),) * n
+    padding = several("pad", "padding", padding)
+    if any(isinstance(p, (tuple, list)) for p in padding):
+        given: list[tuple[int, ...]] = [
+            int_args("pad", (p,)) if isinstance(p, (tuple, list)) else (p,) for p in padding
+        ]
+        if len(given) != n or any(len(p) != 2 for p in given):
+            raise ShapeError(f"pad: shape {x.shape} needs {n} (before, after) pairs, not {tuple(padding)}")
+        return tuple([(p[0], p[1]) for p in given])
+    flat = int_args("pad", (tuple(padding),))
+    if len(flat) % 2 or len(flat) > 2 * n:
+        raise ShapeError(
+            f"pad: shape {x.shape} takes an even number of sizes up to {2 * n}, last axis first, not {flat}"
+        )
+    last_first = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
+    return ((0, 0),) * (n - len(last_first)) + tuple(last_first[::-1])
+
+
+def _pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -> Tensor:
+    if mode not in ("reflect", "replicate", "circular"):
+        raise ShapeError(f"pad: mode is constant, reflect, replicate or circular, not {mode!r}")
+    out = x
+    for axis, (before, after) in enumerate(pairs):
+        n = out.shape[axis]
+        room = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
+        if min(before, after) < 0 or max(before, after) > room:
+            raise ShapeError(f"pad: {mode} of {(before, after)} needs 0 to {room} on axis {axis} of shape {x.shape}")
+        parts = []
+        for width, left in ((before, True), (after, False)):
+            if not width:
+                continue
+            if mode == "replicate":
+                edge = slice_axis(out, axis, 0, 1) if left else slice_axis(out, axis, n - 1, n)
+                part = edge._new(broadcast(edge.uop, (*out.shape[:axis], width, *out.shape[axis + 1 :])))
+            elif mode == "reflect":
+                part = (
+                    slice_axis(out, axis, 1, width + 1) if left else slice_axis(out, axis, n - 1 - width, n - 1)
+                ).flip(axis)
+            else:
+                part = slice_axis(out, axis, n - width, n) if left else slice_axis(out, axis, 0, width)
+            parts.append((left, part))
+        row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
+        out = join(out, row, axis) if len(row) > 1 else out
+    return out
+
+
+@checked
+def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
+    """The part [begin, end) of each axis; None keeps an axis whole.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink((None, (1, 3)))
+    Tensor([[2, 3],
+            [5, 6]], dtype=int32)
+    """
+    s = x.shape
+    given = [
+        b if b is None else int_args("shrink", (several("shrink", "each of bounds", b),))
+        for b in several("shrink", "bounds", bounds)
+    ]
+    if len(given) != len(s) or any(b is not None and len(b) != 2 for b in given):
+        raise ShapeError(f"shrink: shape {s} needs {len(s)} (begin, end) pairs, not {said(bounds)}")
+    pairs = tuple([(0, n) if b is None else (b[0], b[1]) for b, n in zip(given, s, strict=True)])
+    for i, (b, e) in enumerate(pairs):
+        check_inside("shrink", b, e, i, s)
+    return x._new(nodes.shrink(x.uop, pairs))
+
+
+@checked
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements of one axis from `start` on.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.arange(5).narrow(0, 1, 3)
+    Tensor([1, 2, 3], dtype=int32)
+    """
+    a = axis_of("narrow", dim, x.ndim)
+    n = x.shape[a]
+    begin = start + n if range_of(start)[1] < 0 else start
+    check_inside("narrow", begin, begin + length, a, x.shape)
+    return slice_axis(x, a, begin, begin + length)
+
+
+def _above(n: Size) -> Size:
+    """`max(0, n)`, for a symbolic size that is known to have one sign."""
+    if isinstance(n, int):
+        return max(0, n)
+    low, high = range_of(n)
+    if low < 0 < high:
+        raise ShapeError(f"pad: whether {n} adds or cuts off depends on the values of its Variables; give it one sign")
+    return n if low >= 0 else 0
+
+
+@checked
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors expanded to the shape they broadcast to.
+
+    >>> from anneal.tensor import Tensor
+    >>> [t.shape for t in broadcast_tensors(Tensor.zeros(2, 1), Tensor.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    for t in tensors:
+        need_tensor("broadcast_tensors", "each argument", t)
+    if not tensors:
+        return ()
+    shape = broadcast_shapes("broadcast_tensors", *[t.shape for t in tensors])
+    return tuple([t.expand(shape) for t in tensors])

@@ -1,0 +1,219 @@
+"""Python's operators: `x + y` is `operators.add(x, y)`, the op `add` without a look at its arguments by kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.logic import bitwise, shift
+from anneal.ops.subscripts import getitem, iterate, setitem
+from anneal.runtime import Handle
+from anneal.uop import Op
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "abs",
+    "add",
+    "and_",
+    "divmod",
+    "eq",
+    "floordiv",
+    "ge",
+    "getitem",
+    "gt",
+    "invert",
+    "iterate",
+    "le",
+    "lshift",
+    "lt",
+    "matmul",
+    "mod",
+    "mul",
+    "ne",
+    "neg",
+    "or_",
+    "pos",
+    "pow",
+    "radd",
+    "rand",
+    "rdivmod",
+    "rfloordiv",
+    "rlshift",
+    "rmatmul",
+    "rmod",
+    "rmul",
+    "ror",
+    "rpow",
+    "rrshift",
+    "rshift",
+    "rsub",
+    "rtruediv",
+    "rxor",
+    "setitem",
+    "sub",
+    "truediv",
+    "xor",
+]
+
+Operand = Any  # a tensor, an array or a Python number
+
+
+def add(x: Tensor, other: Operand) -> Tensor:
+    return binary(x, "add", Op.ADD, other)
+
+
+def radd(x: Tensor, other: Operand) -> Tensor:
+    return binary(x, "add", Op.ADD, other, True)
+
+
+def sub(x: Tensor, other: Operand) -> Tensor:
+    return difference(x, other, False)
+
+
+def rsub(x: Tensor, other: Operand) -> Tensor:
+    return difference(x, other, True)
+
+
+def mul(x: Tensor, other: Operand) -> Tensor:
+    return binary(x, "mul", Op.MUL, other)
+
+
+def rmul(x: Tensor, other: Operand) -> Tensor:
+    return binary(x, "mul", Op.MUL, other, True)
+
+
+def truediv(x: Tensor, other: Operand) -> Tensor:
+    return quotient(x, other, False)
+
+
+def rtruediv(x: Tensor, other: Operand) -> Tensor:
+    return quotient(x, other, True)
+
+
+def floordiv(x: Tensor, other: Operand) -> Tensor:
+    return floor_quotient(x, other, False)
+
+
+def rfloordiv(x: Tensor, other: Operand) -> Tensor:
+    return floor_quotient(x, other, True)
+
+
+def mod(x: Tensor, other: Operand) -> Tensor:
+    return modulo(x, other, False)
+
+
+def rmod(x: Tensor, other: Operand) -> Tensor:
+    return modulo(x, other, True)
+
+
+def divmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
+    return x.divmod(other)
+
+
+def rdivmod(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
+    return floor_quotient(x, other, True), modulo(x, other, True)
+
+
+def pow(x: Tensor, other: Operand) -> Tensor:
+    return power(x, other, False)
+
+
+def rpow(x: Tensor, other: Operand) -> Tensor:
+    return power(x, other, True)
+
+
+def neg(x: Tensor) -> Tensor:
+    return x.neg()
+
+
+def pos(x: Tensor) -> Tensor:
+    return x
+
+
+def abs(x: Tensor) -> Tensor:
+    return x.abs()
+
+
+def eq(x: Tensor, other: Operand) -> Tensor:
+    return x.eq(other) if _comparable(other) else NotImplemented
+
+
+def ne(x: Tensor, other: Operand) -> Tensor:
+    return x.ne(other) if _comparable(other) else NotImplemented
+
+
+def lt(x: Tensor, other: Operand) -> Tensor:
+    return x.lt(other)
+
+
+def gt(x: Tensor, other: Operand) -> Tensor:
+    return x.gt(other)
+
+
+def le(x: Tensor, other: Operand) -> Tensor:
+    return x.le(other)
+
+
+def ge(x: Tensor, other: Operand) -> Tensor:
+    return x.ge(other)
+
+
+def and_(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_and", Op.AND, other)
+
+
+def rand(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_and", Op.AND, other, True)
+
+
+def or_(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_or", Op.OR, other)
+
+
+def ror(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_or", Op.OR, other, True)
+
+
+def xor(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_xor", Op.XOR, other)
+
+
+def rxor(x: Tensor, other: Operand) -> Tensor:
+    return bitwise(x, "bitwise_xor", Op.XOR, other, True)
+
+
+def invert(x: Tensor) -> Tensor:
+    return x.bitwise_not()
+
+
+def lshift(x: Tensor, other: Operand) -> Tensor:
+    return shift(x, "bitwise_left_shift", Op.SHL, other)
+
+
+def rlshift(x: Tensor, other: Operand) -> Tensor:
+    return shift(x, "bitwise_left_shift", Op.SHL, other, True)
+
+
+def rshift(x: Tensor, other: Operand) -> Tensor:
+    return shift(x, "bitwise_right_shift", Op.SHR, other)
+
+
+def rrshift(x: Tensor, other: Operand) -> Tensor:
+    return shift(x, "bitwise_right_shift", Op.SHR, other, True)
+
+
+def matmul(x: Tensor, other: Any) -> Tensor:
+    return x.matmul(other)
+
+
+def rmatmul(x: Tensor, other: Any) -> Tensor:
+    return x._lift("matmul", other).matmul(x)
+
+
+def _comparable(other: object) -> bool:
+    """Whether == is a question about values; beside None, text and the like it is one about identity."""
+    return isinstance(other, (Handle, bool, int, float, np.generic, np.ndarray, list, tuple))

@@ -1,0 +1,244 @@
+"""Writing by position, beyond x[...] = v: scatters that reduce, index_put and its kin; and what has no static shape.
+
+Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import alias, checked
+from anneal.ops.axes import axis_of, broadcast_shapes
+from anneal.ops.elementwise import choose
+from anneal.ops.indexing import index_node, places, scattered
+from anneal.ops.nodes import broadcast, inverse, iota, keys, lay_back, lay_out, put_rows, reduce_node, take_rows
+from anneal.ops.subscripts import parsed
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "argwhere",
+    "bucketize",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "masked_scatter",
+    "masked_select",
+    "nonzero",
+    "scatter_reduce",
+    "take_along_axis",
+    "unique",
+    "unique_consecutive",
+]
+
+_INT32 = dtypes.int32
+_BOOL = dtypes.bool_
+_WAYS = ("sum", "prod", "mean", "amax", "amin")
+
+
+@checked
+def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
+    """`take_along_dim`, by NumPy's name."""
+    return x.take_along_dim(index, axis)
+
+
+@checked
+def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Tensor:
+    """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
+
+    `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is
+    written does not count. Of equal extremes in src the last has the gradient; "prod" takes work for each pair of a
+    place and an element.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).scatter_reduce(0, Tensor([0, 0, 1]), Tensor([5.0, 7.0, -1.0]), "amax")
+    Tensor([7., 2.], dtype=float32)
+    """
+    if reduce not in _WAYS:
+        raise DTypeError(f"scatter_reduce: reduce is one of {', '.join(_WAYS)}, not {reduce!r}")
+    rows, index_node, value, given = scattered(x, "scatter_reduce", dim, index, src)
+    u, i, value = _elements(x, rows, index_node, value)
+    v, n, dtype = u.shape[0], i.shape[0], u.dtype
+    if dtype is _BOOL:
+        raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
+    count = _sum_into(i, broadcast(const(_INT32, 1), (n,)), v)
+    hit = alu(Op.LT, (const(_INT32, 0), count))
+    if reduce in ("sum", "mean"):
+        base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 0), u))
+        out = alu(Op.ADD, (base, _sum_into(i, value, v)))
+        if reduce == "mean":
+            terms = count + 1 if include_self else alu(Op.MAX, (count, const(_INT32, 1)))
+            out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
+    elif reduce == "prod":
+        here = alu(Op.EQ, (broadcast(nodes.reshape(i, (1, n)), (v, n)), broadcast(iota(v, 0, 2), (v, n))))
+        terms = alu(Op.WHERE, (here, broadcast(nodes.reshape(value, (1, n)), (v, n)), const(dtype, 1)))
+        product = reduce_node(terms, Op.MUL, (1,), False)
+        base = u if include_self else alu(Op.WHERE, (hit, const(dtype, 1), u))
+        out = alu(Op.MUL, (base, product))
+    else:
+        # The least is the largest of what is turned round; written in rising order, the largest stays.
+        turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
+        a, b = (u, value) if turn is None else (alu(turn, (u,)), alu(turn, (value,)))
+        order = x._new_plain(keys(b, False)).argsort().uop
+        top = put_rows(a, take_rows(i, order), take_rows(b, order))
+        if include_self:
+            top = alu(Op.WHERE, (hit, alu(Op.MAX, (a, top)), a))
+        out = top if turn is None else alu(turn, (top,))
+    return x._new(nodes.reshape(broadcast(out, (v,)), x.shape), given)
+
+
+def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, UOp]:
+    """A scatter of rows as one of single elements: the flat tensor, the place of each value, the values."""
+    n, width = index.shape[0], math.prod(value.shape[1:])
+    if width != 1:
+        wide = broadcast(nodes.reshape(index, (n, 1)), (n, width))
+        inside = alu(Op.AND, (alu(Op.NOT, (wide < 0,)), wide < rows))
+        place = wide * width + broadcast(iota(width, 1, 2), (n, width))
+        index = alu(Op.WHERE, (inside, place, const(_INT32, -1)))
+    flat = nodes.reshape(x.uop, (rows * width,))
+    return flat, nodes.reshape(index, (n * width,)), nodes.reshape(value, (n * width,))
+
+
+@checked
+def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """This tensor with `values` at the places that the index tensors name, as in x[indices] = values.
+
+    With `accumulate` values are added, repeated places included; else the last of them stays.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 2).index_put((Tensor([0, 0]), Tensor([1, 1])), Tensor([1.0, 2.0]), accumulate=True)
+    Tensor([[0., 3.],
+            [0., 0.]], dtype=float32)
+    """
+    index = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+    if not accumulate:
+        out = x.clone()
+        out[index] = values
+        return out
+    basic, picks = parsed(x, index)
+    if not picks or basic.shape != x.shape:
+        raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
+    given = x._lift("index_put", values)
+    rows, position, shape, front = lay_out(x.uop, picks)
+    chosen = tuple([(*shape, *rows.shape[1:])[i] for i in inverse(front)])
+    if broadcast_shapes("index_put", given.shape, chosen) != chosen:
+        raise ShapeError(f"index_put: values of shape {given.shape} do not fit the chosen {chosen}")
+    n, width = math.prod(shape), math.prod(rows.shape[1:])
+    value = nodes.permute(broadcast(given.uop.cast(x.uop.dtype), chosen), front)
+    value = nodes.reshape(value, (n, width))
+    total = UOp(Op.SCATTER_ADD, value.dtype, (nodes.reshape(position, (n,)), value), (rows.shape[0],))
+    added = alu(Op.ADD, (rows, nodes.reshape(total, rows.shape)))
+    return x._new(lay_back(added, x.shape, picks), given)
+
+
+@checked
+def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """This tensor with the positions `index` of an axis replaced by those of `source`; of several the last stays.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2, 0]), Tensor([7, 8]))
+    Tensor([8, 2, 7], dtype=int32)
+    """
+    at = axis_of("index_copy", dim, x.ndim)
+    i = index_node(x, "index_copy", index)
+    given = x._lift("index_copy", source)
+    s = x.shape
+    wanted = (*s[:at], *i.shape, *s[at + 1 :])
+    if len(i.shape) != 1 or given.shape != wanted:
+        raise ShapeError(f"index_copy: an index of shape {i.shape} needs a source of shape {wanted}, not {given.shape}")
+    i = places(x, "index_copy", i, at)
+    order = [at, *[a for a in range(x.ndim) if a != at]]
+    rows = nodes.permute(x.uop, order)
+    value = nodes.permute(given.uop.cast(x.uop.dtype), order)
+    value = nodes.reshape(value, (i.shape[0], math.prod(value.shape[1:])))
+    return x._new(nodes.permute(put_rows(rows, i, value), inverse(order)), given)
+
+
+@checked
+def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """This tensor with `value` at the positions `index` of an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).index_fill(0, Tensor([2, 0]), 9)
+    Tensor([9, 2, 9], dtype=int32)
+    """
+    at = axis_of("index_fill", dim, x.ndim)
+    i = places(x, "index_fill", index_node(x, "index_fill", index), at)
+    n, m = x.shape[at] if x.ndim else 1, math.prod(i.shape)
+    count = _sum_into(nodes.reshape(i, (m,)), broadcast(const(_INT32, 1), (m,)), n)
+    shape = [n if a == at else 1 for a in range(x.ndim)]
+    hit = x._new_plain(nodes.reshape(alu(Op.LT, (const(_INT32, 0), count)), tuple(shape)))
+    return x.masked_fill(hit, value)
+
+
+@checked
+def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
+    """This tensor with the elements of `source`, in order, where the mask is true; 0 where they run out.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
+    Tensor([8, 2, 9], dtype=int32)
+    """
+    m = x._lift("masked_scatter", mask)
+    if m.dtype is not _BOOL:
+        raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
+    given = x._lift("masked_scatter", source)
+    if broadcast_shapes("masked_scatter", m.shape, x.shape) != x.shape:
+        raise ShapeError(f"masked_scatter: a mask of shape {m.shape} does not fit {x.shape}")
+    m = m._new_plain(broadcast(m.uop, x.shape))
+    place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
+    flat = nodes.reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
+    return choose(m, x._new(take_rows(flat, place.uop), given), x)
+
+
+@checked
+def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
+    """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
+    right)`.
+    """
+    return x._lift("bucketize", boundaries).searchsorted(x, right)
+
+
+# -- what has no static shape -----------------------------------------------------------------------------------------
+
+
+@checked
+def nonzero(x: Tensor) -> NoReturn:
+    """Refused by ShapeError: the result's shape depends on values."""
+    _refuse("nonzero", "np.argwhere(x.numpy()); count_nonzero has the number")
+
+
+@checked
+def argwhere(x: Tensor) -> NoReturn:
+    """Refused by ShapeError: the result's shape depends on values."""
+    _refuse("argwhere", "np.argwhere(x.numpy())")
+
+
+@checked
+def masked_select(x: Tensor, mask: Any) -> NoReturn:
+    """Refused by ShapeError: the result's shape depends on values."""
+    _refuse("masked_select", "x[mask.numpy()]; where and masked_fill keep the shape")
+
+
+@checked
+def unique(x: Tensor, *args: Any, **options: Any) -> NoReturn:
+    """Refused by ShapeError: the result's shape depends on values."""
+    _refuse("unique", "np.unique(x.numpy()); bincount counts small integers")
+
+
+unique_consecutive = alias(unique, "unique_consecutive")
+
+
+def _refuse(name: str, instead: str) -> NoReturn:
+    raise ShapeError(f"{name}: the shape of the result depends on values, and shapes are static here; use {instead}")
+
+
+def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
+    """`v` sums of the elements of `value` whose index is theirs."""
+    n = index.shape[0]
+    return nodes.reshape(UOp(Op.SCATTER_ADD, value.dtype, (index, nodes.reshape(value, (n, 1))), (v,)), (v,))

@@ -1,0 +1,302 @@
+"""Pools: the largest, the mean or a norm of each window."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import ShapeError
+from anneal.ops.arguments import checked, need_float
+from anneal.ops.nodes import broadcast, expand, iota, pad, reduce_axis, reduce_node, reshape
+from anneal.ops.reduce import root, size_power
+from anneal.ops.windows import AXES, Ints, Outputs, Pairs, Sizes, per_axis, windows_of
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+]
+
+_BOOL = dtypes.bool_
+
+
+def _pool_args(
+    name: str, axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, ceil: bool, dilation: Sizes
+) -> tuple[Ints, Ints, Ints, Ints, Pairs]:
+    """Kernel, stride, padding and dilation for each axis, and the padding with what ceil_mode adds at the end."""
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
+    k, d = per_axis(name, "kernel_size", kernel, axes), per_axis(name, "dilation", dilation, axes)
+    p = per_axis(name, "padding", padding, axes, 0)
+    s = k if stride is None else per_axis(name, "stride", stride, axes)
+    if any(2 * b > a for a, b in zip(k, p, strict=True)):
+        raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
+    sides = []
+    for n, a, st, b, e in zip(x.shape[-axes:], k, s, p, d, strict=True):
+        extra = 0
+        room = n + 2 * b - e * (a - 1) - 1
+        # A last window may hang over the end, but not start in the padding.
+        if ceil and room >= 0 and room % st and (room // st + 1) * st < n + b:
+            extra = st - room % st
+        sides.append((b, b + extra))
+    return k, s, p, d, tuple(sides)
+
+
+def _reduce_windows(u: UOp, op: Op, axes: int) -> UOp:
+    """(..., kh, oh, kw, ow) to (..., oh, ow)."""
+    m = len(u.shape) - 2 * axes
+    return reshape(reduce_axis(u, op, tuple(range(m, m + 2 * axes, 2))), (*u.shape[:m], *u.shape[m + 1 :: 2]))
+
+
+def _max_pool(
+    name: str, axes: int, x: Tensor, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil: bool
+) -> Tensor:
+    k, s, _, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, dilation)
+    u = x._kept()
+    if any(side != (0, 0) for side in sides):
+        pairs = (*[(0, 0)] * (x.ndim - axes), *sides)
+        inside = pad(broadcast(const(_BOOL, True), u.shape), pairs)
+        u = alu(Op.WHERE, (inside, pad(u, pairs), const(u.dtype, u.dtype.min)))
+    return x._new(_reduce_windows(windows_of(name, u, k, s, d), Op.MAX, axes))
+
+
+@checked
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest value of each window of the last axis; see `max_pool2d`."""
+    return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@checked
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest value of each window of the last two axes; stride defaults to the kernel. Padding never wins.
+
+    Equal largest values in a window share the gradient evenly.
+
+    >>> from anneal.tensor import Tensor
+    >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
+    Tensor([[[ 5,  7],
+             [13, 15]]], dtype=int32)
+    """
+    return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+@checked
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest value of each window of the last three axes; see `max_pool2d`."""
+    return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
+
+
+def _avg_pool(
+    name: str,
+    axes: int,
+    x: Tensor,
+    kernel: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    ceil: bool,
+    count_padding: bool,
+    divisor: int | None,
+) -> Tensor:
+    need_float(name, "x", x)
+    k, s, p, d, sides = _pool_args(name, axes, x, kernel, stride, padding, ceil, 1)
+    lead = x.ndim - axes
+    u = x.uop
+    total = _reduce_windows(windows_of(name, pad(u, (*[(0, 0)] * lead, *sides)), k, s, d), Op.ADD, axes)
+    hangs = any(after != b for b, (_, after) in zip(p, sides, strict=True))
+    if divisor is not None or not (hangs or (any(p) and not count_padding)):
+        return x._new(total * (1.0 / (math.prod(k) if divisor is None else divisor)))
+    # What ceil_mode adds beyond the padding never counts.
+    size = u.shape[-axes:]
+    counted = size if not count_padding else tuple([n + 2 * b for n, b in zip(size, p, strict=True)])
+    border = sides if not count_padding else tuple([(0, after - b) for b, (_, after) in zip(p, sides, strict=True)])
+    ones = pad(broadcast(const(u.dtype, 1), counted), border)
+    counts = _reduce_windows(windows_of(name, ones, k, s, d), Op.ADD, axes)
+    return x._new(total / broadcast(reshape(counts, (1,) * lead + counts.shape), total.shape))
+
+
+@checked
+def avg_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """The mean of each window of the last axis; see `avg_pool2d`."""
+    return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@checked
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window of the last two axes; stride defaults to the kernel.
+
+    With count_include_pad the zeros of the padding count; `divisor_override` replaces the count.
+
+    >>> from anneal.tensor import Tensor
+    >>> avg_pool2d(Tensor.arange(16).float().reshape(1, 4, 4), 2)
+    Tensor([[[ 2.5,  4.5],
+             [10.5, 12.5]]], dtype=float32)
+    """
+    return _avg_pool("avg_pool2d", 2, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@checked
+def avg_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window of the last three axes; see `avg_pool2d`."""
+    return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _adaptive(name: str, axes: int, x: Tensor, size: Outputs, op: Op) -> Tensor:
+    """One window for each output, from floor(i n / m) up to ceil((i + 1) n / m), axis by axis."""
+    if x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
+    given = (size,) * axes if isinstance(size, int) else tuple(size)
+    if len(given) != axes or not all(m is None or (isinstance(m, int) and m > 0) for m in given):
+        raise ShapeError(f"{name}: output_size is a positive int or {axes} (None keeps an axis), not {size!r}")
+    u = x._kept() if op is Op.MAX else x.uop
+    for i, m in enumerate(given):
+        axis = x.ndim - axes + i
+        if m is None or m == u.shape[axis]:
+            continue
+        if not u.shape[axis]:
+            raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+        u = pooled(u, axis, m, op)
+    return x._new(u)
+
+
+def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
+    """The mean (ADD) or the largest (MAX) of each of `m` windows that cover an axis."""
+    s = u.shape
+    n = s[axis]
+    lead, tail = s[:axis], s[axis + 1 :]
+    if n % m == 0:
+        blocks = reshape(u, (*lead, m, n // m, *tail))
+        out = reduce_node(blocks, op, (axis + 1,), False)
+        return out * (m / n) if op is Op.ADD else out
+    row, column = iota(m, 0, 2), broadcast(iota(n, 1, 2), (m, n))
+    first = alu(Op.IDIV, (row * n, const(dtypes.int32, m)))
+    last = alu(Op.IDIV, (row * n + (n + m - 1), const(dtypes.int32, m)))
+    beyond = alu(
+        Op.OR, (alu(Op.LT, (column, broadcast(first, (m, n)))), alu(Op.NOT, (column < broadcast(last, (m, n)),)))
+    )
+    full = (*lead, m, n, *tail)
+    shape = (*[1] * len(lead), m, n, *[1] * len(tail))
+    wide = expand(reshape(u, (*lead, 1, n, *tail)), full)
+    nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
+    chosen = alu(Op.WHERE, (expand(reshape(beyond, shape), full), nothing, wide))
+    out = reduce_node(chosen, op, (axis + 1,), False)
+    if op is Op.MAX:
+        return out
+    count = reshape((last - first).cast(u.dtype), (*[1] * len(lead), m, *[1] * len(tail)))
+    return out / expand(count, out.shape)
+
+
+@checked
+def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`."""
+    need_float("adaptive_avg_pool1d", "x", x)
+    return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
+
+
+@checked
+def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
+    Tensor([[[2., 3.]]], dtype=float32)
+    """
+    need_float("adaptive_avg_pool2d", "x", x)
+    return _adaptive("adaptive_avg_pool2d", 2, x, output_size, Op.ADD)
+
+
+@checked
+def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`."""
+    need_float("adaptive_avg_pool3d", "x", x)
+    return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
+
+
+@checked
+def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last axis."""
+    return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
+
+
+@checked
+def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last two axes; None keeps an axis."""
+    return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
+
+
+@checked
+def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
+    """The largest of windows that make `output_size` of the last three axes; None keeps an axis."""
+    return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
+
+
+@checked
+def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
+    """The p-norm of each window of the last axis."""
+    count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
+    return root(avg_pool1d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
+
+
+@checked
+def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
+    """The p-norm of each window of the last two axes."""
+    count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
+    return root(avg_pool2d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)

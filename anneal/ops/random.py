@@ -1,0 +1,416 @@
+"""Random numbers: counter-based, so a tensor of them is a function of (seed, call, position) and the same everywhere.
+
+Element i of the n-th call is the first word of threefry2x32-20 applied to (i, 0) under the key (seed, n). Integers and
+uniform floats are equal bit for bit on every device; normal numbers (Box-Muller) as far as its log and cos are.
+
+The two key words are data, never constants of a kernel: a program that draws numbers again finds its kernels again.
+Inside a jit function the call number lives on the device and is advanced by an assignment, so replayed steps draw new
+numbers; such calls count from 2**31, apart from the calls outside.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anneal.backend import numpy_dtype
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import made
+from anneal.ops.arguments import Integer, checked, need_tensor
+from anneal.ops.axes import int_args
+from anneal.ops.creation import arange
+from anneal.ops.data import DTypeLike, as_dtype, wrap_array
+from anneal.ops.joining import cat
+from anneal.ops.nodes import reshape
+from anneal.runtime import capturing, default_device
+from anneal.uop import DType, Op, UOp, alu, dtypes
+from anneal.uop.sizes import most, product
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "bernoulli",
+    "categorical",
+    "manual_seed",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "random_bits",
+    "randperm",
+    "uniform",
+]
+
+_U32 = dtypes.uint32
+_JIT_START = 1 << 31
+
+
+class Generator:
+    """A stream of keys: `(seed, call number)`. The default one serves every call that names none.
+
+    >>> Generator(3).next_key(), Generator(3).next_key()
+    ((3, 0), (3, 0))
+    """
+
+    __slots__ = ("_counters", "_lock", "_seeds", "calls", "seed")
+
+    def __init__(self, seed: int = 0) -> None:
+        self._lock = threading.Lock()  # two threads draw from one stream, each its own numbers
+        self._seeds: dict[str, Tensor] = {}
+        self._counters: dict[str, Tensor] = {}
+        self.manual_seed(seed)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of `seed` (an int; its low 32 bits count) from the beginning."""
+        self.seed = int(seed) & 0xFFFFFFFF
+        self.calls = 0
+        for t in self._seeds.values():
+            t.assign(_word(self.seed, t.device))
+        for t in self._counters.values():
+            t.assign(_word(_JIT_START, t.device))
+        return self
+
+    def next_key(self) -> tuple[int, int]:
+        """The key of the next call, as two 32-bit words."""
+        with self._lock:
+            n = self.calls
+            self.calls = (n + 1) % _JIT_START
+        return self.seed, n
+
+    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
+        """The key of the next call, as two uint32 nodes of shape ()."""
+        seed = self.seed_node(device)
+        if not capturing():
+            call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)
+            return seed, reshape(call, ())
+        counter = self._counters.get(device)
+        if counter is None:
+            counter = self._counters[device] = _word(_JIT_START, device)
+        call = counter.uop
+        counter.assign(counter + 1)
+        return seed, reshape(call, ())
+
+    def seed_node(self, device: str) -> UOp:
+        """The seed, a uint32 node of shape ()."""
+        seed = self._seeds.get(device)
+        if seed is None:
+            seed = self._seeds.setdefault(device, _word(self.seed, device))
+        return reshape(seed.uop, ())
+
+    def at(self, call: Tensor) -> Generator:
+        """A generator whose every call has the number `call`, one integer on the device, whatever was drawn before.
+
+        >>> from anneal.tensor import Tensor
+        >>> numbers = Generator(3).at(Tensor([5]))
+        >>> rand(2, generator=numbers).tolist() == rand(2, generator=numbers).tolist()
+        True
+        """
+        return _Numbered(self, call)
+
+
+class _Numbered(Generator):
+    """Draws by numbers that a tensor gives."""
+
+    __slots__ = ("_call", "_parent")
+
+    def __init__(self, parent: Generator, call: Tensor) -> None:
+        super().__init__(parent.seed)
+        self._parent, self._call = parent, call
+
+    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
+        return self._parent.seed_node(device), reshape(self._call.uop.cast(_U32), ())
+
+
+def _word(value: int, device: str) -> Tensor:
+    return made.tensor(np.array([value], np.uint32), device=device)
+
+
+default_generator = Generator(0)
+
+
+@checked
+def manual_seed(seed: Integer) -> Generator:
+    """Make every later random number a function of `seed` and the calls since.
+
+    >>> from anneal.tensor import Tensor
+    >>> _ = manual_seed(7); a = Tensor.rand(3).tolist()
+    >>> _ = manual_seed(7); a == Tensor.rand(3).tolist()
+    True
+    """
+    return default_generator.manual_seed(seed)
+
+
+# -- bits -----------------------------------------------------------------------------------------------------------
+
+
+def _bits(shape: tuple[int, ...], device: str, generator: Generator | None, words: int = 1) -> list[UOp]:
+    """`words` arrays of random 32-bit words, all of one call."""
+    n = product(shape)
+    if most(n) * words >= 1 << 31:
+        raise ShapeError(f"random: {n} numbers in one call are too many; the limit is 2**31")
+    seed, call = (generator or default_generator).key_nodes(device)
+    positions = UOp(Op.IOTA, dtypes.int32, (), (n,)).cast(_U32)
+    starts = [n * i for i in range(words)]
+    places = [positions + (s.cast(_U32) if isinstance(s, UOp) else s) if s != 0 else positions for s in starts]
+    return [reshape(alu(Op.THREEFRY, (at, seed, call)), shape) for at in places]
+
+
+def _unit(bits: UOp, dtype: DType) -> UOp:
+    """Words as floats in [0, 1): as many leading bits as the dtype holds exactly (at most 24)."""
+    keep = min(24, dtype.digits)
+    f = dtypes.float32
+    return ((bits >> (32 - keep)).cast(f) * 2.0**-keep).cast(dtype)
+
+
+def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
+    d = dtypes.float32 if dtype is None else as_dtype(dtype)
+    if not d.is_float:
+        raise DTypeError(f"{name}: makes floats, not {d.name}; use randint for integers")
+    return d
+
+
+def _shape(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+    out = int_args(name, shape)
+    if any(n < 0 for n in out):
+        raise ShapeError(f"{name}: sizes may not be negative: {out}")
+    return out
+
+
+def _device(device: str | None) -> str:
+    return default_device() if device is None else device
+
+
+@checked
+def random_bits(*shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
+    """uint32 words, every bit random. Shape as ints or one tuple."""
+    device = _device(device)
+    return made.fresh(_bits(_shape("random_bits", shape), device, generator)[0], device)
+
+
+# -- distributions --------------------------------------------------------------------------------------------------
+
+
+@checked
+def rand(
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
+
+    >>> manual_seed(0) and rand(2, 3).shape
+    (2, 3)
+    """
+    return uniform(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
+
+
+@checked
+def uniform(
+    *shape: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Uniform floats in [low, high): those of `rand` scaled, so a device may differ in the last bit."""
+    d = _float_dtype("uniform", dtype)
+    device = _device(device)
+    u = _unit(_bits(_shape("uniform", shape), device, generator)[0], d)
+    if high - low != 1:
+        u = u * (high - low)
+    return made.fresh(u if low == 0 else u + low, device, requires_grad)
+
+
+@checked
+def randn(
+    *shape: Any,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
+    return normal(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
+
+
+@checked
+def normal(
+    *shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal floats of the given mean and standard deviation."""
+    d = _float_dtype("normal", dtype)
+    device = _device(device)
+    a, b = _bits(_shape("normal", shape), device, generator, 2)
+    f = dtypes.float32
+    # 1 - u lies in (0, 1], so the logarithm is finite.
+    radius = alu(Op.SQRT, (alu(Op.LOG, (1.0 - _unit(a, f),)) * (-2.0 * std * std),))
+    u = radius * alu(Op.COS, (_unit(b, f) * (2 * math.pi),))
+    return made.fresh((u if mean == 0 else u + mean).cast(d), device, requires_grad)
+
+
+@checked
+def randint(
+    low: Integer,
+    high: Integer | None = None,
+    shape: Sequence[int] = (),
+    *,
+    size: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Integers in [low, high), or in [0, low) if `high` is missing; int32 unless `dtype` says otherwise.
+
+    The word modulo the span: a value's chance differs from another's by at most one part in 2**32/(high-low).
+
+    Raises ShapeError if the range is empty or wider than 2**32.
+    """
+    if high is None:
+        low, high = 0, low
+    span = high - low
+    if not 0 < span <= 1 << 32:
+        raise ShapeError(f"randint: the range [{low}, {high}) must hold between 1 and 2**32 integers")
+    d = dtypes.int32 if dtype is None else as_dtype(dtype)
+    if not d.is_int or low < d.min or high - 1 > d.max:
+        raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
+    device = _device(device)
+    bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)[0]
+    u = (bits if span == 1 << 32 else bits % span).cast(d)
+    return made.fresh(u + low if low else u, device)
+
+
+@checked
+def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
+    """1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number.
+
+    >>> bernoulli(1.0, 2)
+    Tensor([1., 1.], dtype=float32)
+    """
+    if isinstance(p, (int, float)) and not isinstance(p, bool):
+        return (rand(*shape, device=device, generator=generator) < p).float()
+    chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
+    return (rand(*chances.shape, device=chances.device, generator=generator) < chances).cast(chances.dtype)
+
+
+@checked
+def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
+    """The integers 0..n-1 in random order, int32: the stable sorting order of n random words."""
+    device = _device(device)
+    bits = _bits(_shape("randperm", (n,)), device, generator)[0]
+    keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
+    return made.fresh(UOp(Op.ARGSORT, dtypes.int32, (keys,)), device)
+
+
+def _gumbel(shape: tuple[int, ...], device: str, generator: Generator | None) -> Tensor:
+    """-log(-log(u)) with u strictly between 0 and 1."""
+    u = _unit(_bits(shape, device, generator)[0], dtypes.float32) + 2.0**-25
+    inner = alu(Op.NEG, (alu(Op.LOG, (u,)),))
+    return made.fresh(alu(Op.NEG, (alu(Op.LOG, (inner,)),)), device)
+
+
+@checked
+def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Draws from softmax(logits) over the last axis, int32: shape `logits.shape[:-1]`, plus (num_samples,) if given.
+
+    The argmax of logits plus Gumbel noise, so no probabilities are summed.
+
+    Raises ShapeError for logits of shape () and for a negative number of samples.
+    """
+    if not logits.ndim:
+        raise ShapeError("categorical: logits have one axis or more, not shape ()")
+    if num_samples is not None and num_samples < 0:
+        raise ShapeError(f"categorical: num_samples is 0 or more, not {num_samples}")
+    batch, classes = logits.shape[:-1], logits.shape[-1]
+    count = 1 if num_samples is None else num_samples
+    noise = _gumbel((*batch, count, classes), logits.device, generator)
+    picks = (logits.detach().float().reshape(*batch, 1, classes) + noise).argmax(-1)
+    return picks.reshape(batch) if num_samples is None else picks
+
+
+@checked
+def multinomial(
+    probs: Tensor, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Draws from unnormalised probabilities over the last axis (one or two axes), int32.
+
+    Shape `(*probs.shape[:-1], num_samples)`. Without replacement no class is drawn twice.
+
+    Raises ShapeError for more axes, or more samples without replacement than classes.
+    """
+    if probs.ndim not in (1, 2):
+        raise ShapeError(f"multinomial: probs has 1 or 2 axes, not shape {probs.shape}")
+    classes = probs.shape[-1]
+    if num_samples < 1 or (not replacement and num_samples > classes):
+        raise ShapeError(f"multinomial: cannot draw {num_samples} of {classes} classes without replacement")
+    logits = probs.detach().float().log()
+    if replacement or num_samples == 1:
+        return categorical(logits, num_samples, generator=generator)
+    left = logits + _gumbel(probs.shape, probs.device, generator)
+    positions = arange(classes, device=probs.device)
+    picks = []
+    for _ in range(num_samples):
+        pick = left.argmax(-1, keepdim=True)
+        picks.append(pick)
+        left = (positions == pick).where(-math.inf, left)
+    return cat(picks, dim=-1)
+
+
+def host_generator(generator: Generator | None = None) -> np.random.Generator:
+    """A NumPy generator seeded by the next call's key: for large host-made arrays such as initial weights."""
+    return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
+
+
+def host_normal(shape: tuple[int, ...], std: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
+    """Normal numbers made on the host."""
+    x = host_generator().standard_normal(shape, np.float32)
+    x *= np.float32(std)
+    return x.astype(numpy_dtype(dtype), copy=False)
+
+
+_LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interval is a float32 too
+
+
+def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.float32) -> np.ndarray[Any, Any]:
+    """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite
+    in float32.
+    """
+    if not abs(bound) <= _LARGEST_BOUND:
+        raise ShapeError(f"uniform: the bound is a finite number of at most {_LARGEST_BOUND:.4g}, not {bound}")
+    x = host_generator().random(shape, np.float32)
+    x *= np.float32(2 * bound)
+    x -= np.float32(bound)
+    return x.astype(numpy_dtype(dtype), copy=False)
+
+
+@checked
+def rand_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+    """`rand` in this tensor's shape, dtype and device."""
+    return rand(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
+
+
+@checked
+def randn_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+    """`randn` in this tensor's shape, dtype and device."""
+    return randn(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
+
+
+def _random_dtype(x: Tensor, dtype: DTypeLike | None) -> DType:
+    return x.uop.dtype if dtype is None else as_dtype(dtype)

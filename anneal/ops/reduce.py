@@ -1,0 +1,573 @@
+"""Reductions along axes, and what is made of them: statistics, softmax, extremes with positions, running sums.
+
+`axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
+Sums and products of bools and of integers below 32 bits are int32; means of integers are float32.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import checked, is_tensor, said
+from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.data import DTypeLike, as_dtype
+from anneal.ops.elementwise import beside, binary, choose, real_node
+from anneal.ops.logic import truth
+from anneal.ops.nodes import Number, broadcast, elementwise, iota, reciprocal, reduce_node
+from anneal.ops.precision import in_single
+from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import most, product
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "aminmax",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "log_softmax",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "norm",
+    "prod",
+    "softmax",
+    "softmin",
+    "std",
+    "std_mean",
+    "sum",
+    "var",
+    "var_mean",
+]
+
+Axes = int | Sequence[int] | None
+_INT32 = dtypes.int32
+
+
+def _reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
+    return x._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim))
+
+
+def wide_node(x: Tensor, dtype: DTypeLike | None = None) -> UOp:
+    """The node in the dtype its sum has."""
+    u = x.uop
+    if dtype is not None:
+        return u.cast(as_dtype(dtype))
+    return u if u.dtype.is_float or u.dtype.bits >= 32 else u.cast(_INT32)
+
+
+def summed(x: Tensor, name: str, axis: Axes, dtype: DTypeLike | None) -> UOp:
+    """`_wide`, of so few elements along axes that int32 holds the sum of any values."""
+    u = wide_node(x, dtype)
+    if dtype is None and u.dtype is not x.uop.dtype and u.vmin is not None and u.vmax is not None:
+        s = u.shape
+        count = math.prod([most(s[a]) for a in axes_of(name, axis, len(s))])
+        if count * builtins.max(-u.vmin, u.vmax) > _INT32.max:
+            raise DTypeError(
+                f"{name}: the sum of {count} elements of {x.dtype.name} may be more than int32 holds; "
+                f"give dtype='int64' or a float"
+            )
+    return u
+
+
+@checked
+def sum(
+    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The sum along axes; 0 over nothing.
+
+    Raises DTypeError where so many small integers are summed that int32 may not hold the sum, and no dtype is
+    given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).sum(axis=0)
+    Tensor([4, 6], dtype=int32)
+    """
+    axis = one_of("sum", axis, dim)
+    return _reduced(x, "sum", Op.ADD, summed(x, "sum", axis, dtype), axis, keepdim)
+
+
+@checked
+def prod(
+    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The product along axes; 1 over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3, 4]).prod().item()
+    24
+    """
+    axis = one_of("prod", axis, dim)
+    return _reduced(x, "prod", Op.MUL, wide_node(x, dtype), axis, keepdim)
+
+
+def _extreme(x: Tensor, name: str, op: Op, axis: Any, keepdim: bool, dim: Any, kept: bool = True) -> Tensor:
+    where = one_of(name, axis, dim)
+    s = x.uop.shape
+    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
+        raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
+    return _reduced(x, name, op, x._kept() if kept else x.uop, where, keepdim)
+
+
+@checked
+def max(x: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
+
+    Given a tensor, it is `maximum`. Ties share the gradient evenly. Raises ShapeError over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).max(dim=1)
+    Tensor([5, 7], dtype=int32)
+    """
+    if is_tensor(axis):
+        return _other(x, "max", axis, keepdim, dim)
+    return _extreme(x, "max", Op.MAX, axis, keepdim, dim)
+
+
+@checked
+def min(x: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The smallest value along axes (the values only: `argmin` has the positions), or `minimum`; nan if there is
+    one.
+    """
+    if is_tensor(axis):
+        return _other(x, "min", axis, keepdim, dim)
+    return _extreme(x, "min", Op.MIN, axis, keepdim, dim)
+
+
+def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, dim: Axes) -> Tensor:
+    """The larger or smaller of two: a tensor where an axis may stand."""
+    if keepdim or dim is not None:
+        raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
+    return binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
+
+
+@checked
+def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """`max` along axes."""
+    return _extreme(x, "amax", Op.MAX, axis, keepdim, dim)
+
+
+@checked
+def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """`min` along axes."""
+    return _extreme(x, "amin", Op.MIN, axis, keepdim, dim)
+
+
+@checked
+def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> tuple[Tensor, Tensor]:
+    """`min` and `max`."""
+    axis = one_of("aminmax", axis, dim)
+    return x.min(axis, keepdim), x.max(axis, keepdim)
+
+
+@checked
+def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """Whether some element along axes differs from 0; False over nothing."""
+    axis = one_of("any", axis, dim)
+    return x._new_plain(_reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
+
+
+@checked
+def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """Whether every element along axes differs from 0; True over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> (Tensor([1, 2]) > 0).all().item()
+    True
+    """
+    axis = one_of("all", axis, dim)
+    return x._new_plain(_reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
+
+
+@checked
+def count_nonzero(x: Tensor, axis: Axes = None, *, dim: Axes = None) -> Tensor:
+    """How many elements along axes differ from 0, as int32."""
+    return truth(x).sum(axis, dim=dim)
+
+
+# -- statistics -------------------------------------------------------------------------------------------------------
+
+
+def _count(x: Tensor, name: str, axis: Axes) -> int:
+    s = x.uop.shape
+    count: int = product([s[a] for a in axes_of(name, axis, len(s))])
+    return count
+
+
+@checked
+@in_single()
+def mean(
+    x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The mean along axes; nan over nothing. Integers give float32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).mean(axis=1)
+    Tensor([1.5, 3.5], dtype=float32)
+    """
+    axis = one_of("mean", axis, dim)
+    u = real_node(x) if dtype is None else x.uop.cast(as_dtype(dtype))
+    n = _count(x, "mean", axis)
+    total = reduce_node(u, Op.ADD, axes_of("mean", axis, len(u.shape)), keepdim)
+    if n == 1:
+        return x._new(total)
+    if isinstance(n, UOp):
+        return x._new(elementwise(Op.MUL, (total, reciprocal(u.dtype, [n])), total.shape))
+    scale = 1 / n if n else math.nan
+    return x._new(elementwise(Op.MUL, (total, const(u.dtype, scale)), total.shape))
+
+
+@checked
+@in_single()
+def var(
+    x: Tensor,
+    axis: Axes | bool = None,
+    correction: Number | None = 1,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    unbiased: bool | None = None,
+) -> Tensor:
+    """The variance along axes, in two passes; the divisor is the count less `correction` (torch's default is 1).
+
+    A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
+    1.25
+    """
+    axis, unbiased = _unbiased(axis, unbiased)
+    axis = one_of("var", axis, dim)
+    if unbiased is not None or correction is None:
+        correction = int(unbiased is not False)
+    floats = x._new(real_node(x))
+    centred = floats - floats.mean(axis, True)
+    left = _count(x, "var", axis) - correction
+    total = (centred * centred).sum(axis, keepdim)
+    if isinstance(left, UOp):
+        return total / x._new_plain(alu(Op.MAX, (left, left.const_like(0))).cast(total.dtype))
+    left = builtins.max(0, left)
+    return total * (1 / left) if left else total / 0.0
+
+
+@checked
+@in_single()
+def std(
+    x: Tensor,
+    axis: Axes | bool = None,
+    correction: Number | None = 1,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    unbiased: bool | None = None,
+) -> Tensor:
+    """The square root of `var`. The gradient is 0 where it is 0."""
+    return root(x.var(axis, correction, keepdim, dim=dim, unbiased=unbiased), 2)
+
+
+@checked
+def var_mean(
+    x: Tensor,
+    axis: Axes | bool = None,
+    correction: Number | None = 1,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    unbiased: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`var` and `mean`."""
+    axis, unbiased = _unbiased(axis, unbiased)
+    axis = one_of("var_mean", axis, dim)
+    return x.var(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
+
+
+@checked
+def std_mean(
+    x: Tensor,
+    axis: Axes | bool = None,
+    correction: Number | None = 1,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    unbiased: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`std` and `mean`."""
+    axis, unbiased = _unbiased(axis, unbiased)
+    axis = one_of("std_mean", axis, dim)
+    return x.std(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
+
+
+def root(x: Tensor, p: float) -> Tensor:
+    """The p-th root of what is not negative, with slope 0 at 0: the lengths of vectors, where all lie in
+    one point.
+    """
+    length = x.sqrt() if p == 2 else x ** (1.0 / p)
+    zero = length.eq(0.0)
+    safe = choose(zero, 1.0, x)
+    slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
+    return x._new(UOp(Op.COMPOSITE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
+
+
+def size_power(x: Tensor, p: float) -> Tensor:
+    """|x| ** p, with slope 0 at 0."""
+    size = x.abs()
+    zero = size.eq(0.0)
+    slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
+    value = size**p
+    return x._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+
+
+@checked
+@in_single()
+def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The p-norm of vectors along axes: any number; inf and -inf are the ends, 0 counts; "fro" is 2.
+
+    The gradient of the norm of zeros is 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3.0, 4.0]).norm().item(), Tensor([3.0, -4.0]).norm(float("inf")).item()
+    (5.0, 4.0)
+    """
+    axis = one_of("norm", axis, dim)
+    floats = x._new(real_node(x))
+    if p in ("fro", 2):
+        return root((floats * floats).sum(axis, keepdim), 2)
+    if isinstance(p, str):
+        raise ShapeError(f'norm: p is a number or "fro", not {p!r}; matrix_norm has those of matrices')
+    if p == 1:
+        return floats.abs().sum(axis, keepdim)
+    if math.isinf(p):
+        return floats.abs().max(axis, keepdim) if p > 0 else floats.abs().min(axis, keepdim)
+    if p == 0:
+        return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
+    return root(size_power(floats, float(p)).sum(axis, keepdim), float(p))
+
+
+# -- without nan ------------------------------------------------------------------------------------------------------
+
+
+@checked
+def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The sum of what is not nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
+    3.0
+    """
+    return choose(x.isnan(), 0, x).sum(axis, keepdim, dim=dim)
+
+
+@checked
+@in_single()
+def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The mean of what is not nan; nan where everything is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
+    1.5
+    """
+    axis = one_of("nanmean", axis, dim)
+    x = x._new(real_node(x))
+    nan = x.isnan()
+    return choose(nan, 0.0, x).sum(axis, keepdim) / (~nan).sum(axis, keepdim)
+
+
+@checked
+@in_single()
+def nanvar(
+    x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+) -> Tensor:
+    """The variance of what is not nan; the divisor is their count less `correction`, nan where that is
+    not above 0.
+    """
+    axis = one_of("nanvar", axis, dim)
+    x = x._new(real_node(x))
+    nan = x.isnan()
+    apart = choose(nan, 0.0, x - x.nanmean(axis, True))
+    left = (~nan).sum(axis, keepdim) - correction
+    return choose(left > 0, (apart * apart).sum(axis, keepdim) / left, math.nan)
+
+
+@checked
+@in_single()
+def nanstd(
+    x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
+) -> Tensor:
+    """The square root of `nanvar`."""
+    return root(x.nanvar(axis, correction, keepdim, dim=dim), 2)
+
+
+@checked
+def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The largest of what is not nan; nan where everything is."""
+    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
+
+
+@checked
+def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The smallest of what is not nan; nan where everything is."""
+    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim, dim)
+
+
+def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Tensor:
+    axis = one_of(name, axis, dim)
+    if not x.uop.dtype.is_float:
+        return _extreme(x, name, op, axis, keepdim, None)
+    nan = x.isnan()
+    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim, None)
+    return choose(nan.all(axis, keepdim), math.nan, best)
+
+
+# -- positions --------------------------------------------------------------------------------------------------------
+
+
+def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> Tensor:
+    u = x._kept()
+    if axis is None:
+        shape = u.shape
+        u = nodes.reshape(u, (math.prod(shape),))
+        at = 0
+    else:
+        at = axis_of(name, axis, len(u.shape))
+        shape = u.shape
+    if not u.shape:
+        return x._new_plain(const(_INT32, 0))
+    n = u.shape[at]
+    if n == 0:
+        raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
+    best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
+    hit = alu(Op.EQ, (u, best))
+    if u.dtype.is_float:
+        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+    place = broadcast(iota(n, at, len(u.shape)), u.shape)
+    none = n if isinstance(n, UOp) else const(_INT32, n)
+    first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
+    if axis is None:
+        return x._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
+    return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
+
+
+@checked
+def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+    """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
+    Tensor([1, 0], dtype=int32)
+    """
+    return _position(x, "argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
+
+
+@checked
+def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+    """The position of the first smallest value (or nan) along an axis, as int32."""
+    return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
+
+
+# -- exponential families ---------------------------------------------------------------------------------------------
+
+
+def _top(t: Tensor, x: Tensor, axis: Axes) -> Tensor:
+    """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
+    nothing, so that x need not be kept for it."""
+    x = x.detach()
+    return _reduced(x, "max", Op.MAX, x.uop, axis, True)
+
+
+@checked
+@in_single()
+def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """log(sum(exp(x))) along axes, without overflow; -inf where every element is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1000.0, 1000.0]).logsumexp().round(1)
+    Tensor(1000.7, dtype=float32)
+    """
+    axis = one_of("logsumexp", axis, dim)
+    floats = x._new(real_node(x))
+    top = _top(x, floats, axis)
+    top = choose(top.isinf(), 0.0, top)
+    total = (floats - top).exp().sum(axis, True).log() + top
+    return total if keepdim else _drop(x, total, axis)
+
+
+def _drop(t: Tensor, x: Tensor, axis: Axes) -> Tensor:
+    axes = axes_of("reduce", axis, x.ndim)
+    return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
+
+
+@checked
+@in_single()
+def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """exp(x) divided by its sum along an axis (the last if none is named).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 0.0]).softmax(-1)
+    Tensor([0.5, 0.5], dtype=float32)
+    """
+    at = one_of("softmax", axis, dim, -1)
+    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    if not floats.ndim:
+        axis_of("softmax", at, 0)
+        return floats * 0.0 + 1.0
+    if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
+        return floats
+    e = (floats - _top(x, floats, at)).exp()
+    return e / e.sum(at, True)
+
+
+@checked
+@in_single()
+def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+    """`softmax` of what is negated."""
+    return x.neg().softmax(axis, dim=dim)
+
+
+@checked
+@in_single()
+def log_softmax(
+    x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The logarithm of softmax, without loss.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
+    Tensor([-0.6931, -0.6931], dtype=float32)
+    """
+    at = one_of("log_softmax", axis, dim, -1)
+    floats = x._new(real_node(x)) if dtype is None else x.cast(dtype)
+    if not floats.ndim:
+        axis_of("log_softmax", at, 0)
+        return floats * 0.0
+    if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
+        return floats
+    shifted = floats - _top(x, floats, at)
+    return shifted - shifted.exp().sum(at, True).log()
+
+
+def _unbiased(axis: Any, unbiased: bool | None) -> tuple[Any, bool | None]:
+    """The axis and `unbiased`, where torch takes a bool in the first place for the second."""
+    if not isinstance(axis, bool):
+        return axis, unbiased
+    if unbiased is not None and unbiased != axis:
+        raise ShapeError(
+            f"var: {axis} in the axis's place and unbiased={unbiased} are the same argument; give one of them"
+        )
+    return None, axis

@@ -1,0 +1,174 @@
+"""Images and sequences in another size: interpolation axis by axis, and pixels traded for channels.
+
+Where an output element lies among the inputs is a fraction of whole numbers, so every device finds the same neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from anneal.errors import ShapeError
+from anneal.ops.arguments import checked, need_float
+from anneal.ops.nodes import broadcast, expand, iota, reshape
+from anneal.ops.pooling import pooled
+from anneal.uop import DType, Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
+
+_INT32 = dtypes.int32
+# how many axes each mode resizes; nearest any number
+MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+@checked
+def interpolate(
+    x: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = False,
+) -> Tensor:
+    """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
+
+    Args:
+        mode: "nearest", "nearest-exact", "area" (the mean of what an element covers), "linear" (one axis), "bilinear"
+            or "bicubic" (two), "trilinear" (three).
+        align_corners: the first and last elements of both lie on each other, else the outer edges do.
+
+    Raises ShapeError for sizes and modes that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> interpolate(Tensor([[[1.0, 3.0]]]), 4, mode="linear")
+    Tensor([[[1. , 1.5, 2.5, 3. ]]], dtype=float32)
+    """
+    axes = x.ndim - 2
+    if mode not in MODES:
+        raise ShapeError(f"interpolate: mode is one of {', '.join(MODES)}, not {mode!r}")
+    if axes < 1 or axes > 3 or MODES[mode] not in (0, axes):
+        wanted = MODES[mode] or "one to three"
+        raise ShapeError(f"interpolate: mode {mode!r} resizes {wanted} axes after (batch, channels), not {x.shape}")
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("interpolate: give size or scale_factor, and not both")
+    given = size if size is not None else scale_factor
+    values = [given] * axes if isinstance(given, (int, float)) else list(given or ())
+    if len(values) != axes or any(v <= 0 for v in values):
+        raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
+    if not MODES[mode]:
+        if align_corners:
+            raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
+    if not mode.startswith("nearest"):
+        need_float("interpolate", "x", x)
+    for i, v in enumerate(values):
+        n = x.shape[2 + i]
+        if size is None:
+            m, step = math.floor(n * v), 1 / Fraction(v).limit_denominator(4096)
+        else:
+            m, step = int(v), Fraction(n, int(v))
+        if not n or not m:
+            raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
+        if mode == "area":
+            x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
+        elif n != m or step != 1:
+            x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
+    return x
+
+
+def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: bool) -> Tensor:
+    """One axis with `m` elements, `step` inputs apart."""
+    s = x.shape
+    n = s[axis]
+    if mode.startswith("nearest"):
+        if m % n == 0 and step == Fraction(n, m):
+            # every element repeated
+            u = reshape(x.uop, (*s[: axis + 1], 1, *s[axis + 1 :]))
+            u = expand(u, (*s[: axis + 1], m // n, *s[axis + 1 :]))
+            return x._new(reshape(u, (*s[:axis], m, *s[axis + 1 :])))
+        first = step / 2 if mode == "nearest-exact" else Fraction(0)
+        place, _ = _places(m, first, step, dtypes.float32)
+        return _picked(x, axis, place, n)
+    if corners:
+        step = Fraction(n - 1, m - 1) if m > 1 else Fraction(0)
+        first = Fraction(0)
+    else:
+        first = step / 2 - Fraction(1, 2)
+    place, part = _places(m, first, step, x.uop.dtype)
+    rest = (1,) * axis + (m,) + (1,) * (len(s) - axis - 1)
+    t = x._new_plain(reshape(broadcast(part, (m,)), rest))
+    if mode == "bicubic":
+        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), _cubic(t), strict=True)]
+        return taps[0] + taps[1] + taps[2] + taps[3]
+    # before the first input and after the last there is nothing to lean to: both neighbours are the end itself
+    low, high = _picked(x, axis, place, n), _picked(x, axis, place + 1, n)
+    return low + (high - low) * t
+
+
+def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp, UOp]:
+    """first + i * step for i below m: the whole number at or below each, and what is left, as floats."""
+    below = math.lcm(first.denominator, step.denominator)
+    a, b = int(first * below), int(step * below)
+    if abs(a) + b * m >= 2**31:
+        raise ShapeError(f"interpolate: {m} elements {step} apart need larger numbers than int32 has")
+    above = iota(m) * b + a
+    place = alu(Op.IDIV, (above, const(_INT32, below)))
+    wide = dtype if dtype.bits == 64 else dtypes.float32
+    part = (above - place * below).cast(wide) / const(wide, below)
+    return place, part.cast(dtype)
+
+
+def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
+    """The elements of an axis at `place`, the ends standing for what lies beyond them."""
+    place = alu(Op.MIN, (alu(Op.MAX, (place, const(_INT32, 0))), const(_INT32, n - 1)))
+    m = place.shape[0] if place.shape else 1
+    s = x.shape
+    index = reshape(broadcast(place, (m,)), (1,) * axis + (m,) + (1,) * (len(s) - axis - 1))
+    index = expand(index, (*s[:axis], m, *s[axis + 1 :]))
+    return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
+
+
+def _cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Keys's weights (a = -0.75) of four neighbours, for what lies `t` after the second."""
+    a = -0.75
+
+    def near(d: Tensor) -> Tensor:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Tensor) -> Tensor:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return far(t + 1), near(t), near(1 - t), far(2 - t)
+
+
+@checked
+def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """(..., c*r*r, h, w) to (..., c, h*r, w*r): channels become pixels.
+
+    >>> from anneal.tensor import Tensor
+    >>> pixel_shuffle(Tensor.arange(4).reshape(4, 1, 1), 2)
+    Tensor([[[0, 1],
+             [2, 3]]], dtype=int32)
+    """
+    r, s = upscale_factor, x.shape
+    if len(s) < 3 or r < 1 or s[-3] % (r * r):
+        raise ShapeError(f"pixel_shuffle: x is (..., c*{r}*{r}, h, w), not {s}")
+    *lead, c, h, w = s
+    m = len(lead)
+    out = x.reshape(*lead, c // (r * r), r, r, h, w).permute(*range(m + 1), m + 3, m + 1, m + 4, m + 2)
+    return out.reshape(*lead, c // (r * r), h * r, w * r)
+
+
+@checked
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`."""
+    r, s = downscale_factor, x.shape
+    if len(s) < 3 or r < 1 or s[-2] % r or s[-1] % r:
+        raise ShapeError(f"pixel_unshuffle: x is (..., c, h*{r}, w*{r}), not {s}")
+    *lead, c, h, w = s
+    m = len(lead)
+    out = x.reshape(*lead, c, h // r, r, w // r, r).permute(*range(m + 1), m + 2, m + 4, m + 1, m + 3)
+    return out.reshape(*lead, c * r * r, h // r, w // r)

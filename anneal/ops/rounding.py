@@ -1,0 +1,156 @@
+"""Signs, rounding and what is finite, element by element."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.errors import DTypeError
+from anneal.ops.arguments import alias, checked
+from anneal.ops.elementwise import unary, where_node
+from anneal.ops.nodes import broadcast
+from anneal.uop import Op, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "abs",
+    "absolute",
+    "ceil",
+    "floor",
+    "frac",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "nan_to_num",
+    "neg",
+    "negative",
+    "round",
+    "sign",
+    "trunc",
+]
+
+_BOOL = dtypes.bool_
+
+
+@checked
+def neg(x: Tensor) -> Tensor:
+    """-x; unsigned integers wrap. Raises DTypeError for bools."""
+    if x.uop.dtype is _BOOL:
+        raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
+    return unary(x, Op.NEG)
+
+
+negative = alias(neg, "negative")
+
+
+@checked
+def abs(x: Tensor) -> Tensor:
+    """The distance from 0; the lowest signed integer stays itself."""
+    return unary(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
+
+
+absolute = alias(abs, "absolute")
+
+
+@checked
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1; nan stays nan."""
+    return x if x.uop.dtype is _BOOL else unary(x, Op.SIGN)
+
+
+def _rounded(x: Tensor, op: Op) -> Tensor:
+    return unary(x, op) if x.uop.dtype.is_float else x
+
+
+@checked
+def floor(x: Tensor) -> Tensor:
+    """The whole number at or below; integers are themselves."""
+    return _rounded(x, Op.FLOOR)
+
+
+@checked
+def ceil(x: Tensor) -> Tensor:
+    """The whole number at or above; integers are themselves."""
+    return _rounded(x, Op.CEIL)
+
+
+@checked
+def trunc(x: Tensor) -> Tensor:
+    """The whole number towards 0; integers are themselves."""
+    return _rounded(x, Op.TRUNC)
+
+
+@checked
+def round(x: Tensor, decimals: int = 0) -> Tensor:
+    """The nearest whole number (or multiple of 10**-decimals), halves to even.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.5, 1.5, -2.5]).round()
+    Tensor([ 0.,  2., -2.], dtype=float32)
+    """
+    if decimals and x.uop.dtype.is_float:
+        scale = 10.0**decimals
+        return unary(x * scale, Op.ROUND) / scale
+    return _rounded(x, Op.ROUND)
+
+
+@checked
+def frac(x: Tensor) -> Tensor:
+    """x minus its whole part towards 0."""
+    return x - x.trunc()
+
+
+@checked
+def isnan(x: Tensor) -> Tensor:
+    """Whether each element is not a number."""
+    return x._new_plain(broadcast(alu(Op.NE, (x.uop, x.uop)), x.shape))
+
+
+@checked
+def isinf(x: Tensor) -> Tensor:
+    """Whether each element is plus or minus infinity."""
+    if not x.uop.dtype.is_float:
+        return x._new_plain(broadcast(const(_BOOL, False), x.shape))
+    return x.abs().eq(math.inf)
+
+
+@checked
+def isposinf(x: Tensor) -> Tensor:
+    """Whether each element is infinity."""
+    return x.isinf() & (x > 0)
+
+
+@checked
+def isneginf(x: Tensor) -> Tensor:
+    """Whether each element is minus infinity."""
+    return x.isinf() & (x < 0)
+
+
+@checked
+def isfinite(x: Tensor) -> Tensor:
+    """Whether each element is neither infinite nor nan."""
+    if not x.uop.dtype.is_float:
+        return x._new_plain(broadcast(const(_BOOL, True), x.shape))
+    return x.abs().lt(math.inf)
+
+
+@checked
+def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """nan and the infinities replaced; by the dtype's ends where no number is given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("nan"), float("inf")]).nan_to_num(posinf=9.0)
+    Tensor([0., 9.], dtype=float32)
+    """
+    u = x.uop
+    if not u.dtype.is_float:
+        return x
+    top = u.dtype.largest
+    high, low = top if posinf is None else posinf, -top if neginf is None else neginf
+    u = where_node(alu(Op.NE, (u, u)), const(u.dtype, nan), u)
+    u = where_node(alu(Op.EQ, (u, const(u.dtype, math.inf))), const(u.dtype, high), u)
+    return x._new(where_node(alu(Op.EQ, (u, const(u.dtype, -math.inf))), const(u.dtype, low), u))

@@ -1,0 +1,207 @@
+"""Running results along an axis: sums, products, extremes, differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from anneal.errors import ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import checked
+from anneal.ops.axes import axis_of, one_of
+from anneal.ops.data import DTypeLike
+from anneal.ops.elementwise import real_node
+from anneal.ops.joining import slice_axis
+from anneal.ops.nodes import Number, broadcast, iota, reduce_node
+from anneal.ops.precision import in_single
+from anneal.ops.reduce import summed, wide_node
+from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
+from anneal.uop.sizes import Size, most
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "diff", "logcumsumexp"]
+
+_BLOCK = 32
+
+
+@checked
+@in_single()
+def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """The sum of the elements up to and including each, along an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).cumsum(0)
+    Tensor([1, 3, 6], dtype=int32)
+    """
+    return _running(
+        x,
+        "cumsum",
+        _fold(Op.ADD),
+        summed(x, "cumsum", one_of("cumsum", axis, dim), dtype),
+        one_of("cumsum", axis, dim),
+    )
+
+
+@checked
+@in_single()
+def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """The product of the elements up to and including each, along an axis."""
+    return _running(x, "cumprod", _fold(Op.MUL), wide_node(x, dtype), one_of("cumprod", axis, dim))
+
+
+@checked
+@in_single()
+def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+    """The logarithm of the running sum of exponentials along an axis, without overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1000.0, 1000.0, -5.0]).logcumsumexp(0).round(1)
+    Tensor([1000. , 1000.7, 1000.7], dtype=float32)
+    """
+    return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), one_of("logcumsumexp", axis, dim))
+
+
+@checked
+def cummax(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+    """The largest of the elements up to and including each, along an axis (the values only)."""
+    return _running(x, "cummax", _fold(Op.MAX), x.uop, one_of("cummax", axis, dim))
+
+
+@checked
+def cummin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
+    """The smallest of the elements up to and including each, along an axis (the values only).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).cummin(0)
+    Tensor([3, 1, 1], dtype=int32)
+    """
+    return _running(x, "cummin", _fold(Op.MIN), x.uop, one_of("cummin", axis, dim))
+
+
+@checked
+def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
+    """Each element less the one before it along an axis, `n` times over.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 4, 9]).diff()
+    Tensor([3, 5], dtype=int32)
+    """
+    at = axis_of("diff", dim, x.ndim)
+    if not x.ndim or n < 0:
+        raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {x.shape} and n = {n}")
+    out = x
+    for _ in range(n):
+        length = out.shape[at]
+        if not length:
+            break
+        after, before = slice_axis(out, at, 1, length), slice_axis(out, at, 0, length - 1)
+        out = after ^ before if x.uop.dtype is dtypes.bool_ else after - before
+    return out
+
+
+def _running(x: Tensor, name: str, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
+    if axis is None:
+        raise ShapeError(f"{name}: say along which axis, as dim=")
+    at = axis_of(name, axis, len(u.shape))
+    if not u.shape or most(u.shape[at]) < 2:
+        return x._new(u)
+    order = [i for i in range(len(u.shape)) if i != at] + [at]
+    moved = nodes.permute(u, order)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    n = moved.shape[-1]
+    if isinstance(n, UOp):  # what follows the end changes nothing before it
+        moved = _filled(moved, (0, most(n) - n), fold.nothing(u.dtype))
+        scanned = nodes.shrink(_scan(moved, fold), tuple([(0, m) for m in (*moved.shape[:-1], n)]))
+    else:
+        scanned = _scan(moved, fold)
+    return x._new(nodes.permute(scanned, back))
+
+
+class _Fold(NamedTuple):
+    """What runs along an axis: its value for nothing, for all of an axis, and for two results."""
+
+    nothing: Callable[[DType], Number]
+    along: Callable[[UOp, int], UOp]
+    join: Callable[[UOp, UOp], UOp]
+
+
+def _fold(op: Op) -> _Fold:
+    return _Fold(
+        partial(reduce_identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), lambda a, b: alu(op, (a, b))
+    )
+
+
+def _finite(top: UOp) -> UOp:
+    """0 in place of infinities: less themselves they would be nan."""
+    return alu(Op.WHERE, (alu(Op.ABS, (top,)).eq(math.inf), const(top.dtype, 0), top))
+
+
+def _log_sum_exp(u: UOp, axis: int) -> UOp:
+    top = _finite(reduce_node(UOp(Op.DETACH, u.dtype, (u,)), Op.MAX, (axis,), True))
+    total = reduce_node(alu(Op.EXP, (u - broadcast(top, u.shape),)), Op.ADD, (axis,), True)
+    return nodes.reshape(alu(Op.LOG, (total,)) + top, tuple([n for i, n in enumerate(u.shape) if i != axis]))
+
+
+def _log_add_exp(a: UOp, b: UOp) -> UOp:
+    top = _finite(alu(Op.MAX, (UOp(Op.DETACH, a.dtype, (a,)), UOp(Op.DETACH, b.dtype, (b,)))))
+    return alu(Op.LOG, (alu(Op.EXP, (a - top,)) + alu(Op.EXP, (b - top,)),)) + top
+
+
+_LOG_SUM_EXP = _Fold(lambda _: -math.inf, _log_sum_exp, _log_add_exp)
+
+
+def _scan(u: UOp, fold: _Fold) -> UOp:
+    """Running `fold` along the last axis: inside blocks of 32, then over the blocks' totals, and so on up.
+
+    Work and memory stay at 32 times the length, where the plain triangle would need its square.
+    """
+    fill = fold.nothing(u.dtype)
+    levels: list[tuple[UOp, int]] = []  # what runs inside the blocks of each level, and the level's length
+    while True:
+        n = u.shape[-1]
+        rest = u.shape[:-1]
+        blocks = -(-n // _BLOCK)
+        if blocks == 1:
+            done = _triangle(u, fold, fill)
+            break
+        u = _filled(u, (0, blocks * _BLOCK - n), fill)
+        inside = _triangle(nodes.reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
+        levels.append((inside, n))
+        last = tuple([(0, m) for m in (*rest, blocks)])
+        u = nodes.reshape(nodes.shrink(inside, (*last, (_BLOCK - 1, _BLOCK))), (*rest, blocks))
+    for inside, n in reversed(levels):
+        *rest_, blocks, _ = inside.shape
+        rest = tuple(rest_)
+        # each block goes on from the total of the blocks before it
+        whole = tuple([(0, m) for m in rest])
+        before = _filled(nodes.shrink(done, (*whole, (0, blocks - 1))), (1, 0), fill)
+        carried = broadcast(nodes.reshape(before, (*rest, blocks, 1)), inside.shape)
+        done = nodes.reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK))
+        done = nodes.shrink(done, (*whole, (0, n)))
+    return done
+
+
+def _filled(u: UOp, border: tuple[Size, Size], fill: Number) -> UOp:
+    """`u` with elements of value `fill` before and after on its last axis."""
+    pairs = (*((0, 0) for _ in u.shape[:-1]), border)
+    padded = nodes.pad(u, pairs)
+    if not fill or padded is u:
+        return padded
+    inside = nodes.pad(broadcast(const(dtypes.bool_, True), u.shape), pairs)
+    return alu(Op.WHERE, (inside, padded, const(u.dtype, fill)))
+
+
+def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:
+    """Running `fold` along a short last axis: each position reduces what stands at or before it."""
+    n = u.shape[-1]
+    shape = (*u.shape[:-1], n, n)
+    row = broadcast(iota(n, 0, 2), (n, n))
+    column = broadcast(iota(n, 1, 2), (n, n))
+    kept = broadcast(alu(Op.NOT, (alu(Op.LT, (row, column)),)), shape)
+    spread = broadcast(nodes.reshape(u, (*u.shape[:-1], 1, n)), shape)
+    chosen = alu(Op.WHERE, (kept, spread, const(u.dtype, fill)))
+    return fold.along(chosen, len(shape) - 1)

@@ -1,0 +1,238 @@
+"""Order: argsort, sort, topk, medians and quantiles, and counting by value.
+
+One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts
+those that come before it (its rank). Longer ones are sorted as one row, by value and then, stably, by the row they are
+of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import checked, is_tensor
+from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.elementwise import choose, real_node
+from anneal.ops.indexing import gathered
+from anneal.ops.joining import join
+from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
+from anneal.ops.reduce import Axes
+from anneal.uop import Op, UOp, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["argsort", "bincount", "median", "nanmedian", "quantile", "searchsorted", "sort", "topk"]
+
+_INT32 = dtypes.int32
+# The k largest of a row are looked for by blocks where there are that many times more elements.
+_BLOCKED = 32
+# How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
+_BETWEEN: dict[str, Callable[[float, int], float]] = {
+    "linear": lambda part, low: part,
+    "lower": lambda part, low: 0.0,
+    "higher": lambda part, low: 1.0 if part else 0.0,
+    "midpoint": lambda part, low: 0.5 if part else 0.0,
+    "nearest": lambda part, low: float(round(low + part) - low),
+}
+
+
+@checked
+def argsort(
+    x: Tensor, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> Tensor:
+    """The positions that sort an axis (the last if none is named), as int32; equal elements keep their order.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).argsort()
+    Tensor([1, 2, 0], dtype=int32)
+    """
+    at = axis_of("argsort", one_of("argsort", axis, dim, -1), x.ndim)
+    ranked = keys(x._kept(), descending)
+    if not ranked.shape:
+        return x._new_plain(const(_INT32, 0))
+    order = [i for i in range(len(ranked.shape)) if i != at] + [at]
+    place = sorted_places(nodes.permute(ranked, order))
+    return x._new_plain(nodes.permute(place, sorted(range(len(order)), key=order.__getitem__)))
+
+
+@checked
+def sort(
+    x: Tensor, dim: int | None = None, descending: bool = False, *, axis: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The values of an axis (the last if none is named) in order, and the positions they came from.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).sort(descending=True)
+    (Tensor([3, 2, 1], dtype=int32), Tensor([0, 2, 1], dtype=int32))
+    """
+    at = axis_of("sort", one_of("sort", axis, dim, -1), x.ndim)
+    order = x.argsort(at, descending)
+    return gathered(x, at, order.uop), order
+
+
+@checked
+def topk(
+    x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) values of an axis in order, and their positions.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3.0, 1.0, 2.0]).topk(2)
+    (Tensor([3., 2.], dtype=float32), Tensor([0, 2], dtype=int32))
+    """
+    at = axis_of("topk", one_of("topk", axis, dim, -1), x.ndim)
+    n = x.shape[at] if x.ndim else 1
+    if not 0 <= k <= n:
+        raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")
+    if x.ndim == 1 and x.dtype.bits < 64 and 0 < k <= n // _BLOCKED:
+        order = x._new_plain(first_by_blocks(keys(x._kept(), largest), k))
+    else:
+        order = x.argsort(at, largest)
+        order = order.narrow(at, 0, k) if x.ndim else order
+    return gathered(x, at, order.uop), order
+
+
+def as_rows(x: Tensor, name: str, axis: Any) -> Tensor:
+    """The axes that go as one, the last."""
+    axes = axes_of(name, axis, x.ndim)
+    rest = [i for i in range(x.ndim) if i not in axes]
+    n = math.prod([x.shape[a] for a in axes])
+    if not n:
+        raise ShapeError(f"{name}: shape {x.shape} has nothing to choose from along axis {axis}")
+    u = nodes.permute(x._kept(), [*rest, *axes])
+    return x._new(nodes.reshape(u, (*[x.shape[i] for i in rest], n)))
+
+
+def taken(x: Tensor, place: Tensor) -> Tensor:
+    """`gather` along the last axis, of positions that are computed and right."""
+    return gathered(x, x.ndim - 1, place.uop)
+
+
+def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
+    axes = axes_of("reduce", axis, t.ndim)
+    return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
+
+
+@checked
+def median(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The middle one in order along axes, the lower of two (the values only); nan if there is one.
+
+    `quantile(0.5)` is the mean of the middle two.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[3, 1, 2, 9]]).median(dim=1)
+    Tensor([2], dtype=int32)
+    """
+    axis = one_of("median", axis, dim)
+    rows = as_rows(x, "median", axis)
+    n = rows.shape[-1]
+    middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
+    middle = choose(rows.isnan().any(-1), math.nan, middle.squeeze(-1)) if x.dtype.is_float else middle.squeeze(-1)
+    return from_rows(x, middle, axis, keepdim)
+
+
+@checked
+def nanmedian(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The middle one of what is not nan, the lower of two; nan where everything is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3.0, float("nan"), 1.0]).nanmedian().item()
+    1.0
+    """
+    axis = one_of("nanmedian", axis, dim)
+    rows = as_rows(x, "nanmedian", axis)
+    # nan is sorted last
+    middle = ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
+    return from_rows(x, taken(rows, taken(rows.argsort(), middle)).squeeze(-1), axis, keepdim)
+
+
+@checked
+def quantile(
+    x: Tensor,
+    q: float | Sequence[float],
+    axis: Axes = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = None,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The value below which a share `q` of the elements lies, along axes; nan if there is one.
+
+    Several shares become the first axis. Between two elements, interpolation is "linear", "lower", "higher",
+    "midpoint" or "nearest" (halves to even).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
+    Tensor([1.5, 2. ], dtype=float32)
+    """
+    axis = one_of("quantile", axis, dim)
+    if isinstance(q, (int, float)):
+        shares = [float(q)]
+    elif is_tensor(q):
+        raise DTypeError("quantile: q is a number or a list of numbers known now, not a tensor; use q.tolist()")
+    else:
+        shares = [float(x) for x in q]
+    if not shares or not all(0 <= x <= 1 for x in shares):
+        raise ShapeError(f"quantile: q must lie in 0 to 1, not {q}")
+    if interpolation not in _BETWEEN:
+        raise ShapeError(f"quantile: interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
+    rows = as_rows(x._new(real_node(x)), "quantile", axis)
+    order = rows.argsort()
+    n = rows.shape[-1]
+    nan = rows.isnan().any(-1)
+    out = []
+    for share in shares:
+        place = share * (n - 1)
+        low, high = math.floor(place), math.ceil(place)
+        weight = _BETWEEN[interpolation](place - low, low)
+        a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
+        value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
+        out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
+    return out[0] if isinstance(q, (int, float)) else join(out[0], [x.unsqueeze(0) for x in out], 0)
+
+
+@checked
+def bincount(x: Tensor, minlength: int) -> Tensor:
+    """How often each number from 0 to minlength - 1 occurs, as int32; others are not counted.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 2, 2]).bincount(4)
+    Tensor([1, 0, 2, 0], dtype=int32)
+    """
+    if not x.uop.dtype.is_int or x.ndim != 1:
+        raise DTypeError(f"bincount: takes one axis of integers, not {x.dtype.name} of shape {x.shape}")
+    n = x.shape[0]
+    ones = broadcast(const(_INT32, 1), (n, 1))
+    total = UOp(Op.SCATTER_ADD, _INT32, (x.uop.cast(_INT32), ones), (minlength,))
+    return x._new_plain(nodes.reshape(total, (minlength,)))
+
+
+@checked
+def searchsorted(x: Tensor, values: Any, right: bool = False) -> Tensor:
+    """Where in this sorted row each value would go: before equal elements, or with `right` after them, as int32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 6]))
+    Tensor([1, 3], dtype=int32)
+    """
+    if x.ndim != 1:
+        raise ShapeError(f"searchsorted: the sorted tensor has one axis, not shape {x.shape}")
+    v, n = x._lift("searchsorted", values), x.shape[0]
+    if not isinstance(n, int) or n <= COUNTED:
+        wide = v.unsqueeze(-1)
+        return (x <= wide if right else x < wide).sum(-1)
+    flat = v.reshape(-1)
+    place: Tensor = (flat.ne(flat) & False).cast(_INT32)
+    step = 1 << (n.bit_length() - 1)
+    while step:  # so many elements further on, as long as what lies before is still smaller
+        last = place + (step - 1)
+        key = taken(x, last)
+        smaller = key <= flat if right else key < flat
+        place = place + (smaller & (last < n)).cast(_INT32) * step
+        step >>= 1
+    return place.reshape(v.shape)

@@ -1,0 +1,305 @@
+"""Statistics: covariance, histograms, order statistics, integrals of samples, distances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.ops.arguments import checked
+from anneal.ops.axes import axis_of, need_axes
+from anneal.ops.elementwise import beside, choose, real_node
+from anneal.ops.indexing import gathered
+from anneal.ops.nodes import Number, iota
+from anneal.ops.reduce import Axes
+from anneal.ops.sorting import as_rows, from_rows, taken
+from anneal.uop import const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = [
+    "corrcoef",
+    "cov",
+    "cumulative_trapezoid",
+    "dist",
+    "histc",
+    "kthvalue",
+    "matrix_power",
+    "mode",
+    "msort",
+    "nanquantile",
+    "pdist",
+    "renorm",
+    "trapezoid",
+    "vander",
+]
+
+
+@checked
+def cov(x: Tensor, correction: int = 1) -> Tensor:
+    """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the
+    variance.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()
+    Tensor([[ 1. , -0.5],
+            [-0.5,  1. ]], dtype=float32)
+    """
+    if x.ndim > 2 or not x.ndim:
+        raise ShapeError(f"cov: takes a vector or a matrix of variables by samples, not shape {x.shape}")
+    floats = x._new(real_node(x))
+    rows = floats if x.ndim == 2 else floats.unsqueeze(0)
+    apart = rows - rows.mean(1, keepdim=True)
+    out: Tensor = (apart @ apart.T) / max(rows.shape[1] - correction, 0)
+    return out if out.shape[0] != 1 else out.reshape(())
+
+
+@checked
+def corrcoef(x: Tensor) -> Tensor:
+    """The correlations of variables, which are rows: covariances over the standard deviations.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0]]).corrcoef().round(3)
+    Tensor([[1., 1.],
+            [1., 1.]], dtype=float32)
+    """
+    c = x.cov()
+    if not c.ndim:
+        return c / c
+    size = c.diagonal().sqrt()
+    return (c / size.unsqueeze(1) / size.unsqueeze(0)).clip(-1.0, 1.0)
+
+
+@checked
+def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+    """How many elements fall into each of `bins` equal parts of [min, max], as floats; others are not counted.
+
+    With both ends equal, as by default, the range is from the least element to the largest, and one less and one
+    more of equal ones.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 1.0, 9.0]).histc(4, 0, 3)
+    Tensor([0., 2., 1., 0.], dtype=float32)
+    """
+    if bins < 1 or not min <= max or not math.isfinite(max - min):
+        raise ShapeError(f"histc: takes at least 1 bin and min <= max, not {bins} bins from {min} to {max}")
+    x = x._new(real_node(x)).reshape(-1).detach()
+    low: Any = float(min)
+    high: Any = float(max)
+    if min == max and x.numel():
+        low, high = x.min(), x.max()
+        same = low.eq(high)
+        low, high = choose(same, low - 1.0, low), choose(same, high + 1.0, high)
+    elif min == max:
+        high = low + 1.0
+    place = ((x - low) * (float(bins) / (high - low))).floor()
+    inside: Tensor = (x >= low) & (x <= high)
+    last = (bins - 1.0) + 0.0 * place  # the upper end belongs to the last part
+    index = choose(inside, place.minimum(last), -1.0).cast("int32")
+    return index.bincount(bins).cast(x.dtype)
+
+
+@checked
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The k-th smallest of an axis, from 1 on, and its position.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).kthvalue(2)
+    (Tensor(2, dtype=int32), Tensor(2, dtype=int32))
+    """
+    at = axis_of("kthvalue", dim, x.ndim)
+    if not x.ndim:
+        one, where = x.reshape(1).kthvalue(k, 0)
+        return one.reshape(()), where.reshape(())
+    if not 1 <= k <= x.shape[at]:
+        raise ShapeError(f"kthvalue: k must be 1 to {x.shape[at]} for axis {at} of shape {x.shape}, not {k}")
+    place = x.argsort(at).narrow(at, k - 1, 1)
+    value = gathered(x, at, place.uop)
+    return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
+
+
+@checked
+def msort(x: Tensor) -> Tensor:
+    """`sort` along the first axis, the values only."""
+    return x.sort(0)[0]
+
+
+@checked
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The element that an axis has most often, the smallest of several, and a position of it.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 3, 2]).mode()[0].item()
+    3
+    """
+    at = axis_of("mode", dim, x.ndim)
+    if not x.ndim:
+        return x, x._new_plain(const(dtypes.int32, 0))
+    values, places = x.sort(at)
+    rows, where = values.movedim(at, -1), places.movedim(at, -1)
+    times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
+    best = times.argmax(-1, keepdim=True)  # the first: the smallest value
+    value, place = (taken(x, best).movedim(-1, at) for x in (rows, where))
+    return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
+
+
+@checked
+def nanquantile(
+    x: Tensor, q: float | Sequence[float], axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+) -> Tensor:
+    """`quantile` of what is not nan, linear between neighbours; nan where everything is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
+    2.0
+    """
+    along = axis if axis is not None else dim
+    shares = [q] if isinstance(q, (int, float)) else list(q)
+    if not shares or not all(0 <= x <= 1 for x in shares):
+        raise ShapeError(f"nanquantile: q must lie in 0 to 1, not {q}")
+    rows = as_rows(x._new(real_node(x)), "nanquantile", along)
+    order, last = rows.argsort(), (~rows.isnan()).sum(-1, True) - 1
+    out: list[Any] = []
+    for share in shares:
+        place = last.maximum(0).cast(rows.dtype) * float(share)
+        low = place.floor()
+        ends = [taken(rows, taken(order, e.cast("int32"))) for e in (low, place.ceil())]
+        between = ends[0] + (ends[1] - ends[0]) * (place - low)
+        out.append(from_rows(x, between.squeeze(-1), along, keepdim))
+    several: Tensor = out[0] if isinstance(q, (int, float)) else out[0].stack(*out[1:])
+    return several
+
+
+@checked
+def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
+    """The p-norm of the difference.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).dist(Tensor([4.0, 6.0])).item()
+    5.0
+    """
+    return (x - x._lift("dist", other)).norm(p)
+
+
+@checked
+def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
+    """Slices along an axis, those longer than `maxnorm` scaled down to it.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[3.0, 4.0], [0.3, 0.4]]).renorm(2.0, 0, 1.0).round(2)
+    Tensor([[0.6, 0.8],
+            [0.3, 0.4]], dtype=float32)
+    """
+    at = axis_of("renorm", dim, x.ndim)
+    size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
+    return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
+
+
+def _steps(t: Tensor, name: str, x: Any, dx: Number, at: int) -> Tensor | float:
+    if x is None:
+        return float(dx)
+    places = t._lift(name, x)
+    if places.ndim == 1:
+        steps = places.diff()
+        return steps.reshape([steps.shape[0] if i == at else 1 for i in range(t.ndim)])
+    return places.diff(dim=at)
+
+
+@checked
+def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
+    """The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 3.0]).trapezoid().item()
+    4.0
+    """
+    return _trapezoids(y, "trapezoid", x, dx, dim).sum(dim)
+
+
+@checked
+def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
+    """The running integral along an axis by the trapezoidal rule.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 3.0]).cumulative_trapezoid()
+    Tensor([1.5, 4. ], dtype=float32)
+    """
+    return _trapezoids(y, "cumulative_trapezoid", x, dx, dim).cumsum(dim)
+
+
+def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
+    at = axis_of(name, dim, t.ndim)
+    need_axes(name, t.shape)
+    n = t.shape[at]
+    y = t._new(real_node(t))
+    both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
+    out: Tensor = both * _steps(t, name, x, dx, at)
+    return out
+
+
+@checked
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    """The distances of all pairs of rows, those with the first row first.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]).pdist().round(3)
+    Tensor([5.   , 1.   , 4.243], dtype=float32)
+    """
+    if x.ndim != 2:
+        raise ShapeError(f"pdist: takes a matrix of points by coordinates, not shape {x.shape}")
+    n = x.shape[0]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    if not pairs:
+        return x.reshape(-1)[:0]
+    first, second = ([pair[k] for pair in pairs] for k in (0, 1))
+    return (x[first] - x[second]).norm(p, 1)
+
+
+@checked
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The matrix of the powers of a vector's elements, a row for each; the highest first unless `increasing`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).vander()
+    Tensor([[1, 1, 1],
+            [4, 2, 1],
+            [9, 3, 1]], dtype=int32)
+    """
+    if x.ndim != 1:
+        raise ShapeError(f"vander: takes a vector, not shape {x.shape}")
+    count = x.shape[0] if N is None else N
+    powers: list[Any] = [x**k for k in range(count)]
+    if not powers:
+        return x.reshape(-1, 1)[:, :0]
+    first, *rest = powers if increasing else powers[::-1]
+    out: Tensor = first.stack(*rest, dim=1)
+    return out
+
+
+@checked
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    """The product of `n` copies of square matrices, the last two axes; by squaring.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 1], [0, 1]]).matrix_power(5)
+    Tensor([[1, 5],
+            [0, 1]], dtype=int32)
+    """
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"matrix_power: takes square matrices, not shape {x.shape}")
+    if n < 0:
+        raise DTypeError(f"matrix_power: there is no inverse here, so {n} must not be negative")
+    side = x.shape[-1]
+    result: Tensor | None = None
+    square = x
+    while n:
+        if n & 1:
+            result = square if result is None else result @ square
+        n >>= 1
+        square = square @ square if n else square
+    if result is not None:
+        return result
+    i = x._new_plain(iota(side, 0, 2))
+    return x._new(beside(i.eq(i.mT).cast(x.dtype).expand(x.shape).uop, x))

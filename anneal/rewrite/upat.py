@@ -1,0 +1,312 @@
+"""The language of `.upat` files, read: a text becomes tables of rules, a pattern a tree (README.md describes both)."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from anneal.errors import CompilerError
+from anneal.uop import ALL, ALU, COMPARE, Op
+
+__all__ = [
+    "BINARY_OPS",
+    "COMPARE_OPS",
+    "DTYPE_TESTS",
+    "KINDS",
+    "ONE_DTYPE",
+    "UNARY_OPS",
+    "File",
+    "Lit",
+    "Node",
+    "Pattern",
+    "Rule",
+    "Table",
+    "Var",
+    "all_alu",
+    "call_parts",
+    "expression_of",
+    "in_all_orders",
+    "is_literal",
+    "mentioned",
+    "op_named",
+    "operand_dtypes",
+    "parse",
+    "pattern_of",
+    "shape_of",
+    "variables_in",
+]
+
+KINDS = ("rewrite", "fold", "gradient", "forward")
+_COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
+ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
+BINARY_OPS: dict[type[ast.operator], Op] = {
+    ast.Add: Op.ADD,
+    ast.Sub: Op.SUB,
+    ast.Mult: Op.MUL,
+    ast.Div: Op.DIV,
+    ast.FloorDiv: Op.IDIV,
+    ast.Mod: Op.MOD,
+    ast.Pow: Op.POW,
+    ast.BitAnd: Op.AND,
+    ast.BitOr: Op.OR,
+    ast.BitXor: Op.XOR,
+    ast.LShift: Op.SHL,
+    ast.RShift: Op.SHR,
+}
+UNARY_OPS: dict[type[ast.unaryop], Op] = {ast.USub: Op.NEG, ast.Invert: Op.NOT, ast.Not: Op.NOT}
+COMPARE_OPS: dict[type[ast.cmpop], Op] = {ast.Lt: Op.LT, ast.Gt: Op.LT, ast.Eq: Op.EQ, ast.NotEq: Op.NE}
+DTYPE_TESTS = {
+    "int": "{}.dtype.is_int",
+    "uint": "{}.dtype.kind == 'uint'",
+    "float": "{}.dtype.is_float",
+    "bool": "{}.dtype is dtypes.bool_",
+    "index": "{}.dtype is dtypes.int32",
+}
+_CONST_NAME = re.compile(r"c\d*$")
+_ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a table, as text."""
+
+    table: str
+    pattern: str
+    result: str
+    guard: str
+    comment: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        guard = f" if {self.guard}" if self.guard else ""
+        return f"{self.pattern} -> {self.result}{guard}"
+
+
+@dataclass
+class Table:
+    """A named table: its kind, whether rules must keep shapes, its rules in order."""
+
+    name: str
+    kind: str
+    shapes: bool
+    rules: list[Rule] = field(default_factory=list)
+
+
+@dataclass
+class File:
+    """A parsed `.upat` file: modules it may call, tables in order."""
+
+    uses: list[tuple[str, list[str]]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    head: list[str] = field(default_factory=list)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    pending: tuple[int, str] | None = None
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.rstrip()
+        if pending and line[:1].isspace():
+            pending = (pending[0], f"{pending[1]} {line.strip()}")
+            continue
+        if pending:
+            yield pending
+        pending = None
+        if not line or line.startswith("#"):
+            yield number, line.strip()
+        else:
+            pending = (number, line)
+    if pending:
+        yield pending
+
+
+def parse(text: str, name: str) -> File:
+    """Read a `.upat` text. Raises CompilerError with file and line for what is not a rule, a table or a use line."""
+    out = File()
+    comment: list[str] = []
+    after_rule = False
+    for number, line in _logical_lines(text):
+        if not line:
+            comment = []
+        elif line.startswith("#"):
+            if after_rule:
+                comment = []
+            comment.append(line[1:].strip())
+            if not out.tables:
+                out.head.append(line[1:].strip())
+        elif line.startswith("use "):
+            module, _, names = line[4:].partition(":")
+            out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
+        elif line.startswith("table "):
+            words = line.split("#")[0].split()
+            options = dict(w.split("=", 1) for w in words[2:])
+            kind = options.pop("kind", "rewrite")
+            shapes = options.pop("shapes", "on" if kind == "fold" else "off") == "on"
+            if kind not in KINDS or options:
+                raise CompilerError(f"{name}:{number}: table takes kind={'|'.join(KINDS)} and shapes=on|off: {line}")
+            out.tables.append(Table(words[1], kind, shapes))
+            comment = []
+        else:
+            pattern, arrow, rest = line.partition("->")
+            if not arrow or not out.tables:
+                raise CompilerError(
+                    f"{name}:{number}: a rule is `pattern -> replacement [if guard]` in a table: {line}"
+                )
+            result, _, guard = rest.partition(" if ")
+            table = out.tables[-1]
+            parts = [" ".join(p.split()) for p in (pattern, result, guard)]
+            table.rules.append(Rule(table.name, parts[0], parts[1], parts[2], " ".join(comment), number))
+        after_rule = bool(line) and not line.startswith("#")
+    return out
+
+
+# -- patterns -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Var:
+    """Any node, or any constant, bound to a name."""
+
+    name: str
+    dtype: str = ""
+
+    @property
+    def const(self) -> bool:
+        return _CONST_NAME.match(self.name) is not None
+
+
+@dataclass(frozen=True)
+class Lit:
+    """A constant equal to a number."""
+
+    value: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op over sub-patterns. `arg` is the subscript's source text, `rest` the name that takes remaining sources."""
+
+    op: Op
+    src: tuple[Var | Lit | Node, ...]
+    arg: tuple[ast.expr, ...] | None = None
+    rest: str = ""
+
+
+Pattern = Var | Lit | Node
+
+
+def _annotated(text: str) -> str:
+    return _ANNOTATED.sub(r"(\1@\2)", text)
+
+
+def expression_of(text: str, where: str) -> ast.expr:
+    try:
+        return ast.parse(_annotated(text), mode="eval").body
+    except SyntaxError as e:
+        raise CompilerError(f"{where}: {e.msg} in `{text}`") from None
+
+
+def op_named(e: ast.expr) -> Op | None:
+    return ALL.get(e.id.upper()) if isinstance(e, ast.Name) and e.id == e.id.lower() else None
+
+
+def call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
+    """(op, arg patterns) of `op(...)` or `op[arg](...)`; op is None when the name is no op."""
+    if isinstance(e.func, ast.Subscript):
+        index = e.func.slice
+        return op_named(e.func.value), tuple(index.elts) if isinstance(index, ast.Tuple) else (index,)
+    return op_named(e.func), None
+
+
+def is_literal(e: ast.expr) -> bool:
+    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+        e = e.operand
+    return isinstance(e, ast.Constant)
+
+
+def pattern_of(e: ast.expr, where: str) -> Pattern:
+    """The pattern that an expression writes (expressions in a rule are a few levels deep, so recursion is fine)."""
+    if is_literal(e):
+        return Lit(ast.unparse(e))
+    if isinstance(e, ast.Name):
+        return Var(e.id)
+    if isinstance(e, ast.BinOp):
+        if isinstance(e.op, ast.MatMult) and isinstance(e.left, ast.Name) and isinstance(e.right, ast.Name):
+            return Var(e.left.id, e.right.id)
+        if type(e.op) in BINARY_OPS:
+            return Node(BINARY_OPS[type(e.op)], (pattern_of(e.left, where), pattern_of(e.right, where)))
+    if isinstance(e, ast.UnaryOp) and type(e.op) in UNARY_OPS:
+        return Node(UNARY_OPS[type(e.op)], (pattern_of(e.operand, where),))
+    if isinstance(e, ast.Compare) and len(e.ops) == 1 and type(e.ops[0]) in COMPARE_OPS:
+        pair = (pattern_of(e.left, where), pattern_of(e.comparators[0], where))
+        return Node(COMPARE_OPS[type(e.ops[0])], pair[::-1] if isinstance(e.ops[0], ast.Gt) else pair)
+    if isinstance(e, ast.Call):
+        op, arg = call_parts(e)
+        if op is not None:
+            rest = e.args[-1] if e.args and isinstance(e.args[-1], ast.Starred) else None
+            plain = e.args[:-1] if rest is not None else e.args
+            name = rest.value.id if rest is not None and isinstance(rest.value, ast.Name) else ""
+            return Node(op, tuple(pattern_of(a, where) for a in plain), arg, name)
+    raise CompilerError(f"{where}: `{ast.unparse(e)}` is no pattern")
+
+
+def mentioned(rule: Rule, name: str) -> list[Op]:
+    """The ops in a rule's pattern, the one it starts with first."""
+    where = f"{name}:{rule.line}"
+    out: list[Op] = []
+    waiting: list[Pattern] = [pattern_of(expression_of(rule.pattern, where), where)]
+    while waiting:
+        p = waiting.pop()
+        if isinstance(p, Node):
+            out.append(p.op)
+            waiting.extend(reversed(p.src))
+    return list(dict.fromkeys(out))
+
+
+def variables_in(p: Pattern) -> Iterator[Var]:
+    if isinstance(p, Var):
+        yield p
+    elif isinstance(p, Node):
+        for s in p.src:
+            yield from variables_in(s)
+
+
+def in_all_orders(p: Pattern) -> Iterator[Pattern]:
+    """`p` with the sources of its commutative ops in every order that a node can have."""
+    if not isinstance(p, Node):
+        yield p
+        return
+    for src in itertools.product(*(list(in_all_orders(s)) for s in p.src)):
+        yield Node(p.op, src, p.arg, p.rest)
+        if p.op in _COMMUTES and not any(isinstance(s, Lit) or (isinstance(s, Var) and s.const) for s in src):
+            yield Node(p.op, src[::-1], p.arg, p.rest)
+
+
+def shape_of(p: Pattern, names: dict[str, str]) -> str:
+    """Equal for patterns that match the same nodes: names are numbered as they come."""
+    if isinstance(p, Var):
+        kind = "c" if p.const else "x"
+        return p.name if p.name == "_" else names.setdefault(p.name, f"{kind}{len(names)}")
+    if isinstance(p, Lit):
+        return p.value
+    arg = "" if p.arg is None else repr([ast.unparse(a) for a in p.arg])
+    return f"{p.op.name}{arg}({','.join(shape_of(s, names) for s in p.src)}*{p.rest})"
+
+
+def operand_dtypes(p: Pattern) -> Iterator[str]:
+    """The dtypes asked of the values that an elementwise pattern computes with."""
+    for s in p.src if isinstance(p, Node) else ():
+        if isinstance(s, Var) and s.dtype:
+            yield s.dtype
+        elif isinstance(s, Node) and s.op in ONE_DTYPE:
+            yield from operand_dtypes(s)
+
+
+def all_alu(p: Pattern) -> bool:
+    return not isinstance(p, Node) or (p.op in ALU and all(all_alu(s) for s in p.src))

@@ -1,0 +1,41 @@
+"""The parts of the node that are written in nodes themselves, and whether a size may be a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anneal.uop.node import UOp
+
+__all__ = ["LATER", "SYMBOLIC"]
+
+
+class _Symbolic:
+    """Whether the process has made a VARIABLE: before, every size is an int and need not be looked at."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        self.seen = False
+
+
+SYMBOLIC = _Symbolic()
+
+
+class _Later:
+    """Functions that the node asks of files written in nodes; `complete.py` fills them in when the room is entered."""
+
+    __slots__ = ("bind", "count", "decided", "is_symbolic", "mapped", "render", "short", "sizes", "symbolic_arg")
+    bind: Callable[[UOp, int], UOp]
+    count: Callable[[tuple[Any, ...]], int]
+    decided: Callable[[UOp], bool | None]
+    is_symbolic: Callable[[UOp], bool]
+    mapped: Callable[[Any, Callable[[UOp], Any]], Any]
+    render: Callable[[UOp], str]
+    short: Callable[[UOp], str]
+    sizes: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    symbolic_arg: Callable[[Any], bool]
+
+
+LATER = _Later()

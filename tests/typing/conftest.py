@@ -1,0 +1,3 @@
+"""The programs are read by checkers and run by tests; pytest imports none of them."""
+
+collect_ignore = ["programs"]
