@@ -25,11 +25,13 @@ import numpy as np
 from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
+from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
 from anneal.tensor import Tensor
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
+_AXES = 64  # NumPy's
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 
@@ -300,9 +302,9 @@ class Call:
 
     def room(self, *shape: int) -> None:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
-        size = 1
-        for n in shape:
-            size *= max(int(n), 0)
+        if len(shape) > _AXES:
+            raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
+        size = math.prod([max(int(n), 0) for n in shape])
         if size > self.of.elements:
             raise self.fail(
                 f"asks for {size} elements, of shape {[int(n) for n in shape]}; the file and the inputs justify "
@@ -453,6 +455,11 @@ class Call:
             values = values[:-1]
         if not of.variadic and len(values) > len(of.inputs):
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+        if any(isinstance(v, list) for v in values) and not of.raw:
+            raise self.fail("takes tensors, not a sequence")
+        dtypes = [None if v is None or isinstance(v, list) else dtype_name(v) for v in values]
+        if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
+            raise self.fail(fault)
         attributes = self.read_attributes(of)
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
@@ -494,10 +501,15 @@ def _fit_device(values: list[Any]) -> bool:
     return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
 
 
+def dtype_name(value: Any) -> str:
+    """The name of a tensor's or an array's dtype."""
+    return str(getattr(value.dtype, "name", value.dtype))
+
+
 def brief(value: Any) -> str:
     """A value's dtype and shape, for messages."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
+        return f"{dtype_name(value)}{list(value.shape)}"
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return "nothing" if value is None else type(value).__name__

@@ -111,7 +111,7 @@ def unsqueeze(node: Call, x: Value, axes: Array) -> Value:
 @op("Transpose")
 def transpose(node: Call, x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
     """The axes in another order, reversed if none is given."""
-    return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 else x
+    return x.permute(*(perm or reversed(range(x.ndim)))) if x.ndim > 1 or perm else x
 
 
 @transpose.host
