@@ -19,6 +19,7 @@ from anneal.ops import (
     gamma,
     images,
     indexing,
+    inplace,
     joining,
     layers,
     linalg,
@@ -70,6 +71,7 @@ from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.host import called_on_host
 from anneal.ops.images import *
 from anneal.ops.indexing import *
+from anneal.ops.inplace import *
 from anneal.ops.joining import *
 from anneal.ops.layers import *
 from anneal.ops.linalg import *
@@ -147,6 +149,7 @@ __all__ += further.__all__
 __all__ += gamma.__all__
 __all__ += images.__all__
 __all__ += indexing.__all__
+__all__ += inplace.__all__
 __all__ += joining.__all__
 __all__ += layers.__all__
 __all__ += linalg.__all__

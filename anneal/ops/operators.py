@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anneal.ops.elementwise import binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.inplace import iadd, iand, ifloordiv, ilshift, imod, imul, ior, ipow, irshift, isub, itruediv, ixor
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.subscripts import getitem, iterate, setitem
 from anneal.runtime import Handle
@@ -25,8 +26,20 @@ __all__ = [
     "ge",
     "getitem",
     "gt",
+    "iadd",
+    "iand",
+    "ifloordiv",
+    "ilshift",
+    "imod",
+    "imul",
     "invert",
+    "ior",
+    "ipow",
+    "irshift",
+    "isub",
     "iterate",
+    "itruediv",
+    "ixor",
     "le",
     "lshift",
     "lt",

@@ -187,7 +187,8 @@ class Jit(Generic[P, R]):
             realize(list({id(t): t for t in (*results, *record.pending())}.values()))
         if any(t is r() for t in given for r in record.assigned):
             raise JitError(
-                "a jit function assigned to its argument; return the new value, or assign to a tensor that it reads"
+                "a jit function assigned to its argument, or changed it in place; return the new value (x = x + y for "
+                "x += y), or assign to a tensor that it reads"
             )
         graded = _taken(record)
         if first:

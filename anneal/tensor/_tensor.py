@@ -504,15 +504,20 @@ class Tensor(Handle):
         if self.requires_grad and storage_of(u) is None:
             # Folding must not look through a leaf.
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
+        self._take(u)
+        return self
+
+    def _take(self, u: UOp) -> None:
+        """Show the values of a node of this shape and dtype from now on, in memory of one's own."""
         storage = storage_of(u)
         owner = None if storage is None or storage.owner is None else storage.owner()
-        # Memory of its own: `x` may be a passing value or change later, and jit looks for the owner of what it finds.
+        # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
+        # finds.
         if storage is not None and storage.host is None and owner is not None and owner is not self:
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))
         elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self.device)), u.shape)
         self._assign(u)
-        return self
 
     def _assign(self, u: UOp) -> None:
         """Become the tensor of another node; a jit is told."""
@@ -659,6 +664,18 @@ class Tensor(Handle):
     __getitem__ = operators.getitem
     __setitem__ = operators.setitem
     __iter__ = operators.iterate
+    __iadd__ = operators.iadd
+    __isub__ = operators.isub
+    __imul__ = operators.imul
+    __itruediv__ = operators.itruediv
+    __ifloordiv__ = operators.ifloordiv
+    __imod__ = operators.imod
+    __ipow__ = operators.ipow
+    __iand__ = operators.iand
+    __ior__ = operators.ior
+    __ixor__ = operators.ixor
+    __ilshift__ = operators.ilshift
+    __irshift__ = operators.irshift
     __matmul__ = operators.matmul
     __rmatmul__ = operators.rmatmul
     # -- ops ------------------------------------------------------------------------------------------------------
@@ -944,6 +961,17 @@ class Tensor(Handle):
     addmm = ops.addmm
     matrix_norm = ops.matrix_norm
     einsum = staticmethod(ops.einsum)
+
+    # in place
+    add_ = ops.add_
+    sub_ = ops.sub_
+    mul_ = ops.mul_
+    div_ = ops.div_
+    clamp_ = ops.clamp_
+    lerp_ = ops.lerp_
+    copy_ = ops.copy_
+    fill_ = ops.fill_
+    zero_ = ops.zero_
 
     # statistics
     cov = ops.cov

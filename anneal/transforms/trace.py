@@ -57,7 +57,7 @@ def stand_in(dtype: DType, shape: tuple[Any, ...]) -> UOp:
 class Trace:
     """The stand-ins of one call; `name` is the transform's, for messages."""
 
-    __slots__ = ("_above", "_assigned", "_mark", "name", "nodes", "originals")
+    __slots__ = ("_above", "_assigned", "_mark", "_tracers", "name", "nodes", "originals")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,6 +66,7 @@ class Trace:
         self._mark = arena().watermark()
         self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
+        self._tracers: list[weakref.ref[Tensor]] = []
 
     # -- the call -------------------------------------------------------------------------------------------------
 
@@ -97,6 +98,7 @@ class Trace:
         self.nodes.append(node)
         self._above[node] = None
         self.originals.append(original)
+        self._tracers.append(weakref.ref(stand_in))
         return stand_in
 
     def run(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], grad: bool = True) -> Any:
@@ -168,7 +170,8 @@ class Trace:
         the call.
         """
         self.made()
-        mine = {id(t) for t in results}
+        # what stands for an argument may be changed in place: the caller's tensor is another
+        mine = {id(t) for t in (*results, *[r() for r in self._tracers])}
         escaped = [r for r in self._assigned if (t := r()) is not None and id(t) not in mine and t.uop in self._above]
         self._assigned.clear()
         if escaped:

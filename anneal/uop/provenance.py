@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "Builder", "Provenance", "kind_of"]
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
-# function of anneal.tensor that the user or the module called (`linear`).
+# function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
 Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
 
 # Kinds of code in the search for the user's line; a named one is a public function of anneal.ops or anneal.tensor.
@@ -33,10 +33,7 @@ def kind_of(f: FrameType) -> int:
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
 
 
-_OPERATORS = frozenset([f"__{name}__" for name in (
-    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow", "getitem",
-    "setitem", "neg", "abs", "mod", "floordiv", "and", "or", "xor", "invert", "lt", "le", "gt", "ge", "eq", "ne",
-)])  # fmt: skip
+_OPERATORS = ("__eq__", "__ne__")  # the other operators are functions of anneal.ops by other names
 
 
 class _Here(threading.local):

@@ -1,0 +1,222 @@
+"""In-place ops: `x += y`, `x.add_(y)`. The tensor itself shows the result from now on, under all of its names.
+
+Nodes do not change: what was computed from the old values, views of the tensor among it, keeps them, and gradients go
+on through the old node (`x += f(x)` is right). A leaf that requires a gradient cannot be changed while gradients are
+recorded; under `no_grad` it takes the values and stays a leaf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.ops.arguments import checked
+from anneal.ops.axes import broadcast_shapes
+from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
+from anneal.ops.grad_mode import grad_enabled
+from anneal.ops.logic import bitwise, shift
+from anneal.ops.nodes import Number, broadcast
+from anneal.runtime import is_realized
+from anneal.uop import DType, Op, UOp, const
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["add_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "sub_", "zero_"]
+
+
+def _kind(dtype: DType) -> int:
+    return 2 if dtype.is_float else int(dtype.is_int)
+
+
+def need_changeable(x: Tensor, name: str) -> None:
+    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
+    if x.requires_grad and x.is_leaf and grad_enabled():
+        raise GradientError(
+            f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
+        )
+
+
+def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
+    """`x`, which shows the values of `new` from now on, in its own dtype."""
+    old, u = x.uop, new.uop
+    if u.shape != old.shape:
+        raise ShapeError(
+            f"{name}: the result has shape {u.shape}, and a tensor of shape {old.shape} that is changed in place keeps its "
+            f"shape; write x = x + y for one that grows"
+        )
+    if _kind(u.dtype) > _kind(old.dtype):
+        raise DTypeError(
+            f"{name}: the result is {u.dtype.name}, which a tensor of {old.dtype.name} that is changed in place cannot hold; "
+            f"cast it before, or write x = x + y"
+        )
+    u = u.cast(old.dtype)
+    if grad_enabled() or not x.requires_grad:
+        if new.requires_grad and is_realized(u):
+            u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
+        x._take(u)
+        x.requires_grad, x.is_leaf, x._spent = new.requires_grad, new.is_leaf, False
+    elif x.is_leaf:
+        x.assign(x._new_plain(u))
+    else:
+        # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
+        x._take(UOp(Op.COMPOSITE, u.dtype, (u, old), ("equal", ())))
+    return x
+
+
+# -- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+@checked
+def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+    """x + alpha * other in place.
+
+    Raises GradientError for a leaf that requires a gradient outside no_grad, ShapeError for a result of another shape,
+    DTypeError for one that is no number of this dtype's kind.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = y = Tensor([1.0, 2.0])
+    >>> x.add_(10), y
+    (Tensor([11., 12.], dtype=float32), Tensor([11., 12.], dtype=float32))
+    """
+    need_changeable(x, "add_")
+    return changed(x, "add_", x.add(other, alpha))
+
+
+@checked
+def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+    """x - alpha * other in place; errors as for `add_`."""
+    need_changeable(x, "sub_")
+    return changed(x, "sub_", x.sub(other, alpha))
+
+
+@checked
+def mul_(x: Tensor, other: Operand) -> Tensor:
+    """x * other in place; errors as for `add_`."""
+    need_changeable(x, "mul_")
+    return changed(x, "mul_", x.mul(other))
+
+
+@checked
+def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
+    """x / other in place, as `div`; errors as for `add_`."""
+    need_changeable(x, "div_")
+    return changed(x, "div_", x.div(other, rounding_mode))
+
+
+@checked
+def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
+    """Every element moved into [min, max], in place; errors as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-5, 0, 5]).clamp_(-1, 2)
+    Tensor([-1,  0,  2], dtype=int32)
+    """
+    need_changeable(x, "clamp_")
+    return changed(x, "clamp_", x.clamp(min, max))
+
+
+@checked
+def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
+    """x + weight * (end - x) in place; errors as for `add_`."""
+    need_changeable(x, "lerp_")
+    return changed(x, "lerp_", x.lerp(end, weight))
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+@checked
+def copy_(x: Tensor, src: Any) -> Tensor:
+    """The values of `src`, broadcast to this shape and cast to this dtype; its gradient goes to `src`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).copy_(Tensor([5.7, 6.2]))
+    Tensor([[5, 6],
+            [5, 6]], dtype=int32)
+    """
+    need_changeable(x, "copy_")
+    given, shape = x._lift("copy_", src), x.uop.shape
+    if broadcast_shapes("copy_", given.uop.shape, shape) != shape:
+        raise ShapeError(f"copy_: values of shape {given.shape} do not fit a tensor of shape {x.shape}")
+    return changed(x, "copy_", given._new(broadcast(given.uop.cast(x.uop.dtype), shape)))
+
+
+@checked
+def fill_(x: Tensor, value: Any) -> Tensor:
+    """One number everywhere: a number, or a tensor of shape ().
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).fill_(3)
+    Tensor([3., 3.], dtype=float32)
+    """
+    need_changeable(x, "fill_")
+    given = x._lift("fill_", value)
+    if given.uop.shape:
+        raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
+    return changed(x, "fill_", given._new(broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)))
+
+
+@checked
+def zero_(x: Tensor) -> Tensor:
+    """Zeros everywhere."""
+    need_changeable(x, "zero_")
+    return changed(x, "zero_", x._new_plain(broadcast(const(x.uop.dtype, 0), x.uop.shape)))
+
+
+# -- Python's operators -----------------------------------------------------------------------------------------------
+
+
+def iadd(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "add_")
+    return changed(x, "add_", binary(x, "add_", Op.ADD, other))
+
+
+def isub(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "sub_")
+    return changed(x, "sub_", difference(x, other, False))
+
+
+def imul(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "mul_")
+    return changed(x, "mul_", binary(x, "mul_", Op.MUL, other))
+
+
+def itruediv(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "div_")
+    return changed(x, "div_", quotient(x, other, False))
+
+
+def ifloordiv(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "floor_divide_")
+    return changed(x, "floor_divide_", floor_quotient(x, other, False))
+
+
+def imod(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "remainder_")
+    return changed(x, "remainder_", modulo(x, other, False))
+
+
+def ipow(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "pow_")
+    return changed(x, "pow_", power(x, other, False))
+
+
+def iand(x: Tensor, other: Operand) -> Tensor:
+    return changed(x, "bitwise_and_", bitwise(x, "bitwise_and_", Op.AND, other))
+
+
+def ior(x: Tensor, other: Operand) -> Tensor:
+    return changed(x, "bitwise_or_", bitwise(x, "bitwise_or_", Op.OR, other))
+
+
+def ixor(x: Tensor, other: Operand) -> Tensor:
+    return changed(x, "bitwise_xor_", bitwise(x, "bitwise_xor_", Op.XOR, other))
+
+
+def ilshift(x: Tensor, other: Operand) -> Tensor:
+    return changed(x, "bitwise_left_shift_", shift(x, "bitwise_left_shift_", Op.SHL, other))
+
+
+def irshift(x: Tensor, other: Operand) -> Tensor:
+    return changed(x, "bitwise_right_shift_", shift(x, "bitwise_right_shift_", Op.SHR, other))
