@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--atol", type=float, help="instead of the case's own")
     parser.add_argument("--times", type=int, default=1, help="how often to run each model")
+    parser.add_argument("--tensors", action="store_true", help="give the inputs as tensors on the device")
     parser.add_argument("--part", default="0/1", help="N/OF: every OF-th case from the N-th on")
     parser.add_argument("-v", "--verbose", action="store_true", help="print each failure")
     options = parser.parse_args()
@@ -35,7 +36,7 @@ def main() -> None:
     for name in names:
         begun = time.perf_counter()
         try:
-            run(cases[name], options.device, options.atol, options.times)
+            run(cases[name], options.device, options.atol, options.times, on_device=options.tensors)
         except Exception as e:  # whatever it is, it is a row of the table
             failures[name] = f"{type(e).__name__}: {e}".strip()
         times.append(time.perf_counter() - begun)

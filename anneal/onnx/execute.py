@@ -25,11 +25,13 @@ import numpy as np
 from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
+from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
 from anneal.tensor import Tensor
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
+_AXES = 64  # NumPy's
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 
@@ -74,9 +76,10 @@ def leaves(value: Any) -> Iterator[Any]:
 class _Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
-    __slots__ = ("key", "outer", "values")
+    __slots__ = ("graph", "key", "outer", "values")
 
-    def __init__(self, key: tuple[Any, ...], outer: _Scope | None) -> None:
+    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: _Scope | None) -> None:
+        self.graph = graph
         self.key = key
         self.outer = outer
         self.values: dict[str, Any] = {}
@@ -133,12 +136,13 @@ class Run:
 
     def main(self, graph: Graph, feeds: dict[str, Any]) -> list[Any]:
         """The outputs of the main graph."""
-        scope = _Scope((), None)
+        scope = _Scope(graph, (), None)
         scope.values.update(feeds)
-        return self.graph(graph, scope)
+        return self.graph(scope)
 
-    def graph(self, graph: Graph, scope: _Scope) -> list[Any]:
-        """The outputs of a graph whose inputs are in `scope`."""
+    def graph(self, scope: _Scope) -> list[Any]:
+        """The outputs of the graph of `scope`, which has its inputs."""
+        graph = scope.graph
         for name, value in graph.constants.items():
             if name in scope.values:
                 continue
@@ -300,9 +304,9 @@ class Call:
 
     def room(self, *shape: int) -> None:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
-        size = 1
-        for n in shape:
-            size *= max(int(n), 0)
+        if len(shape) > _AXES:
+            raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
+        size = math.prod([max(int(n), 0) for n in shape])
         if size > self.of.elements:
             raise self.fail(
                 f"asks for {size} elements, of shape {[int(n) for n in shape]}; the file and the inputs justify "
@@ -380,15 +384,30 @@ class Call:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
         if len(inputs) != len(graph.inputs):
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
-        scope = _Scope((*self._key, self._turns, graph.path), self._scope)
+        scope = _Scope(graph, (*self._key, self._turns, graph.path), self._scope)
         self._turns += 1
         self.of.spend(self.node)
         for info, value in zip(graph.inputs, inputs):
             scope.values[info.name] = value
-        results = self.of.graph(graph, scope)
+        results = self.of.graph(scope)
         if self.of.is_loose(results):
             self._read = True
         return results
+
+    def again(self, name: str, values: dict[str, Any]) -> Any:
+        """The value `name` of this graph if these were the values of others: the nodes between are run again."""
+        graph = self._scope.graph
+        scope = _Scope(graph, (*self._key, "again"), self._scope)
+        scope.values.update(values)
+        wanted, between = {name} - values.keys(), []
+        for n in range(len(graph.nodes) - 1, -1, -1):
+            node = graph.nodes[n]
+            if wanted.intersection(node.outputs) and node is not self.node:
+                between.append((n, node))
+                wanted.update(x for x in node.inputs if x and x not in values)
+        for n, node in reversed(between):
+            self.of.node(n, node, scope)
+        return scope.find(name)
 
     def outcome(self, values: list[Any]) -> tuple[Any, ...]:
         """The node's results for the values of its inputs, each noted as fixed, plain or loose."""
@@ -442,10 +461,10 @@ class Call:
             graph = node.function.graph(node, [_type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
-        scope = _Scope((*self._key, graph.path), None)
+        scope = _Scope(graph, (*self._key, graph.path), None)
         for n, info in enumerate(graph.inputs):
             scope.values[info.name] = values[n] if n < len(values) else None
-        return self.of.graph(graph, scope)
+        return self.of.graph(scope)
 
     def computed(self, of: Implementation, values: list[Any]) -> Any:
         """What the operator's function gives: each input as the function wants it."""
@@ -453,6 +472,11 @@ class Call:
             values = values[:-1]
         if not of.variadic and len(values) > len(of.inputs):
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
+        if any(isinstance(v, list) for v in values) and not of.raw:
+            raise self.fail("takes tensors, not a sequence")
+        dtypes = [None if v is None or isinstance(v, list) else dtype_name(v) for v in values]
+        if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
+            raise self.fail(fault)
         attributes = self.read_attributes(of)
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
@@ -494,10 +518,15 @@ def _fit_device(values: list[Any]) -> bool:
     return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
 
 
+def dtype_name(value: Any) -> str:
+    """The name of a tensor's or an array's dtype."""
+    return str(getattr(value.dtype, "name", value.dtype))
+
+
 def brief(value: Any) -> str:
     """A value's dtype and shape, for messages."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"{getattr(value.dtype, 'name', value.dtype)}{list(value.shape)}"
+        return f"{dtype_name(value)}{list(value.shape)}"
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return "nothing" if value is None else type(value).__name__

@@ -128,7 +128,10 @@ def _external(tensor: Any, where: str, folder: Path | None) -> Any:
     location = said.get("location", "")
     if folder is None:
         raise OnnxError(f"{where}: its values are in the file {location!r}; load the model by its path, not from bytes")
-    path = Path(os.path.realpath(folder / location))
+    try:
+        path = Path(os.path.realpath(folder / location))
+    except (OSError, ValueError) as e:
+        raise OnnxError(f"{where}: its values are in {location!r}, which is no path: {e}") from None
     if not location or os.path.isabs(location) or not path.is_relative_to(folder):
         raise OnnxError(
             f"{where}: its values are in {location!r}, which is outside the model's folder; move the file there"

@@ -33,6 +33,8 @@ def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
     opsets: dict[str, int] = {}
     for entry in proto.opset_import:
         opsets[_domain(entry.domain)] = max(opsets.get(_domain(entry.domain), 0), entry.version)
+        if entry.version < 1 and not _domain(entry.domain):
+            raise OnnxError(f"the model imports opset {entry.version} of ai.onnx; the first is 1")
     if "" not in opsets and not proto.functions and any(not _domain(n.domain) for n in proto.graph.node):
         opsets[""] = 1  # what files of the first versions leave out
     functions = {(_domain(f.domain), text_of(f.name), text_of(getattr(f, "overload", ""))): f for f in proto.functions}

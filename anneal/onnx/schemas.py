@@ -8,7 +8,7 @@ from typing import Any
 
 from anneal.onnx.graph import Function, Graph, Node
 
-__all__ = ["body_of", "defaults_of", "fault_of", "same", "schema_of", "text_of"]
+__all__ = ["body_of", "defaults_of", "fault_of", "same", "schema_of", "text_of", "wrong_types"]
 
 
 @lru_cache(4096)
@@ -74,6 +74,57 @@ def _signature(
     kinds = {key: int(a.type.value) for key, a in schema.attributes.items()}
     required = frozenset(key for key, a in schema.attributes.items() if a.required)
     return kinds, required, (schema.min_input, schema.max_input, schema.min_output, schema.max_output)
+
+
+@lru_cache(4096)
+def _types(name: str, domain: str, version: int) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bool]:
+    """Name, type variable and types of each input, and whether the last one stands for all that follow, of one type."""
+    schema = schema_of(name, domain, version)
+    inputs = tuple([(i.name, i.type_str, frozenset(i.types)) for i in schema.inputs])
+    return inputs, bool(schema.inputs) and schema.inputs[-1].option.name == "Variadic" and schema.inputs[
+        -1
+    ].is_homogeneous
+
+
+_TOLD = {
+    "float32": "float",
+    "float64": "double",
+    "object": "string",
+    "float4_e2m1fn": "float4e2m1",
+    "float6_e2m3fn": "float6e2m3",
+    "float6_e3m2fn": "float6e3m2",
+    "float8_e8m0fnu": "float8e8m0",
+}
+_NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what devices without them have in their place
+
+
+def wrong_types(node: Node, dtypes: list[str | None], narrowed: bool) -> str:
+    """What of the element types of a node's inputs (None: no tensor) is not as the standard says, or nothing.
+
+    With `narrowed` a type may stand for a wider one.
+    """
+    if not node.version:
+        return ""
+    inputs, homogeneous = _types(node.op, node.domain, node.version)
+    first: dict[str, tuple[str, str]] = {}
+    for n, dtype in enumerate(dtypes):
+        if dtype is None or not inputs or (n >= len(inputs) and not homogeneous):
+            continue
+        name, variable, types = inputs[min(n, len(inputs) - 1)]
+        stands_for = [dtype, *[wide for wide, narrow in _NARROW.items() if narrowed and narrow == dtype]]
+        if not any(f"tensor({_TOLD.get(d, d.replace('_', ''))})" in types for d in stands_for) and any(
+            "tensor" in t for t in types
+        ):
+            return f"version {node.version} takes no {dtype} as {name!r}"
+        if variable in first and not _one_type(dtype, first[variable][1], narrowed):
+            other, was = first[variable]
+            return f"{name!r} is {dtype}, but {other!r} is {was}, and they are of one type; cast one of them"
+        first.setdefault(variable, (name, dtype))
+    return ""
+
+
+def _one_type(a: str, b: str, narrowed: bool) -> bool:
+    return a == b or (narrowed and _NARROW.get(a, a) == _NARROW.get(b, b))
 
 
 _KINDS = {

@@ -10,6 +10,7 @@ may take ROOM bytes more than it has when it begins, and a reading SECONDS.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io as streams
 import json
 import random
@@ -370,6 +371,11 @@ KINDS = {
         Kind("verified", _stamped, _verify),
     )
 }  # fmt: skip
+if importlib.util.find_spec("onnx"):
+    from tests.onnx import hostile
+
+    # Not of one file: each mutation is of one of many small models.
+    KINDS["onnx"] = Kind("onnx", hostile.make, hostile.read, lambda data, r: hostile.mutated_model(data, r, mutated))
 
 
 def failures(kind: Kind, folder: Path, first: int, count: int) -> tuple[list[str], int]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import anneal.onnx
+from anneal.errors import DTypeError
 from anneal.tensor import Tensor
 
 __all__ = ["Case", "compare", "file_cases", "light_models", "node_cases", "run", "with_weights"]
@@ -149,14 +150,28 @@ def _plain(x: Any) -> Any:
     return x if x is None or isinstance(x, dict) else np.asarray(x)
 
 
-def run(case: Case, device: str = "cpu", atol: float | None = None, times: int = 1) -> None:
-    """Load a case and run it so many times; AssertionError where an output differs by more than the case allows."""
+def run(case: Case, device: str = "cpu", atol: float | None = None, times: int = 1, *, on_device: bool = False) -> None:
+    """Load a case and run it so many times; AssertionError where an output differs by more than the case allows.
+
+    With `on_device` the inputs are tensors already, so nothing is computed on the host that need not be.
+    """
     model = anneal.onnx.load(case.model, device=device)
     for inputs, outputs in case.data * times:
-        results = list(model.run({v.name: x for v, x in zip(model.inputs, inputs)}).values())
+        given = [_moved(x, device) for x in inputs] if on_device else inputs
+        results = list(model.run({v.name: x for v, x in zip(model.inputs, given)}).values())
         assert len(results) == len(outputs)
         for info, result, wanted in zip(model.outputs, results, outputs):
             compare(result, wanted, case.rtol, case.atol if atol is None else atol, info.name)
+
+
+def _moved(x: Any, device: str) -> Any:
+    """A value as tensors, where the device has its dtype."""
+    if isinstance(x, list):
+        return [_moved(v, device) for v in x]
+    try:
+        return x if x is None else Tensor(x, device=device)
+    except DTypeError:
+        return x
 
 
 def compare(result: Any, wanted: Any, rtol: float, atol: float, name: str) -> None:
@@ -180,5 +195,7 @@ def compare(result: Any, wanted: Any, rtol: float, atol: float, name: str) -> No
             if wanted.dtype.name in ("int64", "uint64"):
                 np.testing.assert_array_equal(array, wanted, err_msg=name)
                 return
+            if wanted.dtype.name == "bfloat16":
+                rtol = max(rtol, 2**-6)  # what the package's own runner allows
             array, wanted = array.astype(kind), wanted.astype(kind)
         np.testing.assert_allclose(array, wanted, rtol=rtol, atol=atol, err_msg=name)

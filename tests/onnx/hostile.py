@@ -15,7 +15,7 @@ from anneal.errors import OnnxError
 from anneal.onnx import ValueInfo
 from anneal.tensor import Tensor
 
-__all__ = ["mutated_model", "read", "sound_models"]
+__all__ = ["make", "mutated_model", "read", "sound_models"]
 
 _EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 64, 127, 1000, 65535, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
 _NUMBERS = (float("nan"), float("inf"), -1.0, 0.0, 0.5, 1e30, 3.0)
@@ -134,10 +134,17 @@ def _odd(field: Any, messages: list[Any], r: random.Random) -> Any:
     return value % 2**64 if kind == field.CPPTYPE_UINT64 else value
 
 
+def make(folder: Path) -> Path:
+    """One of the sound models as a file."""
+    path = folder / "model.onnx"
+    path.write_bytes(sound_models()[0][0])
+    return path
+
+
 def read(path: Path) -> list[Any]:
     """Load a model and run it, twice, with what fits its inputs; its outputs as arrays."""
     data = path.read_bytes()
-    model = anneal.onnx.load(path, budget=2000)
+    model = anneal.onnx.load(path, budget=2000, elements=1 << 20)
     model.describe()
     given = next((inputs for sound, inputs in sound_models() if sound == data), ())
     feeds = {v.name: x for v, x in zip(model.inputs, given)} if given else {v.name: _some(v) for v in model.inputs}

@@ -12,7 +12,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, axis_of, iota, single
+from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
 from anneal.onnx.ops.attention import attend, heads_of, rotated, together
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.movement import pad, range_, trilu
@@ -578,7 +578,17 @@ def nhwc_max_pool(
     return y.movedim(1, -1)
 
 
+@op("Pad", domain=MICROSOFT, raw=True)
+def pad_as_ai_onnx(node: Call, x: Value, pads: Value, value: Any = None, *, mode: str = "constant") -> Any:
+    """ai.onnx's Pad."""
+    return pad.function(node, x, pads, value, mode=mode)
+
+
+@op("Trilu", domain=MICROSOFT, values=("k",))
+def trilu_as_ai_onnx(node: Call, x: Tensor, k: Array | None = None, *, upper: int = 1) -> Any:
+    """ai.onnx's Trilu."""
+    return trilu.function(node, x, k, upper=upper)
+
+
 op("GatherND", domain=MICROSOFT)(gather_nd.function)
-op("Pad", domain=MICROSOFT, raw=True)(pad.function)
 op("Range", domain=MICROSOFT, values=("start", "limit", "delta"))(range_.function)
-op("Trilu", domain=MICROSOFT, values=("k",))(trilu.function)

@@ -9,7 +9,7 @@ import numpy as np
 from anneal.onnx.execute import Call
 from anneal.onnx.graph import Graph
 from anneal.onnx.registry import op
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, vjp
 
 
 @op("Constant", raw=True)
@@ -201,6 +201,21 @@ def _per_input(node: Call, given: Any, count: int) -> list[int]:
 
 def _slice(x: Any, axis: int, at: int) -> Any:
     return x[(*[slice(None)] * (axis % x.ndim), at)]
+
+
+@op("Gradient", domain="ai.onnx.preview.training", raw=True)
+def gradient(node: Call, *values: Any, xs: list[str], y: str, zs: Any = None) -> Any:
+    """The derivatives of the value `y` of this graph by the values `xs`, where `zs` are held."""
+    names = [*xs, *(zs or ())]
+    if len(names) != len(values):
+        raise node.fail(f"names {len(names)} values, but takes {len(values)} inputs")
+    given = [node.tensor(v) for v in values]
+
+    def of(*moved: Tensor) -> Any:
+        return node.tensor(node.again(y, dict(zip(names, [*moved, *given[len(xs) :]]))))
+
+    out, back = vjp(of, *given[: len(xs)])
+    return tuple(back(out.ones_like()))
 
 
 @op("SequenceMap", since=17, raw=True)

@@ -386,14 +386,15 @@ def roi_align(
     """Regions as small images of means (or maxima) of places between elements; half_pixel is the default since 16."""
     half = coordinate_transformation_mode == "half_pixel"
     images = []
-    for box, image in zip(rois.astype(np.float64), ints(batch_indices), strict=True):
-        edges = box * spatial_scale - (0.5 if half else 0.0)
+    # In float32, as other runtimes: how many places are read is a quotient that is rounded up.
+    for box, image in zip(rois.astype(np.float32), ints(batch_indices), strict=True):
+        edges = box * np.float32(spatial_scale) - np.float32(0.5 if half else 0.0)
         lines = []
         for begin, end, count, n in (
             (edges[1], edges[3], output_height, x.shape[2]),
             (edges[0], edges[2], output_width, x.shape[3]),
         ):
-            length = end - begin if half else max(end - begin, 1.0)
+            length = end - begin if half else max(end - begin, np.float32(1))
             grid = sampling_ratio if sampling_ratio > 0 else max(math.ceil(length / count), 1)
             node.room(count, grid)
             steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / grid

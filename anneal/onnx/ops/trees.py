@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -197,7 +198,7 @@ def _forest(node: Call, width: int, a: dict[str, Any], ids: Sequence[int], kind:
     modes[leaf] = inner[0] if inner.size else 0
     firsts = {tree: i for i, tree in reversed(list(enumerate(a["nodes_treeids"])))}
     roots = np.array([firsts[t] for t in sorted(firsts)])
-    missing = np.array(a["nodes_missing_value_tracks_true"] or [0] * count, bool)
+    missing = np.array(a.get("nodes_missing_value_tracks_true") or [0] * count, bool)
     splits = np.array(_either(a, "nodes_values"), np.float64)
     depth = _depth(node, yes, no, roots)
     return Forest(np.array(a["nodes_featureids"]), splits, modes, yes, no, missing, {}, roots, depth, weights)
@@ -272,22 +273,35 @@ def tree_ensemble_classifier(
     nodes_values_as_tensor: Any = None,
     post_transform: str,
 ) -> Any:
-    """The class with the most votes of the trees, and the scores; where all votes are for one of two, the other has
-    what is left.
-    """
+    """The class with the most votes of the trees, and the scores."""
     x = x if is_float(x) else x.float()
     count = len(classlabels_strings or classlabels_int64s or ())
     votes = set(class_ids)
-    one_sided = count == 2 and len(votes) == 1
     forest = _forest(node, count, node.attributes, class_ids, "class")
     scores = _walked(node, x, forest, "SUM").float()
     base = _either(node.attributes, "base_values")
-    if not one_sided:
-        scores = scores + node.constant(np.array(base, np.float32)) if base else scores
-        place = scores.argmax(-1)
-        return labelled(node, place, classlabels_int64s, classlabels_strings), transformed(node, scores, post_transform)
-    score = scores[:, next(iter(votes))] + (float(base[-1]) if base else 0.0)
-    share = min(_either(node.attributes, "class_weights")) >= 0
-    place = (score > (0.5 if share else 0.0)).cast(dtypes.int32)
-    pair = Tensor.stack([1 - score if share else -score, score], dim=-1)
-    return labelled(node, place, classlabels_int64s, classlabels_strings), transformed(node, pair, post_transform)
+    if count == 2 and len(votes) == 1:
+        chosen, scores = _of_two(scores, votes == {0}, base, min(_either(node.attributes, "class_weights")) >= 0)
+    else:
+        seen = scores
+        if base:
+            seen = scores = scores + node.constant(np.array(base, np.float32))
+        elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
+            # A class without votes is not the one with the most.
+            said = forest.weights * 0 + 1
+            voted = _walked(node, x, dataclasses.replace(forest, weights=said), "MAX") > 0
+            seen = voted.where(scores, -math.inf)
+        chosen = seen.argmax(-1)
+    labels = labelled(node, chosen, classlabels_int64s, classlabels_strings)
+    return labels, transformed(node, scores, post_transform)
+
+
+def _of_two(scores: Tensor, first: bool, base: Sequence[float], share: bool) -> tuple[Tensor, Tensor]:
+    """The class, and the scores of both, where the votes are for one of two alone: shares of 1, or above and below 0.
+
+    Votes for the first class count for the second, which then has what is left, as onnxruntime has it.
+    """
+    score = scores[:, 0 if first else 1] + (float(base[-1]) if base else 0.0)
+    chosen = (score > (0.5 if share else 0.0)).cast(dtypes.int32)
+    other = (1 - score if share else -score) if first else scores[:, 0]
+    return chosen, Tensor.stack([other, score], dim=-1)
