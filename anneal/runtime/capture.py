@@ -10,6 +10,7 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
+from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
@@ -22,7 +23,7 @@ from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.steps import Collective, HostCall, Launch
-from anneal.schedule import Origin, Plan, donate
+from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
@@ -277,7 +278,7 @@ class Capture:
                 wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
         if not wanted:
             return plan, set()
-        plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
+        plan, done = schedule.donate(plan, wanted, self.device.cost_model.concurrent)
         return plan, {k for k, value in enumerate(plan.outputs) if value in done}
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:

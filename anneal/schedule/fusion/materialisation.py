@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.schedule.fusion.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
+from anneal.schedule.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion.decisions import DECISIONS, price_of
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_widening
 from anneal.schedule.fusion.state import Materialised, Reason, State

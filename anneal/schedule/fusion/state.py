@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
 
-from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import (
     LEAVES,
     REORDER,
