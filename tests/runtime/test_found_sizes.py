@@ -171,6 +171,13 @@ def test_a_lazy_tensor_with_such_a_size_is_an_argument(device: str) -> None:
         assert total(nonzero(Tensor(a))).item() == 2 * np.flatnonzero(a).sum() + np.count_nonzero(a)
 
 
+def test_a_call_that_is_made_again_finds_the_same(device: str) -> None:
+    f = jit(lambda x: x[nonzero(x)].sum().realize() * x[nonzero(x)].max().realize())
+    for seed in range(5):
+        a = sparse(seed)
+        assert f(Tensor(a)).item() == a.sum() * a.max()
+
+
 def test_an_error_leaves_the_capture_as_it_was(device: str) -> None:
     f = jit(lambda x: Tensor.arange(16)[nonzero(x, high=4)].sum())
     for seed, count in enumerate((2, 3, 4, 5, 1, 4)):
@@ -199,6 +206,18 @@ def beside_an_argument(x: Tensor) -> Any:
     return [f(x[: n.bind(2)]) for _ in range(2)]
 
 
+def found_twice(x: Tensor) -> Any:
+    """Each realize has one value of it; a replay would take the second for both."""
+    f = jit(lambda y: nonzero(y).sum().realize() + nonzero(y[1:], high=4).sum().realize())
+    return [f(x) for _ in range(2)]
+
+
+def bound_beside_it(x: Tensor) -> Any:
+    two = Variable("n", 0, 4).bind(2)
+    f = jit(lambda y: y[nonzero(y)].sum().realize() + y[:two].sum().realize())
+    return [f(x) for _ in range(2)]
+
+
 def assigned(x: Tensor) -> Any:
     n = Variable("n", 0, 4)
     state = Tensor(np.ones(4, np.float32))[: n.bind(4)].realize()
@@ -223,7 +242,13 @@ def kept_outside(x: Tensor) -> Any:
             ShapeError,
             "result 1 has 3 along axis 0, where Variable n is 4",
         ),
-        (beside_an_argument, JitError, "Variable n is an argument of a jit function, and a function of the host finds"),
+        (
+            beside_an_argument,
+            JitError,
+            "finds Variable n inside a jit function, and it is an argument of the jit function",
+        ),
+        (found_twice, JitError, "finds Variable n inside a jit function, and another call finds it as well"),
+        (bound_beside_it, JitError, "Variable n is found by a call of a jit function and bound beside it too, to 2"),
         (assigned, ShapeError, r"shape \(n=4,\) cannot take values of shape \(n,\)"),
         (kept_outside, JitError, r"assigned values of symbolic shape \(n=3,\) to a tensor that outlives the call"),
         (lambda x: vmap(nonzero)(x.reshape(2, 2)), TransformError, "finds Variable n, which differs between examples"),
