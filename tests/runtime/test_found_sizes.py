@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from anneal import settings
 from anneal.errors import GradientError, JitError, ShapeError, TransformError
 from anneal.runtime import HostCall, Launch, Step, cache_statistics, observed
 from anneal.tensor import Tensor, Variable, host_call, jit, realize, vmap
@@ -149,6 +151,14 @@ def test_sizes_that_no_source_leads_to_wait_for_their_call(device: str) -> None:
     assert total.item() == sum((i + 1) ** 2 for i in range(there.size)) + there.sum()
     with pytest.raises(ShapeError, match="Variable n has no value here"):
         Tensor.arange(n).realize()
+
+
+def test_debug_2_shows_a_call_with_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    places = nonzero(Tensor(np.array([0, 1, 2], np.float32), device="cpu").realize())
+    with settings.override(debug=2):
+        places.realize()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"anneal: host_call of nonzero: \d+\.\d ms, n is 2", line)
 
 
 def test_two_sizes_and_one_for_two_results(device: str) -> None:
