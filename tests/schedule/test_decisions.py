@@ -137,6 +137,17 @@ def test_reductions_of_rows_are_fused_into_their_consumers_loop_up_to_a_length()
     assert found == {("REDUCE_AXIS", Reason.REPEATED)}
 
 
+def test_a_contraction_is_no_row() -> None:
+    """Its body is more than twice as large as each value that it reads."""
+
+    def centred(x: UOp) -> list[UOp]:
+        products = expand(x, 8, 8, 16) * expand(buffer(1, 8, 16), 8, 8, 16)
+        return [products - expand(reduce(products, Op.ADD, 2), 8, 8, 16)]
+
+    assert materialised(centred(buffer(8, 8, 16)), row_fusion=64) == set()
+    assert materialised(centred(buffer(8, 1, 16)), row_fusion=64) == {("REDUCE_AXIS", Reason.REPEATED)}
+
+
 def test_a_kernel_of_rows_has_no_other_reductions() -> None:
     x = buffer(8, 64)
     rows = x - expand(reduce(x, Op.MAX, 1), 8, 64)
@@ -206,10 +217,10 @@ def test_a_kernel_binds_no_more_buffers_than_it_may() -> None:
 
 def test_a_value_that_only_sums_read_takes_no_binding_of_its_own() -> None:
     """Bindings are counted by size where a device limits it: 64 floats are four bindings of 64 bytes."""
-    x, y = buffer(1, 64), buffer(1, 64)
-    limit: dict[str, int] = {"max_buffers": 9, "binding_bytes": 64}
-    assert materialised([row(x.alu(Op.EXP) * y.alu(Op.EXP))], **limit) == set()
-    assert materialised([x.alu(Op.EXP) * y.alu(Op.EXP) + x * y], **limit) == {("MUL", Reason.BINDINGS)}
+    total = (buffer(1, 64) + buffer(1, 64)) * (buffer(1, 64) + buffer(1, 64))
+    limit: dict[str, int] = {"max_buffers": 17, "binding_bytes": 64}
+    assert materialised([row(total)], **limit) == set()
+    assert materialised([total], **limit) == {("ADD", Reason.BINDINGS)}
 
 
 def test_a_long_chain_is_cut() -> None:
@@ -247,9 +258,12 @@ def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_number_of_loads
 def test_of_a_cast_to_more_bits_the_source_is_kept() -> None:
     half = dear(buffer(8, 64, dtype=dtypes.float16))
     wide = half.cast(F32)
-    s = scheduled([row(wide), row(wide, 0)], "materialisation")
-    [kept] = [u for u, reason in s.materialised.items() if reason is Reason.SHARED]
-    assert kept.dtype is dtypes.float16
+    for outputs, why in (
+        ([row(wide), row(wide, 0)], Reason.SHARED),
+        ([buffer(9, 8, 64) * expand(reshape(wide, 1, 8, 64), 9, 8, 64)], Reason.REPEATED),
+    ):
+        found = scheduled(outputs, "materialisation").materialised
+        assert [u.dtype for u, reason in found.items() if reason is why] == [dtypes.float16]
 
 
 # -- vertical fusion -------------------------------------------------------------------------------------------------
