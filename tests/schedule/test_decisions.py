@@ -240,8 +240,9 @@ def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_price() -> None
 
 def test_of_a_chain_that_several_kernels_want_its_end_alone_is_kept() -> None:
     u = dear(buffer(8, 64), 9)
-    found = scheduled([row(u), row(u, 0)], "materialisation").materialised
-    assert list(found.values()).count(Reason.SHARED) == 1
+    s = scheduled([row(u), row(u, 0)], "materialisation")
+    [kept] = [u for u, reason in s.materialised.items() if reason is Reason.SHARED]
+    assert {c.op for c in s.consumers[kept]} == {Op.REDUCE_AXIS}
 
 
 def test_a_value_that_several_kernels_want_is_recomputed_up_to_a_number_of_loads() -> None:
@@ -427,10 +428,11 @@ def test_a_matrix_vector_product_is_split_only_if_it_is_read_in_pieces() -> None
 
     pieces, prices = ((0, 32), (32, 96)), {"repeated_rows": 96 * 64}
     assert reduces(product(*pieces), "split-contractions", **prices) == 2
-    assert reduces(product(*pieces), "split-contractions", repeated_rows=0) == 1
+    assert reduces(product(*pieces), "split-contractions", repeated_rows=96 * 64 - 1) == 1
     assert reduces(product(*pieces), "split-contractions", **prices, horizontal_fusion=False) == 1
     assert reduces(product((0, 64), (32, 96)), "split-contractions", **prices) == 1, "they overlap"
-    assert reduces(product((0, 32)), "split-contractions", **prices) == 1, "one piece"
+    [whole] = [u for u in scheduled(product((0, 32)), "split-contractions", **prices).order if u.op is Op.REDUCE_AXIS]
+    assert whole.src[0].size == 96 * 64, "one piece"
 
 
 def test_a_long_reduction_for_few_results_is_done_in_two_stages() -> None:
@@ -438,8 +440,8 @@ def test_a_long_reduction_for_few_results_is_done_in_two_stages() -> None:
     assert reduces([long], "split-reduces", parallel=512) == 2
     assert reduces([short], "split-reduces", parallel=512) == 1
     assert reduces([long], "split-reduces", parallel=0) == 1
-    many = row(buffer(512, 1 << 16))
-    assert reduces([many], "split-reduces", parallel=512) == 1, "its results fill the device"
+    many = row(buffer(300, 1 << 16))
+    assert reduces([many], "split-reduces", parallel=512) == 1, "its results fill more than half of the device"
 
 
 def test_a_long_sort_is_done_by_radix() -> None:
