@@ -1,7 +1,7 @@
 """Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
 
 from anneal.schedule.donation import donate
-from anneal.schedule.fusion import CostModel
+from anneal.schedule.fusion import CostModel, Reason
 from anneal.schedule.inplace import overwrites_rows
 from anneal.schedule.masks import dead_side, read_elements
 from anneal.schedule.members import members_of, standalone
@@ -29,6 +29,7 @@ __all__ = [
     "Kernel",
     "Origin",
     "Plan",
+    "Reason",
     "Schedule",
     "clear_cache",
     "dead_side",
