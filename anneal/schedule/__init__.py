@@ -13,6 +13,7 @@ from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule,
 
 if TYPE_CHECKING:
     from anneal.schedule.donation import donate
+    from anneal.schedule.fusion import Reason
     from anneal.schedule.inplace import overwrites_rows
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "donation": ("donate",),
+    "fusion": ("Reason",),
     "inplace": ("overwrites_rows",),
     "masks": ("dead_side", "read_elements"),
     "members": ("members_of", "standalone"),
@@ -39,6 +41,7 @@ __all__ = [
     "Kernel",
     "Origin",
     "Plan",
+    "Reason",
     "Schedule",
     "clear_cache",
     "dead_side",

@@ -114,6 +114,7 @@ class State:
                 chain = chain[: self._as_seen(chain) + 1]
                 value = chain[-1]
                 done[value] = reason
+                self.steps[value] = 0
             kept = frozenset((value,))
             for c in chain:
                 self.row_of.pop(c, None)
