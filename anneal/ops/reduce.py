@@ -253,7 +253,7 @@ def root(x: Tensor, p: float) -> Tensor:
     zero = length.eq(0.0)
     safe = choose(zero, 1.0, x)
     slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
-    return x._new(UOp(Op.COMPOSITE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(UOp(Op.CUSTOM_DERIVATIVE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
@@ -262,7 +262,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
     value = size**p
-    return x._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
 
 
 @checked
