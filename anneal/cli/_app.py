@@ -403,7 +403,7 @@ def onnx_info(
     ] = Device.cpu,
     as_json: Json = False,
 ) -> None:
-    """Print inputs, outputs, operators, cost, and all that cannot be run. Exit code 1: there is such."""
+    """Print inputs, outputs, operators, cost, and all that cannot be run. Exit code 4: there is such."""
     from anneal.cli._onnx import info
 
     raise typer.Exit(info(file, sizes=size or (), device=device.value, as_json=as_json))
@@ -453,7 +453,7 @@ def onnx_check(
 
     with settings.override(**choose_device(device.value if device else None, adapter)):
         job = Job(file, input or (), size or (), seed, None, as_json)
-        raise typer.Exit(check_model(job, tolerance=tolerance))
+        check_model(job, tolerance=tolerance)
 
 
 cache_app = typer.Typer(

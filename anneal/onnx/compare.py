@@ -13,7 +13,7 @@ from anneal.errors import OnnxError
 from anneal.onnx.files import parsed
 from anneal.onnx.graph import Node
 from anneal.onnx.model import load
-from anneal.onnx.plan import Plan, signature
+from anneal.onnx.plan import Plan
 from anneal.tensor import Tensor, realize
 
 __all__ = ["Checked", "Difference", "check"]
@@ -83,7 +83,7 @@ def check(
             ours.extend((node, name, r) for name, r in zip(node.outputs, results) if name in read and name)
 
     values = model.taken(feeds)
-    Plan(model, values, signature(values)[1]).lazy(values, watch)
+    Plan(model, values).lazy(values, watch=watch)
     realize([r for _, _, r in ours if isinstance(r, Tensor)])
     arrays = {name: np.asarray(feeds[name]) for name in feeds}
     reference, theirs = _reference(source, arrays, [name for _, name, _ in ours])

@@ -46,6 +46,9 @@ class HostStep:
     node: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}"
+
 
 @dataclass(eq=False)
 class Memo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -29,7 +30,7 @@ __all__ = ["Model", "load"]
 _BUDGET = 200_000  # nodes that one run may execute
 _ELEMENTS, _EACH = 1 << 26, 256  # that one value may have, and for each number of the file and the inputs
 _PLANS = 16  # signatures that a model keeps plans for
-_SMALL = 64  # elements of a tensor that is read where its values decide shapes
+_SMALL = 16  # elements of an input that stays on the host, or is read, where its values decide shapes
 
 
 def load(
@@ -146,8 +147,7 @@ class Model:
         Raises OnnxError as `run` does.
         """
         values = self.taken(feeds, detach=False)
-        plan = Plan(self, values, signature(values)[1])
-        return {v.name: r for v, r in zip(self.outputs, plan.lazy(values))}
+        return {v.name: r for v, r in zip(self.outputs, Plan(self, values).lazy(values))}
 
     @property
     def host_steps(self) -> tuple[HostStep, ...]:
@@ -193,11 +193,11 @@ class Model:
 
     def plan(self, values: dict[str, Any]) -> Plan:
         """How the model runs for such values; plans are kept, those used last."""
-        key, fixed = signature(values)
+        key = signature(values)
         with self.lock:
             plan = self._plans.pop(key, None)
             if plan is None:
-                plan = Plan(self, values, fixed)
+                plan = Plan(self, values)
             self._plans[key] = plan
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)[1].close()
@@ -210,13 +210,15 @@ class Model:
         """A value where a run wants it: on the host if it decides shapes or no device holds it, else on the device."""
         if isinstance(value, list):
             return [self._placed(v, info, detach) for v in value]
-        decides = info.name in self.deciding
+        if value is None:
+            return None
+        decides = info.name in self.deciding and math.prod(value.shape) <= _SMALL
         if isinstance(value, Tensor):
-            if decides and value.numel() <= _SMALL:
+            if decides and not value.dtype.is_float:
                 return value.detach().numpy()
             value = value if value.device == self.device else value.to(device=self.device)
             return value.detach() if detach and value.requires_grad else value
-        if value is None or decides or not fits_device(value.dtype):
+        if decides or not fits_device(value.dtype):
             return value
         try:
             return device_array(value, self.device, self.float64)

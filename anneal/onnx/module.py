@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anneal.nn import Module
-from anneal.onnx.execute import Memo, Run, leaves
 from anneal.onnx.graph import Graph
-from anneal.onnx.plan import signature
+from anneal.onnx.plan import Plan, signature
 from anneal.onnx.report import nodes_of
 from anneal.onnx.types import device_array
-from anneal.tensor import realize
 
 if TYPE_CHECKING:
     from anneal.onnx.model import Model
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["OnnxModule"]
 
 _TRAINED = ("float16", "bfloat16", "float32", "float64")
-_MEMOS = 16  # signatures that what is fixed is kept for
+_PLANS = 16  # signatures that what is fixed is kept for
 
 
 class OnnxModule(Module):
@@ -36,7 +33,7 @@ class OnnxModule(Module):
     def __init__(self, model: Model) -> None:
         self._model = model
         self._names: dict[tuple[str, str], str] = {}  # by graph and name in the file
-        self._memos: dict[Any, Memo] = {}
+        self._plans: dict[Any, Plan] = {}
         statistics = _statistics(model.program.graph)
         for path, name, array in _weights(model.program.graph):
             if array is None or array.dtype.name not in _TRAINED or name in model.deciding:
@@ -45,8 +42,7 @@ class OnnxModule(Module):
             while own in vars(self):
                 own += "_"
             tensor = device_array(array, model.device, model.float64)
-            tensor.requires_grad = array.ndim > 0 and name not in statistics
-            setattr(self, own, tensor)
+            setattr(self, own, tensor.requires_grad_(array.ndim > 0 and name not in statistics))
             self._names[path, name] = own
         self.realize()
 
@@ -54,25 +50,12 @@ class OnnxModule(Module):
         """The outputs for inputs by position."""
         model = self._model
         values = model.taken(model.named(inputs), detach=False)
-        key, fixed = signature(values)
-        memo = self._memos.pop(key, None) or Memo()
-        if fixed:
-            self._memos[key] = memo
-            if len(self._memos) > _MEMOS:
-                del self._memos[next(iter(self._memos))]
-        run: Run = model.start(memo, sum(math.prod(v.shape) for x in values.values() for v in leaves(x)), training=True)
-        for value in values.values():
-            for v in value if isinstance(value, list) else [value]:
-                if isinstance(v, np.ndarray):
-                    if fixed:
-                        memo.fix(v)
-                    else:
-                        run.loose[id(v)] = v
-        run.parameters = {at: vars(self)[own] for at, own in self._names.items()}
-        known = len(memo.used)
-        results = [run.lift(None, r) if isinstance(r, np.ndarray) else r for r in run.main(model.program.graph, values)]
-        if len(memo.used) > known:
-            realize(list(memo.used.values()))
+        key = signature(values)
+        plan = self._plans.pop(key, None) or Plan(model, values)
+        self._plans[key] = plan
+        if len(self._plans) > _PLANS:
+            del self._plans[next(iter(self._plans))]
+        results = plan.lazy(values, {at: vars(self)[own] for at, own in self._names.items()})
         return results[0] if len(results) == 1 else tuple(results)
 
     def extra_repr(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "signature"]
 
-_SMALL = 64  # elements of an input that is known on the host: beyond that its values are no part of what a plan is for
+_SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
 
 
 class _Place(int):
-    """A tensor of a run, by its place among the arguments or the results."""
+    """A value that each run brings, by its place among the arguments or the results."""
 
 
 class _StillError(Exception):
@@ -31,41 +32,49 @@ class _StillError(Exception):
 class Plan:
     """How a model runs for inputs of one signature.
 
-    Tensors are the arguments of a jit function; all other inputs are fixed, and so are the results that follow from
-    them. Where values are needed on the host in the middle (`steps` tells where), nodes run one after the other
-    instead, and only what is fixed is kept.
+    Tensors are the arguments of a jit function; small whole numbers that decide shapes are fixed, and so are results
+    that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), nodes run one
+    after the other instead, and only what is fixed is kept; that is so from the first run on where an input is an array
+    that is not fixed.
     """
 
-    def __init__(self, model: Model, feeds: dict[str, Any], fixed: bool) -> None:
+    def __init__(self, model: Model, feeds: dict[str, Any]) -> None:
         self.model = model
         self.memo = Memo()
         self.steps: tuple[HostStep, ...] = ()
-        self.dynamic = not fixed
         self._tried = 0  # how often a run that was to be device work alone was not
         self._still = False  # whether all results are fixed
         self._results: Any = None  # the results of a run, with places for tensors
-        self._feeds = split(feeds, [], True) if fixed else None  # host values are kept: they are fixed
-        if fixed:
-            for value in feeds.values():
-                self.memo.fix([v for v in leaves(value) if not isinstance(v, Tensor)])
+        given: list[Any] = []
+        self._feeds = split(feeds, given, is_given)
+        self.dynamic = not all(isinstance(v, Tensor) for v in given)
+        self._host = tuple(
+            [
+                HostStep(f"input {name!r}", "its values are wanted on the host, so nodes run one after the other")
+                for name, value in feeds.items()
+                if any(is_given(v) and not isinstance(v, Tensor) for v in leaves(value))
+            ]
+        )
+        for value in self._feeds.values():
+            self.memo.fix([v for v in leaves(value) if isinstance(v, np.ndarray)])
         self._program = jit(self._traced)
         self.elements = sum(math.prod(v.shape) for x in feeds.values() for v in leaves(x))
 
     def run(self, feeds: dict[str, Any]) -> list[Any]:
         """The results for inputs of this plan's signature."""
+        given: list[Any] = []
+        split(feeds, given, is_given)
         try:
-            return self._run(feeds)
+            return self._run(given)
         except MemoryError as e:
             if isinstance(e, OutOfMemoryError):
                 raise
             raise OutOfMemoryError(f"a run of the model takes more memory than there is: {e}") from e
 
-    def _run(self, feeds: dict[str, Any]) -> list[Any]:
+    def _run(self, given: list[Any]) -> list[Any]:
         if not self.dynamic:
-            tensors: list[Tensor] = []
-            split(feeds, tensors, False)
             try:
-                return self._joined(() if self._still else self._program(*tensors))
+                return self._joined(() if self._still else self._program(*given))
             except _StillError:
                 self._still = True
                 return self._joined(())
@@ -77,7 +86,7 @@ class Plan:
                 self._tried += 2
                 self.steps = (HostStep("the whole model", f"its runs cannot be replayed: {e}"),)
         with self.model.lock:
-            return self._eager(feeds)
+            return self._eager(given)
 
     def close(self) -> None:
         """Give back the memory of captures."""
@@ -88,46 +97,47 @@ class Plan:
 
     def _traced(self, *tensors: Tensor) -> Any:
         """One run that reads nothing: its tensors that are not fixed."""
-        assert self._feeds is not None
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.elements, reads=False)
         with no_grad():
-            results = run.main(self.model.program.graph, joined(self._feeds, tensors))
-            results = [self._given(run, r) for r in results]
+            results = self._walked(run, tensors)
         if len(self.memo.used) > known:
             realize(list(self.memo.used.values()))
         out: list[Tensor] = []
-        self._results = split(results, out, True, run)
+        self._results = split(results, out, lambda v: isinstance(v, Tensor) and not run.is_fixed(v))
         if not out:
             raise _StillError
         return tuple(out)
 
-    def _eager(self, feeds: dict[str, Any]) -> list[Any]:
+    def _eager(self, given: list[Any]) -> list[Any]:
         """One run as it comes, with values read in the middle."""
         run = self.model.start(self.memo, self.elements)
         with no_grad():
-            results = self._walked(run, feeds)
+            results = self._walked(run, given)
             realize([t for t in leaves(results) if isinstance(t, Tensor)] + list(self.memo.used.values()))
-        self.steps = tuple(run.steps) or self.steps
-        if self._feeds is not None and not run.steps and self._tried == 1:
+        self.steps = self._host + tuple(run.steps) or self.steps
+        if not run.steps and not run.loose and self._tried == 1:
             self.dynamic = False  # what was read is fixed, and is known now
         return results
 
-    def lazy(self, feeds: dict[str, Any], watch: Any = None) -> list[Any]:
-        """The results of one run, which are yet to be computed."""
-        return self._walked(self.model.start(self.memo, self.elements, watch=watch), feeds)
+    def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
+        """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
+        given: list[Any] = []
+        split(feeds, given, is_given)
+        known = len(self.memo.used)
+        run = self.model.start(self.memo, self.elements, training=parameters is not None, watch=watch)
+        run.parameters = parameters or {}
+        results = self._walked(run, given)
+        if len(self.memo.used) > known:
+            realize(list(self.memo.used.values()))
+        return results
 
-    def _walked(self, run: Run, feeds: dict[str, Any]) -> list[Any]:
-        if self._feeds is not None:  # the arrays that are fixed
-            tensors: list[Tensor] = []
-            split(feeds, tensors, False)
-            feeds = joined(self._feeds, tensors)
-        else:
-            for value in feeds.values():
-                for v in leaves(value):
-                    if not isinstance(v, Tensor):
-                        run.loose[id(v)] = v
-        return [self._given(run, r) for r in run.main(self.model.program.graph, feeds)]
+    def _walked(self, run: Run, given: Any) -> list[Any]:
+        """The results of a run that goes through the nodes."""
+        for value in given:
+            if not isinstance(value, Tensor):
+                run.loose[id(value)] = value
+        return [self._given(run, r) for r in run.main(self.model.program.graph, joined(self._feeds, given))]
 
     def _given(self, run: Run, result: Any) -> Any:
         """A result as the caller gets it: on the device, if that can hold it."""
@@ -138,55 +148,43 @@ class Plan:
         return result
 
 
-def split(value: Any, tensors: list[Tensor], keep: bool, run: Run | None = None) -> Any:
-    """`value` with a place for each tensor, which is put into `tensors`; fixed tensors of `run` stay.
-
-    Without `keep` the rest is not copied, and nothing is given.
-    """
+def split(value: Any, out: list[Any], chosen: Callable[[Any], bool]) -> Any:
+    """`value` with a place for each leaf that is chosen; those are put into `out`."""
     if isinstance(value, dict):
-        return {k: split(v, tensors, keep, run) for k, v in value.items()}
+        return {k: split(v, out, chosen) for k, v in value.items()}
     if isinstance(value, list):
-        return [split(v, tensors, keep, run) for v in value]
-    if isinstance(value, Tensor) and (run is None or not run.is_fixed(value)):
-        tensors.append(value)
-        return _Place(len(tensors) - 1)
-    return value if keep else None
+        return [split(v, out, chosen) for v in value]
+    if value is not None and chosen(value):
+        out.append(value)
+        return _Place(len(out) - 1)
+    return value
 
 
-def joined(value: Any, tensors: Any) -> Any:
-    """What `split` took apart, with these tensors."""
+def joined(value: Any, given: Any) -> Any:
+    """What `split` took apart, with these leaves."""
     if isinstance(value, dict):
-        return {k: joined(v, tensors) for k, v in value.items()}
+        return {k: joined(v, given) for k, v in value.items()}
     if isinstance(value, list):
-        return [joined(v, tensors) for v in value]
-    return tensors[value] if isinstance(value, _Place) else value
+        return [joined(v, given) for v in value]
+    return given[value] if isinstance(value, _Place) else value
 
 
-def signature(feeds: dict[str, Any]) -> tuple[Any, bool]:
-    """What a plan is made for: shapes and dtypes of tensors, and the values of what is on the host; and whether all of
-    that is small enough to be part of it.
-    """
-    parts = []
-    small = True
-    for name, value in feeds.items():
-        part, fits = _part(value)
-        parts.append((name, part))
-        small &= fits
-    return (tuple(parts), small), small
+def is_given(value: Any) -> bool:
+    """Whether a value comes with each run, and is no part of what a plan is for."""
+    small = isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.ndim <= 1 and value.size <= _SMALL
+    return not small
 
 
-def _part(value: Any) -> tuple[Any, bool]:
+def signature(feeds: dict[str, Any]) -> Any:
+    """What a plan is made for: shapes and dtypes, and the values of small whole numbers that are on the host."""
+    return tuple([(name, _part(value)) for name, value in feeds.items()])
+
+
+def _part(value: Any) -> Any:
     if isinstance(value, list):
-        parts = [_part(v) for v in value]
-        return tuple([p for p, _ in parts]), all(fits for _, fits in parts)
+        return tuple([_part(v) for v in value])
     if value is None:
-        return None, True
+        return None
     if isinstance(value, Tensor):
-        return (value.shape, value.dtype), True
-    if value.size > _SMALL:
-        return (value.dtype.name, value.shape), False
-    return (
-        value.dtype.name,
-        value.shape,
-        tuple(value.ravel().tolist()) if value.dtype.kind == "O" else value.tobytes(),
-    ), True
+        return value.shape, value.dtype
+    return value.dtype.name, value.shape, None if is_given(value) else value.tobytes()

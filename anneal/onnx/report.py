@@ -104,7 +104,7 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
             stack.pop()
             continue
         yield node
-        stack.extend(iter(g.nodes) for g in reversed(node.subgraphs()))
+        stack.extend(iter(g.nodes) for g in sorted(node.subgraphs(), key=lambda g: g.path))
 
 
 def gaps_of(program: Program) -> tuple[Gap, ...]:

@@ -21,13 +21,13 @@ SMALL = 4096  # elements; what is larger is made on the device rather than in ho
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-@op("Shape", raw=True)
+@op("Shape", raw=True, by_shape=True)
 def shape(node: Call, x: Value, *, start: int = 0, end: int | None = None) -> Array:
     """The sizes as int64; those of axes `start` to `end` since version 15."""
     return np.array(x.shape[slice(start, end)], np.int64)
 
 
-@op("Size", raw=True)
+@op("Size", raw=True, by_shape=True)
 def size(node: Call, x: Value) -> Array:
     """The number of elements, as int64."""
     return np.array(math.prod(x.shape), np.int64)
