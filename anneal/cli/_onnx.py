@@ -13,11 +13,13 @@ import numpy as np
 
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
-from anneal.errors import DataError, OnnxError, UserError
+from anneal.errors import AnnealError, DataError, OnnxError, UserError
+from anneal.inspect import StepGraph
 from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
+from anneal.uop import toposort
 
-__all__ = ["Job", "check_model", "info", "run"]
+__all__ = ["Job", "check_model", "info", "run", "traced_run"]
 
 _RANDOM = "random"
 
@@ -35,7 +37,7 @@ class Job:
 
 
 def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int:
-    """Print what a model has and needs, every gap, and its cost where all sizes are known; 1 if there are gaps."""
+    """Print what a model has and needs, every gap, and its cost where all sizes are known; 4 if there are gaps."""
     model = load(file, "cpu", structure_only=True)
     found = model.describe()
     cost = None if found.gaps else _cost(file, model, sizes, device)
@@ -43,7 +45,7 @@ def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int
         json_report({**asdict(found), "cost": cost})
     else:
         _print(found, cost)
-    return 1 if found.gaps else 0
+    return OnnxError.exit_code if found.gaps else 0
 
 
 def _print(found: Description, cost: dict[str, Any] | None) -> None:
@@ -149,8 +151,19 @@ def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 
 
-def check_model(job: Job, *, tolerance: float) -> int:
-    """Compare every node's value with another runtime's; 1 if one differs."""
+def traced_run(file: Path, batch: int | None) -> StepGraph:
+    """The graph of a run of a model, which is not run; symbolic sizes are 1, those of a first axis `batch`."""
+    model = load(file)
+    first = {v.shape[0] for v in model.inputs if v.shape}
+    sizes = [f"{d}={batch}" for d in first if isinstance(d, str)] if batch else []
+    results = model.trace(_feeds(model, Job(file, (), sizes, 0, None, False)))
+    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
+    outputs = [t.uop for t in tensors]
+    return StepGraph(str(file), outputs, outputs, toposort(outputs))
+
+
+def check_model(job: Job, *, tolerance: float) -> None:
+    """Compare every node's value with another runtime's; AnnealError if one differs."""
     model = load(job.file, job.device, structure_only=True)
     found = check(job.file, _feeds(model, job), job.device, tolerance=tolerance)
     if job.as_json:
@@ -158,8 +171,10 @@ def check_model(job: Job, *, tolerance: float) -> int:
     else:
         data(f"{found.values} values compared with {found.reference}, {found.missing} that it does not tell")
         data(f"largest difference {found.worst:.2e} of the largest value")
-        data(f"the first that differs: {found.first}" if found.first else "no node differs")
-    return 1 if found.first else 0
+    if found.first:
+        raise AnnealError(f"the first that differs: {found.first}")
+    if not job.as_json:
+        data("no node differs")
 
 
 def _feeds(model: Model, job: Job) -> dict[str, Any]:

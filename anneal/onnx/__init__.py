@@ -4,6 +4,7 @@
 when a model is loaded.
 """
 
+from anneal.errors import OnnxError
 from anneal.onnx.compare import Checked, Difference, check
 from anneal.onnx.execute import HostStep
 from anneal.onnx.graph import ValueInfo
@@ -20,6 +21,7 @@ __all__ = [
     "HostStep",
     "InferenceSession",
     "Model",
+    "OnnxError",
     "OnnxModule",
     "Use",
     "ValueInfo",

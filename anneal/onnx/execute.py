@@ -15,7 +15,7 @@ the host was asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any
@@ -28,6 +28,7 @@ from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
 from anneal.tensor import Tensor
+from anneal.uop import arena
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
@@ -45,6 +46,9 @@ class HostStep:
 
     node: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -162,6 +166,8 @@ class Run:
         """Run one node: its outputs are put into `scope`."""
         key = (*scope.key, n)
         results = self.memo.results.get(key)
+        if results is None and not self.parameters:
+            results = self.constants.results.get(key)
         if results is None:
             self.spend(node)
             call = Call(self, node, scope, key)
@@ -169,8 +175,18 @@ class Run:
             if trained is not None:
                 scope.values[node.outputs[0]] = trained
                 return
-            results = call.outcome([scope.find(x) if x else None for x in node.inputs])
-            if self.is_fixed(list(results)):
+            values = [scope.find(x) if x else None for x in node.inputs]
+            nodes = arena()
+            before = nodes.path
+            label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
+            nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from
+            try:
+                results = call.outcome(values)
+            finally:
+                nodes.path = before
+            if call.of_file:
+                self.constants.results[key] = results
+            elif self.is_fixed(list(results)):
                 self.memo.results[key] = results
         if self.watch is not None:
             self.watch(node, results)
@@ -191,6 +207,10 @@ class Run:
     def is_fixed(self, value: Any) -> bool:
         """Whether a value follows from the file and the shapes of the inputs."""
         return all(id(v) in self.memo.fixed or id(v) in self.constants.fixed for v in leaves(value))
+
+    def of_file(self, value: Any) -> bool:
+        """Whether a value follows from the file alone, so that it is the same for all shapes."""
+        return not self.parameters and all(id(v) in self.constants.fixed for v in leaves(value))
 
     def is_loose(self, value: Any) -> bool:
         """Whether a value, or its shape, depends on what the host read in the middle of the run."""
@@ -251,6 +271,7 @@ class Call:
         self._key = key
         self._turns = 0  # subgraphs that were run
         self._made = 0  # constants that were made
+        self.of_file = False  # whether the results follow from the file alone
         self._tainted = False  # whether an input is loose
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
@@ -341,20 +362,24 @@ class Call:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
-    def constant(self, array: Any) -> Tensor:
+    def constant(self, array: Any, inputs: Sequence[Any] | None = None) -> Tensor:
         """An array that depends on shapes, attributes and fixed inputs alone as a Tensor, which is made once.
 
-        What depends on a value that was read in the middle of the run is made anew in each.
+        What depends on a value that was read in the middle of the run is made anew in each. `array` may be a function
+        that makes it; `inputs` are all that it depends on: where they are of the file, one serves all shapes.
         """
         key = (*self._key, "constant", self._made)
         self._made += 1
-        run, loose = self.of, self._tainted or self._read
-        found = None if loose else run.memo.results.get(key)
+        run = self.of
+        everywhere = inputs is not None and run.of_file(list(inputs))
+        memo, loose = run.constants if everywhere else run.memo, not everywhere and (self._tainted or self._read)
+        found = None if loose else memo.results.get(key)
         if found is None:
-            found = (device_array(np.asarray(array), run.device, run.float64),)
+            made = array() if callable(array) else array
+            found = (device_array(np.asarray(made), run.device, run.float64),)
             if not loose:
-                run.memo.fix(found[0])
-                run.memo.results[key] = found
+                memo.fix(found[0])
+                memo.results[key] = found
         if not loose:
             run.memo.used[id(found[0])] = found[0]
         out: Tensor = found[0]
@@ -425,10 +450,12 @@ class Call:
                 self.room(*r.shape)
         pure = node.implementation.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)
+        self.of_file = still and run.of_file(values)
+        memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
             if still or (pure and isinstance(r, np.ndarray)):
                 if not run.is_fixed(r):
-                    run.memo.fix(r)
+                    memo.fix(r)
             elif isinstance(r, np.ndarray):
                 run.loose[id(r)] = r
         if not still:

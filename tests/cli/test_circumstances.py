@@ -6,6 +6,7 @@ stopped; or a flag that takes a place to write to or to read from, and what is t
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import re
@@ -66,6 +67,10 @@ COMMANDS = {
     "cache ls": Command("cache ls"),
     "cache prune": Command("cache prune --older-than 7d"),
 }
+if importlib.util.find_spec("onnx"):
+    COMMANDS["onnx info"] = Command("onnx info {onnx}")
+    COMMANDS["onnx run"] = Command("onnx run {onnx} --json")
+    COMMANDS["onnx check"] = Command("onnx check {onnx}")
 
 CIRCUMSTANCES = (
     "stdout full", "stdout closed", "stderr closed", "stderr full", "both closed", "all closed", "reader left", "Ctrl-C",
@@ -90,14 +95,21 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             small[f"{name}.1.{part}"] = np.ones(out, np.float32)
         small[f"{name}.1.num_batches_tracked"] = np.array(1, np.int32)
     io.safe_save(small, place / "small")
-    return {"gpt2": make(place / "gpt2"), "llama": place / "llama", "small": place / "small", "cache": place / "cache"}
+    if importlib.util.find_spec("onnx"):
+        from tests.onnx.test_models import mlp
+
+        (place / "m.onnx").write_bytes(mlp())
+    return {
+        "gpt2": make(place / "gpt2"), "llama": place / "llama", "small": place / "small", "cache": place / "cache",
+        "onnx": place / "m.onnx",
+    }  # fmt: skip
 
 
 def environment(places: dict[str, Path], **more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("ANNEAL_")}
     return kept | {
         "ANNEAL_DEVICE": "cpu", "ANNEAL_CACHE_DIR": str(places["cache"]), "ANNEAL_OFFLINE": "1",
-        "PYTHONPATH": str(ROOT), **more,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]), **more,
     }  # fmt: skip
 
 

@@ -435,3 +435,29 @@ def test_names_that_a_module_has_itself_are_changed() -> None:
     module = load(chain, weights=weights).module()
     assert [n for n, _ in module.named_parameters()] == ["ptraining", "p_w", "pforward"]
     assert module(ONES).tolist() == [8, 8]
+
+
+def test_what_follows_from_the_file_is_computed_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quantised weight is unpacked once; a pad of it that another shape asks for is not the first one."""
+    from anneal.onnx.ops import quantised
+
+    calls = []
+    unpacked = quantised._dequantised_on_host
+    monkeypatch.setattr(quantised, "_dequantised_on_host", lambda *a: calls.append(1) or unpacked(*a))
+    weight = array("w", [[1, 2], [3, 4]], np.int8)
+    scale = array("s", 0.5, np.float32)
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["d"]),
+        node("Shape", ["x"], ["n"], start=0, end=1),
+        node("Sub", ["n", "one"], ["more"]),
+        node("Concat", ["zeros", "more", "zero"], ["pads"], axis=0),
+        node("Pad", ["d", "pads"], ["p"]),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    fixed = [weight, scale, array("one", [1], np.int64), array("zeros", [0, 0], np.int64), array("zero", [0], np.int64)]
+    fixed.append(array("v", [1.0, 1.0], np.float32))
+    loaded = load(nodes, [floats("x", "n")], [floats("y", "m")], fixed)
+    for n in (1, 3, 1, 2):
+        (y,) = loaded.run({"x": np.zeros(n, np.float32)}).values()
+        assert y.tolist() == [1.5, 3.5, *[0.0] * (n - 1)]
+    assert len(calls) == 1

@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from anneal.errors import OnnxError
+from anneal.onnx.registry import find
+from anneal.tensor import Tensor
 from tests.onnx import peers
 
 R = np.random.RandomState(0)
@@ -454,3 +456,22 @@ def test_what_cannot_be_computed_is_told_with_its_node(
         )
     assert op in str(error.value)
     assert "main graph" in str(error.value)
+
+
+class _Node:
+    """As much of a call as an elementwise operator asks of it."""
+
+    device = "cpu"
+
+    @staticmethod
+    def tensor(x: Any) -> Tensor:
+        return x if isinstance(x, Tensor) else Tensor(x)
+
+
+@pytest.mark.parametrize(("op", "number"), [("Mul", 0.5), ("Add", 1.0), ("Pow", 2.0), ("Where", 0.0)])
+def test_a_known_number_is_part_of_the_kernel_and_no_memory(op: str, number: float) -> None:
+    x = Tensor([1.0, -2.0])
+    known = [x > 0] if op == "Where" else []
+    y = find(op, "", 17).function(_Node(), *known, x, s(number))  # type: ignore[union-attr]
+    assert str(y.uop).count("Op.BUFFER") == 1
+    assert str(find(op, "", 17).function(_Node(), *known, x, s([number, number])).uop).count("Op.BUFFER") == 2  # type: ignore[union-attr]

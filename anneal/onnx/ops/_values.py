@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
+from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor
 
-__all__ = ["Array", "Value", "axis_of", "ints", "iota", "is_float", "single"]
+__all__ = ["Array", "Value", "axis_of", "ints", "iota", "is_float", "operand", "single"]
 
 Array = np.ndarray[Any, Any]
 Value = Tensor | Array
@@ -31,6 +32,14 @@ def single(x: Array) -> Any:
 def ints(x: Array | Sequence[int]) -> list[int]:
     """The elements of an array of one axis (or of none) as Python's integers."""
     return [int(v) for v in np.asarray(x).reshape(-1)]
+
+
+def operand(node: Call, x: Value) -> Tensor:
+    """A value as a Tensor; one number that is known becomes part of the kernel, not memory that the kernel reads."""
+    # What a device has no 64 bits for is narrowed on its way there.
+    if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
+        return Tensor.full(x.shape, x.item(), dtype=x.dtype.name, device=node.device)
+    return node.tensor(x)  # type: ignore[no-any-return]
 
 
 def axis_of(node: Call, axis: int, ndim: int) -> int:

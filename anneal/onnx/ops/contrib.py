@@ -184,6 +184,19 @@ def matmul_nbits(
     if bits not in (2, 4, 8) or weight_prepacked:
         raise node.fail(f"{bits} bits with weight_prepacked={weight_prepacked}; 2, 4 and 8, not packed again, are read")
     node.room(N, K)
+
+    def weight() -> Array:
+        rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
+        return np.ascontiguousarray(rows.T).astype(a.dtype.name)
+
+    out = a.matmul(node.constant(weight, (b, scales, zero_points, g_idx)))
+    return out if bias is None else out + bias
+
+
+def _dequantised_blocks(
+    b: Array, scales: Array, zero_points: Array | None, g_idx: Array | None, N: int, K: int, bits: int, block_size: int
+) -> Array:
+    """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
     blocks = -(-K // block_size)
     steps = _unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
     if zero_points is None:
@@ -194,9 +207,7 @@ def matmul_nbits(
         zeros = zero_points.reshape(N, blocks).astype(np.float32)
     group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
     each = scales.reshape(N, blocks).astype(np.float32)
-    weight = (steps - zeros[:, group]) * each[:, group]
-    out = a.matmul(node.constant(np.ascontiguousarray(weight.T).astype(a.dtype.name)))
-    return out if bias is None else out + bias
+    return np.asarray((steps - zeros[:, group]) * each[:, group])
 
 
 def _unpacked(x: Array, bits: int) -> Array:

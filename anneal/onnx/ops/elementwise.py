@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import is_float, single
+from anneal.onnx.ops._values import Array, Value, is_float, operand, single
 from anneal.onnx.registry import op
+from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor
 
 __all__: list[str] = []
-
-Array = np.ndarray[Any, Any]
 
 # -- one input --------------------------------------------------------------------------------------------------------
 
@@ -198,10 +197,6 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return a / b if is_float(a) else a.div(b, rounding_mode="trunc")
 
 
-def _power(a: Tensor, b: Tensor) -> Tensor:
-    return a.pow(b).cast(a.dtype)
-
-
 BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
     "Add": (Tensor.add, np.add),
     "And": (Tensor.logical_and, np.logical_and),
@@ -216,7 +211,6 @@ BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Arr
     "LessOrEqual": (Tensor.le, np.less_equal),
     "Mul": (Tensor.mul, np.multiply),
     "Or": (Tensor.logical_or, np.logical_or),
-    "Pow": (_power, lambda a, b: np.power(a, b).astype(a.dtype)),
     "Sub": (Tensor.sub, np.subtract),
     "Xor": (Tensor.logical_xor, np.logical_xor),
 }
@@ -237,11 +231,40 @@ def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: C
         return on_device(a, _placed(a, b, broadcast, axis))
 
     op(name)(before).host(lambda node, a, b, *, broadcast=None, axis=None: on_host(a, _placed(a, b, broadcast, axis)))
-    op(name, since=7)(lambda node, a, b: on_device(a, b)).host(lambda node, a, b: on_host(a, b))
+
+    def now(node: Call, a: Value, b: Value) -> Any:
+        return _computed(node, on_device, on_host, a, b)
+
+    op(name, since=7, raw=True)(now)
+
+
+def _computed(node: Call, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
+    """What one of two functions gives: on the host where all values are, or where one is that no device holds."""
+    held = [x for x in xs if isinstance(x, np.ndarray)]
+    if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
+        return on_host(*[node.host(x, "no device holds its type") for x in xs])
+    return on_device(*[operand(node, x) for x in xs])
 
 
 for _name, _both in BINARY.items():
     _binary(_name, *_both)
+
+
+@op("Pow")
+def power_old(node: Call, a: Tensor, b: Tensor, *, broadcast: int | None = None, axis: int | None = None) -> Tensor:
+    """a to the power of b, before version 7."""
+    return a.pow(_placed(a, b, broadcast, axis)).cast(a.dtype)
+
+
+@op("Pow", since=7, raw=True)
+def power(node: Call, a: Value, b: Value) -> Value:
+    """a to the power of b, in the dtype of a; a known exponent is a number, so that squares are products."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.asarray(np.power(a, b), a.dtype)
+    x = operand(node, a)
+    if isinstance(b, np.ndarray) and b.size == 1 and b.ndim <= x.ndim and (is_float(x) or not is_float(b)):
+        return x.pow(single(b)).cast(x.dtype)
+    return x.pow(operand(node, b)).cast(x.dtype)
 
 
 @op("Mod")
@@ -280,8 +303,11 @@ VARIADIC: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, A
 
 def _variadic(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: Callable[[Array, Array], Any]) -> None:
     """Register a function of inputs taken two at a time; they broadcast since version 8."""
-    made = op(name)(lambda node, *xs: reduce(on_device, xs))
-    made.host(lambda node, *xs: reduce(on_host, xs))
+
+    def computed(node: Call, *xs: Value) -> Any:
+        return _computed(node, lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
+
+    op(name, raw=True)(computed)
 
 
 for _name, _both in VARIADIC.items():
@@ -294,12 +320,7 @@ def mean(node: Call, *xs: Tensor) -> Tensor:
     return reduce(Tensor.add, xs) / len(xs)
 
 
-@op("Where")
-def where(node: Call, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+@op("Where", raw=True)
+def where(node: Call, condition: Value, x: Value, y: Value) -> Any:
     """x where the condition holds, y elsewhere."""
-    return condition.where(x, y)
-
-
-@where.host
-def _where_on_host(node: Call, condition: Array, x: Array, y: Array) -> Any:
-    return np.where(condition, x, y)
+    return _computed(node, Tensor.where, np.where, condition, x, y)

@@ -1,0 +1,139 @@
+"""`anneal onnx`: what it prints of a file, what a run gives, and its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from tests.cli.helpers import run
+from tests.onnx.bad import model, node
+from tests.onnx.test_models import mlp
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(mlp())
+    return str(path)
+
+
+def test_info_says_what_there_is_and_what_it_costs(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "onnx", "info", file)
+    assert found.code == 0
+    assert "input   x: float32[n, 3]" in found.out
+    assert "BatchNormalization" in found.out
+    assert "no gaps" in found.out
+    assert "flops" not in found.out  # n is not known
+    with_size = run(capsys, "onnx", "info", file, "--size", "n=4", "--json")
+    report = json.loads(with_size.out)
+    assert report["cost"]["kernels"] >= 1
+    assert report["cost"]["flops"] > 0
+    assert report["parameters"] == 15 + 5 * 5 + 1
+    assert {u["op"] for u in report["uses"]} == {"Gemm", "BatchNormalization", "Relu", "Constant", "MatMul", "Mul"}
+
+
+def test_info_lists_all_gaps_and_ends_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    made = model([node("Frob", ["x"], ["a"], name="first"), node("Thing", ["a"], ["y"], name="second")])
+    path.write_bytes(made.SerializeToString())
+    found = run(capsys, "onnx", "info", str(path))
+    assert found.code == 4
+    assert "'first'" in found.out
+    assert "'second'" in found.out
+    assert run(capsys, "onnx", "run", str(path)).code == 4
+
+
+def test_run_takes_files_writes_files_and_times(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.float32([[1, 2, 3]])
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "out.npz"
+    arguments = ("onnx", "run", file, "--input", f"x={tmp_path / 'x.npy'}", "--device", "cpu")
+    found = run(capsys, *arguments, "--output", str(out), "--time")
+    assert found.code == 0, found.err
+    assert found.out.startswith("y: float32[1, 2]")
+    assert "median" in found.err
+    import anneal.onnx
+
+    np.testing.assert_array_equal(np.load(out)["y"], anneal.onnx.load(file, "cpu").run({"x": x})["y"].numpy())
+    random = run(capsys, "onnx", "run", file, "--size", "n=5", "--device", "cpu", "--json")
+    assert json.loads(random.out)["outputs"]["y"].startswith("float32[5, 2]")
+
+
+def test_run_says_where_the_host_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [node("NonZero", ["x"], ["p"], name="where"), node("Cast", ["p"], ["y"], to=1)]
+    path.write_bytes(model(nodes).SerializeToString())
+    found = run(capsys, "onnx", "run", str(path), "--device", "cpu")
+    assert found.code == 0
+    assert "on the host: NonZero" in found.err
+
+
+def test_check_compares_each_node(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    found = run(capsys, "onnx", "check", file, "--device", "cpu")
+    assert found.code == 0, found.err + found.out
+    assert "6 values compared with onnxruntime" in found.out
+    assert "no node differs" in found.out
+    from anneal.onnx import registry
+
+    relu = registry.find("Relu", "", 18)
+    assert relu is not None
+    monkeypatch.setattr(relu, "function", lambda node, x: x)
+    found = run(capsys, "onnx", "check", file, "--device", "cpu")
+    assert found.code == 1
+    assert "the first that differs: Relu" in found.err
+    assert "the reference has 0.0" in found.err
+
+
+def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "kernels", file, "--batch", "3", "--device", "cpu", "--json")
+    assert found.code == 0, found.err
+    kernels = json.loads(found.out)["kernels"]
+    assert kernels
+    assert "Gemm:h" in json.dumps(kernels)
+    graph = run(capsys, "graph", file, "--limit", "3")
+    assert graph.code == 0
+    assert "total" in graph.out
+    assert run(capsys, "graph", "none.onnx").code == 4
+    assert run(capsys, "train", file).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (["run", "none.onnx"], "cannot be read", 4),
+        (["info", "README.md"], "no ONNX model", 4),
+        (["run", "{file}", "--input", "z=random"], "no input 'z'", 2),
+        (["run", "{file}", "--input", "x"], "NAME=FILE.npy", 2),
+        (["run", "{file}", "--input", "x=none.npy"], "cannot be read", 4),
+        (["run", "{file}", "--input", "x=README.md"], "is no .npy file", 4),
+        (["run", "{file}", "--size", "n=many"], "NAME=N", 2),
+        (["check", "{file}", "--device", "cpu", "--adapter", "x"], "--adapter", 2),
+        (["run", "{file}", "--output", "/no/such/folder/o.npz"], "no/such/folder", 4),
+    ],
+)
+def test_mistakes_are_one_message(
+    arguments: list[str], says: str, code: int, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(capsys, "onnx", *[a.replace("{file}", file) for a in arguments])
+    assert found.code == code
+    assert says in found.err
+    assert "Traceback" not in found.err
+
+
+def test_the_weights_may_be_missing_for_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.onnx.bad import external
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(external(location="gone.bin").SerializeToString())
+    assert run(capsys, "onnx", "info", str(path)).code == 0
+    found = run(capsys, "onnx", "run", str(path))
+    assert found.code == 4
+    assert "missing from the model's folder" in found.err
