@@ -113,6 +113,8 @@ def movement() -> Iterator[Case]:
     yield "Slice", [f(4, 5)], {"opset": 9, "starts": [1, -3], "ends": [3, 9999], "axes": [0, 1]}
     bounds = [[4, -1], [-9999, -6], [0, 1], [-2, -1]]
     yield "Slice", [f(6, 5), *[fixed(np.array(v)) for v in bounds]], {"opset": 13}
+    bounds = [[-7, 9], [-4, -9], [0, 1], [-2, -1]]
+    yield "Slice", [f(3, 5), *[fixed(np.array(v)) for v in bounds]], {"opset": 13}
     yield "Split", [f(6, 4)], {"opset": 11, "outputs": 2, "axis": 0}
     yield "Split", [f(6, 4)], {"opset": 11, "outputs": 2, "axis": 0, "split": [2, 4]}
     yield "Split", [f(7, 4)], {"opset": 18, "outputs": 3, "axis": 0, "num_outputs": 3}
