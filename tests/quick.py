@@ -50,6 +50,7 @@ LEFT_OUT = {
     "tests/rewrite/test_mutations.py": "fuzzes once for each planted bug",
     "tests/schedule/test_again.py": "builds whole models",
     "tests/schedule/test_growth.py": "counts the work of deep graphs",
+    "tests/backend/cpu/test_device.py::test_the_cpu_describes_itself": "asks the system what processor it has",
     "tests/cache/test_store.py::test_processes_share_a_folder": "starts processes",
     "tests/test_tiers.py::test_the_machine_and_the_commit_have_names": "asks git and the GPU",
     "tests/test_tiers.py::test_this_process_has_a_kernel_or_another_blas": "starts a process",

@@ -59,6 +59,7 @@ class Device(ABC, Generic[Buffer]):
         # lock because entering one costs no call of Python.
         self._changing = threading.Lock()
         self._in_use = self._peak = 0
+        self.asked = 0  # bytes of memory that tensors have asked for so far
 
     # -- memory
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from anneal.backend.arrays import Array
 from anneal.backend.device import OpaqueBuffer
@@ -25,9 +25,6 @@ class Storage:
 
     __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
 
-    # Bytes of device memory that storages have asked for so far.
-    allocated: ClassVar[int] = 0
-
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
         self.size, self.dtype, self.device = size, dtype, device
         self.buffer: OpaqueBuffer | None = None
@@ -45,7 +42,7 @@ class Storage:
             with device.lock:
                 if self.buffer is None:
                     self.buffer = device.alloc(self.size, self.dtype)
-                    Storage.allocated += self.size * self.dtype.itemsize
+                    device.asked += self.size * self.dtype.itemsize
                 if self.host is not None:
                     device.upload(self.buffer, self.host)
                     self.host = None

@@ -48,6 +48,9 @@ PlannedFlag = Annotated[
     typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
+Traceable = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.")
+]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
 Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
@@ -154,7 +157,7 @@ def train(
 
 @app.command()
 def graph(
-    model: Model,
+    model: Traceable,
     batch: Batch = None,
     limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
     until: Annotated[
@@ -188,7 +191,7 @@ def graph(
 
 @app.command()
 def kernels(
-    model: Model,
+    model: Traceable,
     step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
     time: Annotated[
@@ -221,9 +224,9 @@ def kernels(
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
     from anneal.cli._kernels import line_given, print_lines, time_kernels
-    from anneal.cli._models import check_model
+    from anneal.cli._models import check_traceable
 
-    check_model(model)
+    check_traceable(model)
     where = line_given(line) if line is not None else None
     if lines and kernel is None:
         raise UserError("--lines shows one kernel: add --kernel N")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from anneal.cli._models import check_model, suggest, traced_model
+from anneal.cli._models import check_traceable, suggest, traced_model
 from anneal.cli._output import data, json_report
 from anneal.inspect import ALL, KINDS, Firing, OpRules, firings, op_rules, ops_of_method, tensor_methods
 from anneal.rewrite.listing import Listed
@@ -41,11 +41,11 @@ def explain_model(model: str, *, step: bool, batch: int | None, device: str, lim
     """Print the rules that fire while `model` is built and compiled, the most frequent first."""
     from anneal.backend import planned_cost_model
 
-    check_model(model)
+    check_traceable(model)
 
     def outputs() -> Iterable[UOp]:
         traced = traced_model(model, batch)
-        return traced.outputs if step else [traced.loss]
+        return traced.of(step)
 
     found = firings(outputs, planned_cost_model(device), forward=not step)
     if as_json:

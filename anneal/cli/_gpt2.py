@@ -180,8 +180,10 @@ def _speak(
     options: Options, run: Run, decoder: Any, tokenizer: Any, given: list[int], show: Show, stopping: list[int]
 ) -> None:
     """Generate, decode and show, and note when what happened."""
-    from anneal.backend import Storage
-    from anneal.runtime import compile_seconds
+    from anneal.backend import get_device
+    from anneal.runtime import compile_seconds, default_device
+
+    device = get_device(default_device())
 
     stream = tokenizer.stream()
     show(readable(options.prompt))
@@ -195,7 +197,7 @@ def _speak(
             run.first = run.end - run.begun
             run.prefill = run.end - begun - (compile_seconds() - before)
         elif len(run.tokens) == WARM:
-            run.ready, run.grown = run.end, -Storage.allocated
+            run.ready, run.grown = run.end, -device.asked
         run.text += (piece := stream.feed(token))
         show(piece)
         if stopping:
@@ -207,7 +209,7 @@ def _speak(
     run.text += (piece := stream.flush())
     show(piece)
     run.compile = compile_seconds() - run.compiled
-    run.grown = run.grown + Storage.allocated if run.ready else 0
+    run.grown = run.grown + device.asked if run.ready else 0
 
 
 def _announce(options: Options, device: Any) -> None:

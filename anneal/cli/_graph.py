@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from anneal.cli._models import check_model, suggest, traced_model
+from anneal.cli._models import check_traceable, suggest, traced_model
 from anneal.cli._output import data, json_report
 from anneal.inspect import PassState, StepGraph, after_pass, nodes, passes
 from anneal.schedule import graph as sink_of
@@ -36,7 +36,7 @@ def graph_after(model: str, until: str, *, kernel: int | None, batch: int | None
     """Print what the passes up to `until` make of a training step of `model`, or of its kernel number `kernel`."""
     from anneal.backend import planned_cost_model
 
-    check_model(model)
+    check_traceable(model)
     known = passes()
     if until not in [p.name for p in known]:
         raise suggest("pass", until, [p.name for p in known])

@@ -43,7 +43,7 @@ def kernels(
     from anneal.backend import planned_cost_model
 
     traced = traced_model(model, batch)
-    sink = sink_of(traced.outputs if step else [traced.loss])
+    sink = sink_of(traced.of(step))
     plan, _, _ = plan_for(sink, planned_cost_model(device))
     found = kernel_calls(plan, origins(sink))
     if kernel is not None:
@@ -76,7 +76,7 @@ def print_lines(
     from anneal.backend import planned_cost_model
 
     traced = traced_model(model, batch)
-    found = kernel_text(sink_of(traced.outputs if step else [traced.loss]), planned_cost_model(device), number)
+    found = kernel_text(sink_of(traced.of(step)), planned_cost_model(device), number)
     wanted = found.lines if where is None else tuple(found.of_line(*where))
     if as_json:
         json_report({"model": model, "step": step, "device": device, **asdict(replace(found, lines=wanted))})
@@ -104,7 +104,7 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     opened = get_device(device)
     traced = traced_model(model, batch, opened.name)
     values = Values()
-    sink = sink_of(traced.outputs if step else [traced.loss])
+    sink = sink_of(traced.of(step))
     plan, inputs, _ = plan_for(sink, opened.cost_model, values)
     times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")

@@ -26,6 +26,7 @@ __all__ = [
     "Example",
     "Training",
     "check_model",
+    "check_traceable",
     "examples_folder",
     "load_example",
     "load_module",
@@ -138,6 +139,12 @@ def check_model(name: str) -> None:
         raise suggest("model", name, MODELS)
 
 
+def check_traceable(name: str) -> None:
+    """The same for what has a graph: an example, or an ONNX file."""
+    if not name.endswith(".onnx"):
+        check_model(name)
+
+
 def load_example(name: str) -> Example:
     """The example called `name`. UserError as `check_model`."""
     check_model(name)
@@ -149,11 +156,15 @@ def load_example(name: str) -> Example:
 def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> StepGraph:
     """Build example `model` and one training step of it; its weights are made, the step is not run.
 
-    On the cpu unless a device is named: a graph needs memory for the weights, and no GPU.
+    Of an ONNX file it is a run. On the cpu unless a device is named: a graph needs memory for the weights, and no GPU.
     """
     from anneal.inspect import step_graph
 
     with settings.override(device=device):
+        if model.endswith(".onnx"):
+            from anneal.cli._onnx import traced_run
+
+            return traced_run(Path(model), batch)
         example = load_example(model)
         training = example.make(steps=example.STEPS, batch=batch or example.BATCH, seed=1, lr=example.LR)
         return step_graph(model, training)

@@ -14,10 +14,12 @@ import numpy as np
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
 from anneal.errors import AnnealError, DataError, OnnxError, UserError
+from anneal.inspect import StepGraph
 from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
+from anneal.uop import toposort
 
-__all__ = ["Job", "check_model", "info", "run"]
+__all__ = ["Job", "check_model", "info", "run", "traced_run"]
 
 _RANDOM = "random"
 
@@ -147,6 +149,17 @@ def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
         if len(taken) >= 5 and time.perf_counter() - begun > 2:
             break
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
+
+
+def traced_run(file: Path, batch: int | None) -> StepGraph:
+    """The graph of a run of a model, which is not run; symbolic sizes are 1, those of a first axis `batch`."""
+    model = load(file)
+    first = {v.shape[0] for v in model.inputs if v.shape}
+    sizes = [f"{d}={batch}" for d in first if isinstance(d, str)] if batch else []
+    results = model.trace(_feeds(model, Job(file, (), sizes, 0, None, False)))
+    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
+    outputs = [t.uop for t in tensors]
+    return StepGraph(str(file), outputs, outputs, toposort(outputs))
 
 
 def check_model(job: Job, *, tolerance: float) -> None:

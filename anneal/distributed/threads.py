@@ -33,7 +33,7 @@ class ThreadGroup(Group):
         self.rank, self.size, self._table = rank, table.size, table
 
     @classmethod
-    def of(cls, size: int, timeout: float = 60.0) -> list[ThreadGroup]:
+    def of(cls, size: int, timeout: float = 600.0) -> list[ThreadGroup]:
         """The views of all participants of a new group. Raises GroupError for a size or a time that is not above 0."""
         if size < 1 or not timeout > 0:
             raise GroupError(
@@ -121,7 +121,7 @@ def _compare(given: dict[int, tuple[str, Sequence[Array]]]) -> None:
 
 
 def in_threads(
-    function: Callable[[ThreadGroup], R], size: int, *, device: str | None = None, timeout: float = 60.0
+    function: Callable[[ThreadGroup], R], size: int, *, device: str | None = None, timeout: float = 600.0
 ) -> list[R]:
     """What `function` gives to each participant of a group of `size` threads, each in a context of its own.
 
@@ -129,7 +129,8 @@ def in_threads(
         function: takes a participant's view of the group.
         size: the number of participants.
         device: where tensors live that name none; None leaves it to the setting.
-        timeout: seconds that an exchange waits for the others.
+        timeout: seconds that an exchange waits for the others; they may be compiling. One that ends with an error is
+            not waited for.
 
     Raises what the first participant raised that failed; the others are told of it at their next exchange.
 
@@ -153,8 +154,13 @@ def in_threads(
     threads = [threading.Thread(target=participate, args=(m,), name=f"participant {m.rank}") for m in members]
     for t in threads:
         t.start()
-    for t in threads:
-        t.join()
+    try:
+        for t in threads:
+            t.join()
+    except BaseException:  # Ctrl-C, say: the threads go on to their next exchange
+        for m in members:
+            m.leave("was left alone")
+        raise
     if errors:
         raise errors[0]
     return results

@@ -21,12 +21,18 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The graph of a step: its loss, its outputs (the loss and what the optimiser assigns) and nodes, sources first."""
+    """The graph of a step: what its forward pass gives (the loss; the outputs of a model that is only run), its outputs
+    (the loss and what the optimiser assigns) and nodes, sources first.
+    """
 
     model: str
-    loss: UOp
+    results: list[UOp]
     outputs: list[UOp]
     nodes: list[UOp]
+
+    def of(self, step: bool) -> list[UOp]:
+        """The outputs of the whole step, or of its forward pass alone."""
+        return self.outputs if step else self.results
 
     @property
     def counts(self) -> dict[str, Counter[str]]:
@@ -79,7 +85,7 @@ def step_graph(model: str, training: Steps) -> StepGraph:
     with tracing() as noted:
         loss = training.update(*given)
     outputs = list(dict.fromkeys([loss.uop, *[t.uop for t in noted]]))
-    return StepGraph(model, loss.uop, outputs, toposort(outputs))
+    return StepGraph(model, [loss.uop], outputs, toposort(outputs))
 
 
 def nodes(order: list[UOp], limit: int = 0) -> list[Node]:

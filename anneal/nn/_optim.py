@@ -11,14 +11,14 @@ parameter is that copy, rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from anneal.errors import DataError, GradientError, SettingError
+from anneal.errors import DataError, GradientError, SettingError, ShapeError
 from anneal.ops import take_running_updates
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
@@ -30,6 +30,8 @@ __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "ParameterGroup", "clip_grad_nor
 
 # What trains: tensors, or groups of them with settings of their own.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
+# What becomes of the gradients before the update takes them.
+Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
 _F32 = dtypes.float32
 _CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
 
@@ -135,12 +137,68 @@ class Optimizer:
         for t in self.params:
             t.grad = None
 
-    def step(self, *results: Tensor) -> None:
+    def step(self, *results: Tensor, reduce: Reduce | None = None) -> None:
         """Update every parameter that has a gradient, and compute.
 
         Besides the parameters this computes `results`, the tensors whose backward() led here, and running statistics
         of batch norm: one call for the whole step.
+
+        `reduce` makes of the gradients, a list of tensors in the order of `params`, those that the update takes: data
+        parallel training gives `lambda gradients: all_reduce(gradients, group, "mean")`. `.grad` has them afterwards.
+
+        Raises GradientError where `reduce` gives another number of gradients, ShapeError where one is of another shape.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> optimizer = SGD([w], lr=0.1)
+        >>> (w * w).sum().backward(); optimizer.step(reduce=lambda gradients: [g / 2 for g in gradients]); w
+        Tensor([0.9], dtype=float32, requires_grad=True)
         """
+        if reduce is None:
+            self._apply(results)
+            return
+        there = self.gradients()
+        given = [g for g in there if g is not None]
+        made = list(reduce(given))
+        if len(made) != len(given):
+            raise GradientError(
+                f"{type(self).__name__}: reduce gives {len(made)} gradients for {len(given)}: one for each that it takes"
+            )
+        reduced = iter(made)
+        self.apply([None if g is None else next(reduced) for g in there], *results)
+
+    def gradients(self) -> list[Tensor | None]:
+        """The gradients of `params` in their order, None for a parameter that has none."""
+        return [t.grad for t in self.params]
+
+    def apply(self, gradients: Sequence[Tensor | None], *results: Tensor) -> None:
+        """The second half of `step`, with these gradients in place of the parameters' own; `.grad` has them afterwards.
+
+        `gradients` has one for each of `params`, in their order: what `gradients()` gave, or what became of it. A
+        parameter with None stays as it is. Raises GradientError for another number of gradients, or for something that
+        is no tensor, ShapeError for one of another shape than its parameter's.
+
+        >>> w = Tensor([1.0, 2.0], requires_grad=True)
+        >>> optimizer = SGD([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> optimizer.apply([g.sign() for g in optimizer.gradients()]); w
+        Tensor([0.9, 1.9], dtype=float32, requires_grad=True)
+        """
+        name, gradients = type(self).__name__, list(gradients)
+        if len(gradients) != len(self.params):
+            raise GradientError(
+                f"{name}: {len(gradients)} gradients for {len(self.params)} parameters: give one for each"
+            )
+        for n, (t, g) in enumerate(zip(self.params, gradients, strict=True)):
+            if g is not None and not isinstance(g, Tensor):
+                raise GradientError(f"{name}: gradient {n} is a tensor, or None, not {type(g).__name__}")
+            if g is not None and g.shape != t.shape:
+                raise ShapeError(f"{name}: gradient {n} has shape {g.shape}, and its parameter {t.shape}")
+        for t, g in zip(self.params, gradients, strict=True):
+            t.grad = g
+        self._apply(results)
+
+    def _apply(self, results: Sequence[Tensor]) -> None:
+        """Update the parameters by their gradients, and compute."""
         done: dict[Tensor, UOp] = {}
         with _update_phase():
             for group in self.param_groups:

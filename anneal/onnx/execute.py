@@ -28,6 +28,7 @@ from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
 from anneal.tensor import Tensor
+from anneal.uop import arena
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
@@ -174,7 +175,15 @@ class Run:
             if trained is not None:
                 scope.values[node.outputs[0]] = trained
                 return
-            results = call.outcome([scope.find(x) if x else None for x in node.inputs])
+            values = [scope.find(x) if x else None for x in node.inputs]
+            nodes = arena()
+            before = nodes.path
+            label = node.name or f"{node.op}:{node.outputs[0] if node.outputs else ''}"
+            nodes.path = f"{before}/{label}" if before else label  # kernels tell which nodes they come from
+            try:
+                results = call.outcome(values)
+            finally:
+                nodes.path = before
             if call.of_file:
                 self.constants.results[key] = results
             elif self.is_fixed(list(results)):

@@ -80,6 +80,7 @@ from anneal.ops.losses import *
 from anneal.ops.movement import *
 from anneal.ops.normalisation import *
 from anneal.ops.normalisation import take_running_updates
+from anneal.ops.pairs import MinMax, ValuesIndices
 from anneal.ops.placing import *
 from anneal.ops.pooling import *
 from anneal.ops.precision import in_single
@@ -103,7 +104,9 @@ __all__ = [
     "DTypeLike",
     "Generator",
     "Integer",
+    "MinMax",
     "Shape",
+    "ValuesIndices",
     "alias",
     "array_of",
     "as_dtype",

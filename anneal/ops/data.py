@@ -78,6 +78,11 @@ def array_of(data: Any, dtype: DType | None) -> Array:
     weak = isinstance(data, (list, tuple, range))
     if weak and not isinstance(data, range):
         if any(is_tensor(x) for x in data):
+            if isinstance(data, tuple) and hasattr(data, "_fields"):  # of x.max(dim=1), say
+                raise DTypeError(
+                    f"Tensor: {type(data).__name__} is no tensor but {len(data)}: ask for .{data._fields[0]}; where dim= "
+                    "gives such a pair, axis= gives the values alone"
+                )
             raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
         fault = _ragged(data)
         if fault is not None:

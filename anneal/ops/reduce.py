@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
@@ -19,6 +19,7 @@ from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.elementwise import beside, binary, choose, real_node
 from anneal.ops.logic import truth
 from anneal.ops.nodes import Number, broadcast, elementwise, iota, reciprocal, reduce_node
+from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
@@ -118,63 +119,108 @@ def prod(
     return _reduced(x, "prod", Op.MUL, wide_node(x, dtype), axis, keepdim)
 
 
-def _extreme(x: Tensor, name: str, op: Op, axis: Any, keepdim: bool, dim: Any, kept: bool = True) -> Tensor:
-    where = one_of(name, axis, dim)
+def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
     s = x.uop.shape
     if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
         raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
-    return _reduced(x, name, op, x._kept() if kept else x.uop, where, keepdim)
+    return _reduced(x, name, op, x._kept(), where, keepdim)
 
 
+@overload
+def max(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def max(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def max(x: Tensor, dim: Tensor) -> Tensor: ...
 @checked
-def max(x: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The largest value along axes (the values only: `argmax` has the positions); nan if there is one.
+def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+    """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
 
-    Given a tensor, it is `maximum`. Ties share the gradient evenly. Raises ShapeError over nothing.
+    Args:
+        dim: one axis, by position or by name as in torch: gives `(values, indices)`, of several largest the first, to
+            which their gradient goes too. A tensor in its place is the other of two: `maximum`.
+        keepdim: whether reduced axes stay, with size 1.
+        axis: one axis or several: gives the values, as `amax` does. Ties share the gradient evenly.
+
+    Raises ShapeError over nothing, or for both of dim and axis.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 5], [7, 3]]).max(dim=1)
-    Tensor([5, 7], dtype=int32)
+    >>> x = Tensor([[1, 5], [7, 3]])
+    >>> x.max(dim=1)
+    ValuesIndices(values=Tensor([5, 7], dtype=int32), indices=Tensor([1, 0], dtype=int32))
+    >>> x.max(axis=1), x.max().item()
+    (Tensor([5, 7], dtype=int32), 7)
     """
-    if is_tensor(axis):
-        return _other(x, "max", axis, keepdim, dim)
-    return _extreme(x, "max", Op.MAX, axis, keepdim, dim)
+    return _extremes(x, "max", Op.MAX, dim, keepdim, axis)
 
 
+@overload
+def min(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def min(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def min(x: Tensor, dim: Tensor) -> Tensor: ...
 @checked
-def min(x: Tensor, axis: Any = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest value along axes (the values only: `argmin` has the positions), or `minimum`; nan if there is
-    one.
+def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+    """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
+
+    Arguments, results and errors as for `max`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).min(dim=1).indices
+    Tensor([0, 1], dtype=int32)
     """
-    if is_tensor(axis):
-        return _other(x, "min", axis, keepdim, dim)
-    return _extreme(x, "min", Op.MIN, axis, keepdim, dim)
+    return _extremes(x, "min", Op.MIN, dim, keepdim, axis)
 
 
-def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, dim: Axes) -> Tensor:
+def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes) -> Tensor | ValuesIndices:
+    if is_tensor(dim):
+        return _other(x, name, dim, keepdim, axis)
+    if dim is None:
+        return _extreme(x, name, op, axis, keepdim)
+    at = one_dim(name, dim, axis, x.ndim)
+    values = _extreme(x, name, op, at, keepdim)
+    indices = _position(x, name, op, at, True)
+    values = selected(x, values, indices, at)
+    return ValuesIndices(values, x._new_plain(nodes.reshape(indices.uop, values.shape)))
+
+
+def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Tensor:
     """The larger or smaller of two: a tensor where an axis may stand."""
-    if keepdim or dim is not None:
+    if keepdim or axis is not None:
         raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
     return binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
 
 
 @checked
 def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """`max` along axes."""
-    return _extreme(x, "amax", Op.MAX, axis, keepdim, dim)
+    """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+
+    Raises ShapeError over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
+    7
+    """
+    return _extreme(x, "amax", Op.MAX, one_of("amax", axis, dim), keepdim)
 
 
 @checked
 def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """`min` along axes."""
-    return _extreme(x, "amin", Op.MIN, axis, keepdim, dim)
+    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
+    return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
 
 
 @checked
-def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> tuple[Tensor, Tensor]:
-    """`min` and `max`."""
+def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> MinMax:
+    """`amin` and `amax`, as a pair `(min, max)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).aminmax(dim=1)
+    MinMax(min=Tensor([1, 3], dtype=int32), max=Tensor([5, 7], dtype=int32))
+    """
     axis = one_of("aminmax", axis, dim)
-    return x.min(axis, keepdim), x.max(axis, keepdim)
+    return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
 
 
 @checked
@@ -354,7 +400,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
     if p == 1:
         return floats.abs().sum(axis, keepdim)
     if math.isinf(p):
-        return floats.abs().max(axis, keepdim) if p > 0 else floats.abs().min(axis, keepdim)
+        return floats.abs().amax(axis, keepdim) if p > 0 else floats.abs().amin(axis, keepdim)
     if p == 0:
         return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
     return root(size_power(floats, float(p)).sum(axis, keepdim), float(p))
@@ -429,9 +475,9 @@ def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
 def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Tensor:
     axis = one_of(name, axis, dim)
     if not x.uop.dtype.is_float:
-        return _extreme(x, name, op, axis, keepdim, None)
+        return _extreme(x, name, op, axis, keepdim)
     nan = x.isnan()
-    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim, None)
+    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim)
     return choose(nan.all(axis, keepdim), math.nan, best)
 
 

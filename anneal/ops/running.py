@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from anneal.errors import ShapeError
 from anneal.ops import nodes
@@ -15,6 +15,7 @@ from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import real_node
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, broadcast, iota, reduce_node
+from anneal.ops.pairs import ValuesIndices, one_dim, selected
 from anneal.ops.precision import in_single
 from anneal.ops.reduce import summed, wide_node
 from anneal.uop import DType, Op, UOp, alu, const, dtypes, reduce_identity
@@ -65,21 +66,63 @@ def logcumsumexp(x: Tensor, axis: int | None = None, *, dim: int | None = None) 
     return _running(x, "logcumsumexp", _LOG_SUM_EXP, real_node(x), one_of("logcumsumexp", axis, dim))
 
 
+@overload
+def cummax(x: Tensor, dim: int) -> ValuesIndices: ...
+@overload
+def cummax(x: Tensor, *, axis: int) -> Tensor: ...
 @checked
-def cummax(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """The largest of the elements up to and including each, along an axis (the values only)."""
-    return _running(x, "cummax", _fold(Op.MAX), x.uop, one_of("cummax", axis, dim))
+def cummax(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
+    """The largest of the elements up to and including each, along an axis, with its index; nan from the first nan on.
 
+    Args:
+        dim: the axis, by position or by name as in torch: gives `(values, indices)`, of several largest the last, to
+            which their gradient goes too.
+        axis: the axis: gives the values; ties share the gradient.
 
-@checked
-def cummin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """The smallest of the elements up to and including each, along an axis (the values only).
+    Raises ShapeError for an axis that is not there, or for both of dim and axis.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([3, 1, 2]).cummin(0)
+    >>> Tensor([1, 3, 2]).cummax(dim=0)
+    ValuesIndices(values=Tensor([1, 3, 3], dtype=int32), indices=Tensor([0, 1, 1], dtype=int32))
+    >>> Tensor([1, 3, 2]).cummax(axis=0)
+    Tensor([1, 3, 3], dtype=int32)
+    """
+    return _running_extreme(x, "cummax", Op.MAX, dim, axis)
+
+
+@overload
+def cummin(x: Tensor, dim: int) -> ValuesIndices: ...
+@overload
+def cummin(x: Tensor, *, axis: int) -> Tensor: ...
+@checked
+def cummin(x: Tensor, dim: Any = None, *, axis: int | None = None) -> Tensor | ValuesIndices:
+    """The smallest of the elements up to and including each, along an axis, with its index; nan from the first nan on.
+
+    Arguments, results and errors as for `cummax`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([3, 1, 2]).cummin(dim=0).values
     Tensor([3, 1, 1], dtype=int32)
     """
-    return _running(x, "cummin", _fold(Op.MIN), x.uop, one_of("cummin", axis, dim))
+    return _running_extreme(x, "cummin", Op.MIN, dim, axis)
+
+
+def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -> Tensor | ValuesIndices:
+    if dim is None:
+        return _running(x, name, _fold(op), x.uop, axis)
+    at = one_dim(name, dim, axis, x.ndim)
+    u = x._kept()
+    values = _running(x, name, _fold(op), u, at)
+    if not u.shape:
+        return ValuesIndices(values, x._new_plain(const(dtypes.int32, 0)))
+    # The last place up to here that was the extreme when its turn came: a running maximum of places.
+    hit = alu(Op.EQ, (u, values.uop))
+    if u.dtype.is_float:
+        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+    place = broadcast(iota(u.shape[at], at, len(u.shape)), u.shape)
+    places = alu(Op.WHERE, (hit, place, const(dtypes.int32, 0)))
+    indices = _running(x._new_plain(places), name, _fold(Op.MAX), places, at)
+    return ValuesIndices(selected(x, values, indices, at), indices)
 
 
 @checked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
@@ -19,6 +19,7 @@ from anneal.ops.elementwise import choose, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
+from anneal.ops.pairs import ValuesIndices, one_dim
 from anneal.ops.reduce import Axes
 from anneal.uop import Op, UOp, const, dtypes
 
@@ -60,29 +61,31 @@ def argsort(
 
 
 @checked
-def sort(
-    x: Tensor, dim: int | None = None, descending: bool = False, *, axis: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The values of an axis (the last if none is named) in order, and the positions they came from.
+def sort(x: Tensor, dim: int | None = None, descending: bool = False, *, axis: int | None = None) -> ValuesIndices:
+    """The values of an axis (the last if none is named) in order, and the positions they came from, int32.
+
+    Equal elements keep their order; nan is the largest. Raises ShapeError for an axis that is not there.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).sort(descending=True)
-    (Tensor([3, 2, 1], dtype=int32), Tensor([0, 2, 1], dtype=int32))
+    ValuesIndices(values=Tensor([3, 2, 1], dtype=int32), indices=Tensor([0, 2, 1], dtype=int32))
     """
     at = axis_of("sort", one_of("sort", axis, dim, -1), x.ndim)
     order = x.argsort(at, descending)
-    return gathered(x, at, order.uop), order
+    return ValuesIndices(gathered(x, at, order.uop), order)
 
 
 @checked
 def topk(
     x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) values of an axis in order, and their positions.
+) -> ValuesIndices:
+    """The k largest (or smallest) values of an axis in order, and their positions, int32.
+
+    Raises ShapeError for a k that the axis does not have.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3.0, 1.0, 2.0]).topk(2)
-    (Tensor([3., 2.], dtype=float32), Tensor([0, 2], dtype=int32))
+    ValuesIndices(values=Tensor([3., 2.], dtype=float32), indices=Tensor([0, 2], dtype=int32))
     """
     at = axis_of("topk", one_of("topk", axis, dim, -1), x.ndim)
     n = x.shape[at] if x.ndim else 1
@@ -93,7 +96,7 @@ def topk(
     else:
         order = x.argsort(at, largest)
         order = order.narrow(at, 0, k) if x.ndim else order
-    return gathered(x, at, order.uop), order
+    return ValuesIndices(gathered(x, at, order.uop), order)
 
 
 def as_rows(x: Tensor, name: str, axis: Any) -> Tensor:
@@ -118,17 +121,37 @@ def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
 
+@overload
+def median(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def median(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @checked
-def median(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The middle one in order along axes, the lower of two (the values only); nan if there is one.
+def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+    """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values alone.
 
-    `quantile(0.5)` is the mean of the middle two.
+    nan if there is one. `quantile(0.5)` is the mean of the middle two.
+
+    Args:
+        dim: one axis, by position or by name as in torch: gives `(values, indices)`; gradients go to the indices.
+        keepdim: whether reduced axes stay, with size 1.
+        axis: one axis or several: gives the values.
+
+    Raises ShapeError over nothing, or for both of dim and axis.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([[3, 1, 2, 9]]).median(dim=1)
-    Tensor([2], dtype=int32)
+    >>> x = Tensor([[3, 1, 2, 9]])
+    >>> x.median(dim=1)
+    ValuesIndices(values=Tensor([2], dtype=int32), indices=Tensor([2], dtype=int32))
+    >>> x.median(axis=1), x.median().item()
+    (Tensor([2], dtype=int32), 2)
     """
-    axis = one_of("median", axis, dim)
+    if dim is not None:
+        rows, order, at = _sorted_rows(x, "median", dim, axis)
+        n = rows.shape[-1]
+        if not x.dtype.is_float:
+            return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
+        nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
+        return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
     rows = as_rows(x, "median", axis)
     n = rows.shape[-1]
     middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
@@ -136,19 +159,44 @@ def median(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
     return from_rows(x, middle, axis, keepdim)
 
 
+@overload
+def nanmedian(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @checked
-def nanmedian(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
     """The middle one of what is not nan, the lower of two; nan where everything is.
+
+    Arguments, results and errors as for `median`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3.0, float("nan"), 1.0]).nanmedian().item()
     1.0
     """
-    axis = one_of("nanmedian", axis, dim)
-    rows = as_rows(x, "nanmedian", axis)
-    # nan is sorted last
-    middle = ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
-    return from_rows(x, taken(rows, taken(rows.argsort(), middle)).squeeze(-1), axis, keepdim)
+    if dim is None:
+        rows = as_rows(x, "nanmedian", axis)
+        values = taken(rows, taken(rows.argsort(), _middle_of_numbers(rows))).squeeze(-1)
+        return from_rows(x, values, axis, keepdim)
+    rows, order, at = _sorted_rows(x, "nanmedian", dim, axis)
+    return _middle(x, rows, taken(order, _middle_of_numbers(rows)), at, keepdim)
+
+
+def _sorted_rows(x: Tensor, name: str, dim: Any, axis: Axes) -> tuple[Tensor, Tensor, int]:
+    """The rows along one axis, the places that sort them, and the axis."""
+    at = one_dim(name, dim, axis, x.ndim)
+    rows = as_rows(x, name, at)
+    return rows, rows.argsort(), at
+
+
+def _middle_of_numbers(rows: Tensor) -> Tensor:
+    """The place of the middle one of what is not nan in sorted rows: nan is sorted last."""
+    return ((~rows.isnan()).sum(-1, True) - 1).maximum(0) // 2
+
+
+def _middle(x: Tensor, rows: Tensor, place: Tensor, at: int, keepdim: bool) -> ValuesIndices:
+    """What stands at a place of each row, and the place."""
+    values, indices = taken(rows, place).squeeze(-1), place.squeeze(-1)
+    return ValuesIndices(from_rows(x, values, at, keepdim), from_rows(x, indices, at, keepdim))
 
 
 @checked

@@ -12,6 +12,7 @@ from anneal.ops.axes import axis_of, need_axes
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import Number, iota
+from anneal.ops.pairs import ValuesIndices
 from anneal.ops.reduce import Axes
 from anneal.ops.sorting import as_rows, from_rows, taken
 from anneal.uop import const, dtypes
@@ -102,22 +103,24 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
 
 
 @checked
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The k-th smallest of an axis, from 1 on, and its position.
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The k-th smallest of an axis, from 1 on, and its position, int32.
+
+    Raises ShapeError for a k that the axis does not have.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).kthvalue(2)
-    (Tensor(2, dtype=int32), Tensor(2, dtype=int32))
+    ValuesIndices(values=Tensor(2, dtype=int32), indices=Tensor(2, dtype=int32))
     """
     at = axis_of("kthvalue", dim, x.ndim)
     if not x.ndim:
         one, where = x.reshape(1).kthvalue(k, 0)
-        return one.reshape(()), where.reshape(())
+        return ValuesIndices(one.reshape(()), where.reshape(()))
     if not 1 <= k <= x.shape[at]:
         raise ShapeError(f"kthvalue: k must be 1 to {x.shape[at]} for axis {at} of shape {x.shape}, not {k}")
     place = x.argsort(at).narrow(at, k - 1, 1)
     value = gathered(x, at, place.uop)
-    return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
+    return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
 
 
 @checked
@@ -127,22 +130,22 @@ def msort(x: Tensor) -> Tensor:
 
 
 @checked
-def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The element that an axis has most often, the smallest of several, and a position of it.
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The element that an axis has most often, the smallest of several, and a position of it, int32.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([3, 1, 3, 2]).mode()[0].item()
+    >>> Tensor([3, 1, 3, 2]).mode().values.item()
     3
     """
     at = axis_of("mode", dim, x.ndim)
     if not x.ndim:
-        return x, x._new_plain(const(dtypes.int32, 0))
+        return ValuesIndices(x, x._new_plain(const(dtypes.int32, 0)))
     values, places = x.sort(at)
     rows, where = values.movedim(at, -1), places.movedim(at, -1)
     times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
     best = times.argmax(-1, keepdim=True)  # the first: the smallest value
     value, place = (taken(x, best).movedim(-1, at) for x in (rows, where))
-    return (value, place) if keepdim else (value.squeeze(at), place.squeeze(at))
+    return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
 
 
 @checked

@@ -36,14 +36,20 @@ Wave = dict[tuple[HostFunction, tuple[UOp, ...]], list[UOp]]
 def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, launched: Launched) -> list[UOp]:
     """Compute `uops` on one device, the calls of the host first; `lazy` are those of them that are not in memory.
 
-    Calls that need no other's results have their inputs computed together, by `launched`. Raises ShapeError for a size
+    Calls that need no other's results have their inputs computed together, by `launched`, and with them what is wanted
+    and needs no more calls: a loss, say, beside the gradients that participants exchange. Raises ShapeError for a size
     that two calls find to be two numbers, or that is needed to find it.
     """
+    depth, waves = _waves(lazy)
+    if not waves:
+        return launched(uops, lazy, device_name)
     computed = _Computed()
-    for wave in _waves(lazy):
+    for n, wave in enumerate(waves):
         sources = [[computed.over(s) for s in src] for _, src in wave]
-        flat = list(dict.fromkeys([s for src in sources for s in src]))
+        ready = {u: computed.over(u) for u in lazy if depth[u] == n}
+        flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
         leaves = dict(zip(flat, launched(flat, [s for s in flat if not is_realized(s)], device_name), strict=True))
+        computed.nodes.update({u: leaves[s] for u, s in ready.items()})
         for ((function, _), nodes), src in zip(wave.items(), sources, strict=True):
             computed.call(function, nodes, [leaves[s] for s in src], device_name)
     final = {u: computed.over(u) for u in lazy}
@@ -129,8 +135,8 @@ def _note(shape: tuple[Any, ...], values: Values) -> None:
 # -- the order of calls -------------------------------------------------------------------------------------------
 
 
-def _waves(lazy: Sequence[UOp]) -> list[Wave]:
-    """The calls below `lazy` in the order in which they can be made."""
+def _waves(lazy: Sequence[UOp]) -> tuple[dict[UOp, int], list[Wave]]:
+    """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be."""
     order = toposort(lazy)
     givers: dict[str, list[UOp]] = {}  # by the name of a Variable: the calls that find it
     for u in order if SYMBOLIC.seen else ():
@@ -147,7 +153,7 @@ def _waves(lazy: Sequence[UOp]) -> list[Wave]:
             if at == len(waves):
                 waves.append({})
             waves[at].setdefault((u.arg[0], u.src), []).append(u)
-    return waves
+    return depth, waves
 
 
 def _with_sizes(lazy: Sequence[UOp], givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, tuple[UOp, ...]]]:

@@ -256,8 +256,9 @@ def _pending_gradients() -> list[Handle]:
     """
     tensors = here.context.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}
-    found = [t._grad for t in tensors.live_leaves() if t._grad not in (None, INSIDE) and id(t) not in elsewhere]
-    return [g for g in found if not (tensors.host_calls and exchanges(g.uop))]
+    found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
+    there = [g for g in found if g is not None and g is not INSIDE]
+    return [g for g in there if not (tensors.host_calls and exchanges(g.uop))]
 
 
 def _taken(record: Recording) -> list[weakref.ref[Handle]]:

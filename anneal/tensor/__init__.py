@@ -9,6 +9,8 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 from anneal.backend import MemoryReport, empty_cache
 from anneal.ops import (
     Generator,
+    MinMax,
+    ValuesIndices,
     as_dtype,
     broadcast_shapes,
     broadcast_tensors,
@@ -28,7 +30,9 @@ __all__ = [
     "DType",
     "Generator",
     "MemoryReport",
+    "MinMax",
     "Tensor",
+    "ValuesIndices",
     "Variable",
     "as_dtype",
     "broadcast_shapes",

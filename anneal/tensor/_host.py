@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
 from anneal.errors import DTypeError, GradientError, ShapeError, UserError
 from anneal.ops import as_dtype, called_on_host, said
@@ -15,14 +15,33 @@ from anneal.uop.sizes import sizes
 __all__ = ["host_call"]
 
 Tensors = Sequence[Tensor]
+Gradient = Callable[[Tensors, Tensors, Tensors], Any]  # (inputs, results, cotangents) -> cotangents of the inputs
 
 
+@overload
 def host_call(
     function: Callable[..., Any],
-    results: Sequence[Any],
+    results: tuple[Any, Any],
+    *inputs: Tensor,
+    key: Hashable = ...,
+    gradient: Gradient | None = ...,
+    vmap_method: VmapMethod = ...,
+) -> Tensor: ...
+@overload
+def host_call(
+    function: Callable[..., Any],
+    results: list[Any],
+    *inputs: Tensor,
+    key: Hashable = ...,
+    gradient: Gradient | None = ...,
+    vmap_method: VmapMethod = ...,
+) -> tuple[Tensor, ...]: ...
+def host_call(
+    function: Callable[..., Any],
+    results: tuple[Any, Any] | list[Any],
     *inputs: Tensor,
     key: Hashable = None,
-    gradient: Callable[[Tensors, Tensors, Tensors], Any] | None = None,
+    gradient: Gradient | None = None,
     vmap_method: VmapMethod = "sequential",
 ) -> Tensor | tuple[Tensor, ...]:
     """What `function` makes of the values of `inputs`, on the host, whenever a result is computed.
@@ -49,8 +68,7 @@ def host_call(
     Raises:
         ShapeError: no input, no pair of shape and dtype, or a size of 0; where results are computed, one of another
             number or shape than `results` says, or a size outside a Variable's bounds.
-        DTypeError: something that is no tensor among `inputs`, a key that cannot be hashed, an unknown vmap_method;
-            later a result of another dtype.
+        DTypeError: an input that is no tensor, a key that cannot be hashed, an unknown vmap_method; later a result's.
         DeviceError: inputs on several devices.
 
     >>> import numpy as np
@@ -64,6 +82,24 @@ def host_call(
     ((n,), 7.0, [0, 2])
     """
     name = str(key) if isinstance(key, str) else getattr(function, "__qualname__", type(function).__name__)
+    _check(inputs, key, vmap_method)
+    pairs = [_pair(r) for r in (results if isinstance(results, list) else [results])]
+    found = found_sizes(f"host_call of {name}", pairs, [x.shape for x in inputs])
+    called = HostFunction(
+        (key_of(function) if key is None else key, gradient is not None),
+        tuple(pairs),
+        function,
+        name,
+        None if gradient is None else _on_nodes(gradient, name, inputs[0].device),
+        vmap_method,
+        found,
+    )
+    made = called_on_host("host_call", called, inputs)
+    return made if isinstance(results, list) else made[0]
+
+
+def _check(inputs: Sequence[Any], key: Any, vmap_method: Any) -> None:
+    """Raise ShapeError or DTypeError for arguments that are none of a call's."""
     for x in inputs:
         if not isinstance(x, Tensor):
             raise DTypeError(
@@ -81,21 +117,6 @@ def host_call(
         raise DTypeError(
             f"host_call: key can be hashed, as a text or a tuple of texts and numbers, not {said(key)}"
         ) from None
-    one = not isinstance(results, list)
-    pairs = [_pair(r) for r in ([results] if one else results)]
-    first = inputs[0]
-    found = found_sizes(f"host_call of {name}", pairs, [x.shape for x in inputs])
-    called = HostFunction(
-        (key_of(function) if key is None else key, gradient is not None),
-        tuple(pairs),
-        function,
-        name,
-        None if gradient is None else _on_nodes(gradient, name, first.device),
-        vmap_method,
-        found,
-    )
-    made = called_on_host("host_call", called, inputs)
-    return made[0] if one else made
 
 
 def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
@@ -111,7 +132,7 @@ def _pair(result: Any) -> tuple[tuple[Any, ...], DType]:
         ) from e
 
 
-def _on_nodes(gradient: Callable[[Tensors, Tensors, Tensors], Any], name: str, device: str) -> HostGradient:
+def _on_nodes(gradient: Gradient, name: str, device: str) -> HostGradient:
     """A gradient over tensors as one over nodes. Raises GradientError where it gives anything but tensors and None."""
 
     def of_nodes(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -84,9 +84,8 @@ class Tensor(Handle):
     # NumPy hands `array + tensor` to the tensor.
     __array_ufunc__: ClassVar[None] = None
 
-    _made: ClassVar[
-        type[Tensor]
-    ]  # the class of what ops make of a tensor: its own, but for a subclass that says another
+    # The class of what ops make of a tensor: its own, but for a subclass that says another.
+    _made: ClassVar[type[Tensor]]
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
@@ -249,6 +248,10 @@ class Tensor(Handle):
         count: int = product(self.uop.shape)
         return count
 
+    @overload
+    def size(self, dim: None = None) -> Shape: ...
+    @overload
+    def size(self, dim: int) -> int: ...
     @checked
     def size(self, dim: int | None = None) -> Shape | int:
         """The shape, or the size of one axis.
@@ -1132,30 +1135,37 @@ class Tensor(Handle):
 
     # The short casts stand here and last, because they hide Python's own names in the body of a class.
 
+    @checked
     def half(self) -> Tensor:
         """`.cast("float16")`."""
         return self.cast(dtypes.float16)
 
+    @checked
     def bfloat16(self) -> Tensor:
         """`.cast("bfloat16")`."""
         return self.cast(dtypes.bfloat16)
 
+    @checked
     def double(self) -> Tensor:
         """`.cast("float64")`."""
         return self.cast(dtypes.float64)
 
+    @checked
     def long(self) -> Tensor:
         """`.cast("int64")`."""
         return self.cast(dtypes.int64)
 
+    @checked
     def float(self) -> Tensor:
         """`.cast("float32")`."""
         return self.cast(dtypes.float32)
 
+    @checked
     def int(self) -> Tensor:
         """`.cast("int32")`."""
         return self.cast(dtypes.int32)
 
+    @checked
     def bool(self) -> Tensor:
         """`.cast("bool")`: whether each element differs from 0."""
         return self.cast(dtypes.bool_)

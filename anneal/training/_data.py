@@ -15,6 +15,7 @@ import numpy as np
 from anneal import settings
 from anneal.assets import ASSETS, fetch, location, verify
 from anneal.errors import DataError
+from anneal.runtime import here
 
 __all__ = ["CIFAR10", "Images", "cifar10", "downloads", "images", "shapes"]
 
@@ -119,18 +120,14 @@ def made(train: int, test: int, seed: int, why: str = "") -> Images:
     return Images(*shapes(rng, train), *shapes(rng, test), tuple(_SHAPES), f"{why}{about}")
 
 
-_wanted = False
-
-
 @contextmanager
 def downloads(wanted: bool) -> Iterator[None]:
-    """In the block, whether `images` may download: nobody has 170 MB fetched who has not said so."""
-    global _wanted
-    before, _wanted = _wanted, wanted
+    """In the block, whether `images` may download in this thread: nobody has 170 MB fetched who has not said so."""
+    before, here.downloads = here.downloads, wanted
     try:
         yield
     finally:
-        _wanted = before
+        here.downloads = before
 
 
 def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
@@ -139,7 +136,7 @@ def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
     """
     asset = ASSETS[CIFAR10]
     try:
-        if _wanted or settings.current().offline or verify(asset) is not None:
+        if here.downloads or settings.current().offline or verify(asset) is not None:
             return cifar10()
         reason = f"it is not at {location(asset)}; --download fetches it, {asset.bytes / 1e6:.0f} MB"
     except DataError as error:

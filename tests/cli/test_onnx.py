@@ -92,6 +92,19 @@ def test_check_compares_each_node(
     assert "the reference has 0.0" in found.err
 
 
+def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, "kernels", file, "--batch", "3", "--device", "cpu", "--json")
+    assert found.code == 0, found.err
+    kernels = json.loads(found.out)["kernels"]
+    assert kernels
+    assert "Gemm:h" in json.dumps(kernels)
+    graph = run(capsys, "graph", file, "--limit", "3")
+    assert graph.code == 0
+    assert "total" in graph.out
+    assert run(capsys, "graph", "none.onnx").code == 4
+    assert run(capsys, "train", file).code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says", "code"),
     [

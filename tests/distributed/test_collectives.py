@@ -14,7 +14,7 @@ from anneal.distributed import Group, GroupError, ThreadGroup, all_gather, all_r
 from anneal.errors import DTypeError, JitError, ShapeError, TransformError
 from anneal.runtime import Collective, HostCall, Launch, Step, default_device, observed
 from anneal.tensor import Tensor, jit, realize
-from anneal.transforms import grad, vmap
+from anneal.transforms import grad, jvp, vmap
 
 
 def given(group: Group, *shape: int) -> Any:
@@ -122,6 +122,8 @@ def test_gradients_come_from_all_participants(device: str) -> None:
             out.append(x.grad.tolist())
         second = grad(lambda v: (grad(lambda u: (all_reduce(u, group) ** 3).sum())(v) * v).sum())
         out.append(second(Tensor([mine])).tolist())
+        _, along = jvp(lambda u: all_reduce(u * 2, group, "mean"), (Tensor([1.0]),), (Tensor([mine]),))
+        out.append(along.tolist())
         return out
 
     first, other = together(f)
@@ -130,6 +132,7 @@ def test_gradients_come_from_all_participants(device: str) -> None:
     assert other[:4] == [[9.0, 9.0], [4.5, 4.5], [9.0, 9.0], [45.0, 45.0]]
     # s = a + b; each takes sum_q 3 s^2 = 6 s^2 times its own value; the derivative sums 12 s v_q over q, plus 6 s^2
     assert first[4] == other[4] == [12 * 3 * 3 + 6 * 9]
+    assert first[5] == other[5] == [3.0], "tangents are averaged as values are"
 
 
 def test_captured_steps_take_gradients_in_threads(device: str) -> None:

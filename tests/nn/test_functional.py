@@ -295,3 +295,32 @@ def test_errors_name_the_shapes() -> None:
         F.mse_loss(Tensor([1.0]), Tensor([1.0]), reduction="median")
     with pytest.raises(ShapeError, match="one shape"):
         F.mse_loss(Tensor([1.0]), Tensor([1.0, 2.0]))
+
+
+ACTIVATIONS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        ["relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "softplus", "elu", "celu", "selu", "mish"], ()
+    ),
+    **dict.fromkeys(["hardtanh", "hardswish", "logsigmoid", "softsign", "tanhshrink", "hardshrink"], ()),
+    "leaky_relu": (0.1,),
+    "softshrink": (0.2,),
+    "threshold": (0.1, -2.0),
+    "softmax": (1,),
+    "log_softmax": (-1,),
+    "softmin": (0,),
+    "pad": ((1, 2, 0, 1), "constant", 3.0),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_are_functions_too(name: str) -> None:
+    x = normal(3, 4) * 4
+    check(lambda x: getattr(F, name)(x, *ACTIVATIONS[name]), lambda x: getattr(TF, name)(x, *ACTIVATIONS[name]), x)
+
+
+def test_activations_with_a_tensor_and_of_integers() -> None:
+    check(F.prelu, TF.prelu, normal(2, 3, 4), positive(3))
+    # torch's own hardsigmoid has the float32 next to 1/6 for its slope.
+    check(F.hardsigmoid, lambda x: TF.relu6(x + 3) / 6, normal(3, 4) * 4)
+    index = np.array([[0, 2], [1, 0]])
+    np.testing.assert_array_equal(F.one_hot(Tensor(index), 3).numpy(), TF.one_hot(torch.tensor(index), 3).numpy())

@@ -6,6 +6,7 @@ import pytest
 
 from anneal.errors import CompilerError
 from anneal.rewrite import STAGES, check
+from anneal.runtime import HostFunction
 from anneal.uop import Op, UOp, const, dtypes
 
 F32, I32, BOOL = dtypes.float32, dtypes.int32, dtypes.bool_
@@ -17,6 +18,7 @@ SUM = UOp(Op.REDUCE, F32, (VALUE, K), Op.ADD)
 KERNEL = UOp(Op.SINK, F32, (UOp(Op.STORE, F32, (OUT, I, SUM)),))
 WIDE = UOp(Op.PARAM, F32, (), (0, (4, 8)))
 ROWS = UOp(Op.REDUCE_AXIS, F32, (WIDE,), (Op.ADD, (1,)))
+SORTED = HostFunction("sort", (((4, 1), F32),), lambda a: a)
 
 
 def store(value: UOp) -> UOp:
@@ -33,6 +35,7 @@ def test_what_the_stages_are_made_of_passes() -> None:
     check(rounding, "legal")
     check(rounding, "linear")
     check(ROWS, "tensor")
+    check(UOp(Op.HOST_CALL, F32, (ROWS,), (SORTED, 0)), "tensor")
     check(store(UOp(Op.LOAD, F32, (IN, I, I < 3))), "kernel")
 
 
@@ -54,6 +57,13 @@ BAD = [
     (UOp(Op.LT, F32, (ROWS, ROWS)), "tensor", "LT gives bool"),
     (UOp(Op.REDUCE_AXIS, F32, (WIDE,), (Op.ADD, (1, 0))), "tensor", "sorted axes"),
     (UOp(Op.BITCAST, dtypes.float16, (ROWS,)), "tensor", "keeps the number of bits"),
+    (
+        UOp(Op.HOST_CALL, I32, (ROWS,), (SORTED, 0)),
+        "tensor",
+        "HOST_CALL takes arrays, and gives what its function says",
+    ),
+    (UOp(Op.HOST_CALL, F32, (), (SORTED, 0)), "tensor", "HOST_CALL takes arrays"),
+    (UOp(Op.HOST_CALL, F32, (IN,), (SORTED, 0)), "kernel", "HOST_CALL may not exist here"),
     (store(UOp(Op.ARGSORT, I32, (IN, I)).cast(F32)), "legal", "ARGSORT may not exist here"),
     (store(VALUE), "legal", "a reduce range is used outside its REDUCE"),
     (store(I), "legal", "STORE moves float32, not int32"),

@@ -159,7 +159,7 @@ CASES = [
     Case("sum, axes kept", lambda x: x.sum((0, 1), keepdim=True) * x, None, MATRICES),
     Case("mean", lambda x: x.mean(0), lambda n, _: lambda x: n.mean(x, 0), MATRICES),
     Case("prod", lambda x: x.prod(1), lambda n, _: lambda x: n.prod(x, 1), MATRICES),
-    Case("max", lambda x: x.max(1), lambda n, _: lambda x: n.max(x, 1), MATRICES),
+    Case("max", lambda x: x.amax(1), lambda n, _: lambda x: n.max(x, 1), MATRICES),
     Case("min of all", lambda x: x.min(), lambda n, _: n.min, MATRICES),
     Case("var", lambda x: x.var(), lambda n, _: lambda x: n.var(x, ddof=1), MATRICES),
     Case("std", lambda x: x.std(1), lambda n, _: lambda x: n.std(x, 1, ddof=1), WIDE),

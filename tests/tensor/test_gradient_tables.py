@@ -31,7 +31,6 @@ ZERO = "0 * log(0) is 0, and so is its gradient"
 NAN = "torch gives nan, though no value is left to have one"
 OURS = {
     **{(f"{k}max_pool{r}d", v): TIES for k in ("", "adaptive_") for r in (1, 2, 3) for v in ("zero", "equal")},
-    **{(n, v): TIES for n in ("cummax",) for v in ("zero", "equal")},
     **{(n, v): PLACE for n in ("mode", "kthvalue") for v in ("zero", "equal")},
     ("xlogy", "zero"): ZERO,
     ("kl_div", "zero"): ZERO,

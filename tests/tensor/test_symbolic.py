@@ -35,7 +35,7 @@ def slices(x: Tensor, n: Any, m: Any) -> Tensor:
 
 @program
 def sums(x: Tensor, n: Any, m: Any) -> Tensor:
-    return x[:, :n].sum(1) + x[:, :m].sum(1) * x[:, :n].max(1)
+    return x[:, :n].sum(1) + x[:, :m].sum(1) * x[:, :n].amax(1)
 
 
 @program

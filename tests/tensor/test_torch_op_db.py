@@ -62,7 +62,6 @@ LACKING: dict[str, str] = {
     "nn.functional.scaled_dot_product_attention": "a batch of heads beside one head",
 }
 CHOICES: dict[str, str] = {
-    **dict.fromkeys(["max", "min", "median", "nanmedian", "cummax", "cummin"], "the values alone (LIMITATIONS.md)"),
     "logcumsumexp": "torch's slopes are off by 7e-4 beside float64's, ours by 1e-7",
     "nn.functional.layer_norm": "the slope of a row of one element is 0; torch has what rounding leaves",
 }

@@ -67,7 +67,7 @@ STEPS: dict[str, Any] = {
     "softmax": lambda a, b: a.softmax(0) * b,
     "norm": lambda a, b: F.layer_norm(a + b * 0.1, 3),
     "sorted": lambda a, b: a.sort(-1)[0] + b,
-    "largest": lambda a, b: a.maximum(b) + a.max(0, keepdim=True),
+    "largest": lambda a, b: a.maximum(b) + a.amax(0, keepdim=True),
     "running": lambda a, b: a.cumsum(0) * 0.3 + b,
     "prod": lambda a, b: a.prod(1, keepdim=True) * b,
     "moved": lambda a, b: a.flip(0).pad((1, 0))[:, :3] + b.roll(1, 1),

@@ -17,6 +17,7 @@ import numpy as np
 from anneal.backend.arrays import numpy_dtype
 from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, box_of, linear
 from anneal.backend.cpu.plan import Value, bits, mask_of
+from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, toposort
 
 __all__ = ["Analysis", "Dot", "share_ranges"]
@@ -75,17 +76,7 @@ def share_ranges(sink: UOp) -> UOp:
             for j in bits(together[mine]):
                 together[j] |= 1 << i
             break
-    if not renamed:
-        return sink
-    new: dict[UOp, UOp] = {}
-    for u in order:
-        if u in renamed:
-            new[u] = renamed[u]
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[sink]
+    return substitute(sink, renamed) if renamed else sink
 
 
 class Analysis:

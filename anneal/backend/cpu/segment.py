@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from anneal.rewrite import over, rebuild
 from anneal.uop import Op, UOp, alu, const, dtypes, toposort
 
 __all__ = ["segments"]
@@ -70,19 +71,14 @@ def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
         else:
             narrow = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, hi - lo),), r.arg)
             new[r] = alu(Op.ADD, (narrow, const(dtypes.int32, lo)))
-    for u in order:
-        if u in new:
-            continue
-        if not u.src:
-            new[u] = u
-            continue
-        src = tuple([new[s] for s in u.src])
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
-            new[u] = UOp(Op.LOAD, u.dtype, src[:2]) if src[2].arg else const(u.dtype, 0)
-        elif u.op is Op.ADD and src[0].is_const and src[0].arg == 0:
-            new[u] = src[1]
-        elif u.op is Op.ADD and src[1].is_const and src[1].arg == 0:
-            new[u] = src[0]
-        else:
-            new[u] = u.replace(src=src)
-    return new[order[-1]]
+            return UOp(Op.LOAD, u.dtype, src[:2]) if src[2].arg else const(u.dtype, 0)
+        if u.op is Op.ADD and src[0].is_const and src[0].arg == 0:
+            return src[1]
+        if u.op is Op.ADD and src[1].is_const and src[1].arg == 0:
+            return src[0]
+        return over(u, src)
+
+    return rebuild(order[-1], visit, new)

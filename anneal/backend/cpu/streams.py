@@ -103,34 +103,64 @@ class _Worker:
 
 def compose(kernels: Sequence[Kernel], workers: int) -> Streams:
     """The work items of `kernels` in streams, in an order that has the same results."""
-    starts = _regions([item for waves, _ in kernels for wave in waves for item in wave])
-    made = [_Worker(workers, len(starts)) for _ in range(workers)]
-    locks: list[threading.Lock] = []
+    made = _Composition(kernels, workers)
+    for waves, again in [kernels[n] for n in ordered(made.tasks(kernels), workers, _WAIT_NS)]:
+        for wave in waves:
+            if len(wave) > 1:
+                made.put_side_by_side(wave)
+            else:
+                made.put_where_it_ends_first(wave[0], again if len(waves) == 1 else None)
+    return Streams([_flat(worker) for worker in made.workers], made.locks)
 
-    def located(item: WorkItem) -> list[Place]:
-        return [(bisect_right(starts, lo) - 1, lo, hi, written) for lo, hi, written in item.spans]
 
-    def needs(spans: list[Place], at: int) -> list[int]:
-        own = made[at].now
-        return [0 if k == at else made[k].last(spans, own[k]) for k in range(workers)]
+class _Composition:
+    """Streams that work items are added to, one after the other."""
 
-    def begin(needed: list[int], at: int) -> int:
-        worker = made[at]
-        waits = [made[k].finish[n - 1] + _WAIT_NS for k, n in enumerate(needed) if n > worker.now[k]]
+    def __init__(self, kernels: Sequence[Kernel], workers: int) -> None:
+        self.starts = _regions([item for waves, _ in kernels for wave in waves for item in wave])
+        self.workers = [_Worker(workers, len(self.starts)) for _ in range(workers)]
+        self.locks: list[threading.Lock] = []
+
+    def located(self, item: WorkItem) -> list[Place]:
+        return [(bisect_right(self.starts, lo) - 1, lo, hi, written) for lo, hi, written in item.spans]
+
+    def tasks(self, kernels: Sequence[Kernel]) -> list[Task]:
+        """What their order is made of."""
+        tasks = []
+        for waves, _ in kernels:
+            shared = any(len(wave) > 1 for wave in waves)
+            places = [
+                [p for wave in waves if n < len(wave) for p in self.located(wave[n])]
+                for n in range(max(map(len, waves), default=0))
+            ]
+            worth = sum(max([item.cost for item in wave]) for wave in waves)
+            tasks.append(Task(places, worth, shared))
+        return tasks
+
+    def needs(self, spans: list[Place], at: int) -> list[int]:
+        """How far each worker must be before worker `at` may touch `spans`."""
+        own = self.workers[at].now
+        return [0 if k == at else worker.last(spans, own[k]) for k, worker in enumerate(self.workers)]
+
+    def begin(self, needed: list[int], at: int) -> int:
+        """When worker `at` can begin what needs the others so far."""
+        worker = self.workers[at]
+        waits = [self.workers[k].finish[n - 1] + _WAIT_NS for k, n in enumerate(needed) if n > worker.now[k]]
         return max([worker.time, *waits])
 
-    def put(item: WorkItem, steps: list[Step], spans: list[Place], at: int, needed: list[int]) -> None:
-        worker = made[at]
-        worker.time = begin(needed, at) + item.cost
+    def put(self, item: WorkItem, steps: list[Step], spans: list[Place], at: int, needed: list[int]) -> None:
+        """Have worker `at` do `steps` for the work item next, after it has waited for what is `needed`."""
+        worker = self.workers[at]
+        worker.time = self.begin(needed, at) + item.cost
         waits: list[Step] = []
         for k, n in enumerate(needed):
             if k != at and n > worker.now[k]:
                 lock = threading.Lock()
                 lock.acquire()
-                locks.append(lock)
-                made[k].signals.setdefault(n - 1, []).append(lock)
+                self.locks.append(lock)
+                self.workers[k].signals.setdefault(n - 1, []).append(lock)
                 waits.append((lock.acquire, ()))
-                for j, seen in enumerate(made[k].seen[n - 1]):
+                for j, seen in enumerate(self.workers[k].seen[n - 1]):
                     worker.now[j] = max(worker.now[j], seen)
         place = len(worker.items)
         worker.now[at] = place + 1
@@ -140,31 +170,20 @@ def compose(kernels: Sequence[Kernel], workers: int) -> Streams:
         for region, lo, hi, written in spans:
             worker.touched[region].append((place, lo, hi, written))
 
-    tasks = []
-    for waves, _ in kernels:
-        shared = any(len(wave) > 1 for wave in waves)
-        places = [
-            [p for wave in waves if n < len(wave) for p in located(wave[n])]
-            for n in range(max(map(len, waves), default=0))
-        ]
-        worth = sum(max([item.cost for item in wave]) for wave in waves)
-        tasks.append(Task(places, worth, shared))
-    for waves, again in [kernels[n] for n in ordered(tasks, workers, _WAIT_NS)]:
-        for wave in waves:
-            if len(wave) > 1:
-                # work items of one wave do not wait for each other
-                spans_of = [located(item) for item in wave]
-                needed_of = [needs(spans, at) for at, spans in enumerate(spans_of)]
-                for at, item in enumerate(wave):
-                    put(item, item.steps, spans_of[at], at, needed_of[at])
-                continue
-            item = wave[0]
-            spans = located(item)
-            choices = [needs(spans, at) for at in range(workers)] if len(waves) == 1 else [needs(spans, 0)]
-            at = min(range(len(choices)), key=lambda at: (begin(choices[at], at), at))
-            steps = item.steps if at == 0 else again(at)[0][0].steps
-            put(item, steps, spans, at, choices[at])
-    return Streams([_flat(worker) for worker in made], locks)
+    def put_side_by_side(self, wave: Sequence[WorkItem]) -> None:
+        """A work item for each worker; those of one wave do not wait for each other."""
+        spans_of = [self.located(item) for item in wave]
+        needed_of = [self.needs(spans, at) for at, spans in enumerate(spans_of)]
+        for at, item in enumerate(wave):
+            self.put(item, item.steps, spans_of[at], at, needed_of[at])
+
+    def put_where_it_ends_first(self, item: WorkItem, again: Callable[[int], Sequence[Wave]] | None) -> None:
+        """The one work item of a wave: the first worker's, or any other's, if `again` makes it for that one."""
+        spans = self.located(item)
+        choices = [self.needs(spans, at) for at in range(len(self.workers) if again is not None else 1)]
+        at = min(range(len(choices)), key=lambda at: (self.begin(choices[at], at), at))
+        steps = item.steps if at == 0 or again is None else again(at)[0][0].steps
+        self.put(item, steps, spans, at, choices[at])
 
 
 def _flat(worker: _Worker) -> list[Step]:

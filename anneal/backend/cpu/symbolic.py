@@ -12,6 +12,7 @@ blocks and workers should fit it, each choice of values has a plan of its own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from anneal.backend.batch import Program
@@ -21,6 +22,7 @@ from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Block
 from anneal.backend.cpu.planner import Planner
+from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, simplify_indices
 from anneal.uop import Op, UOp, arena, const, dtypes, toposort
 from anneal.uop.sizes import evaluator, is_symbolic, most
@@ -127,45 +129,40 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     """The kernel with every size at its largest and ranges for variables; for those ranges, and for those of symbolic
     extents, what a run takes of them."""
     order = toposort((sink,))
-    fresh = 1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1)
-    new: dict[UOp, UOp] = {}
+    fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
     variables: dict[int, UOp] = {}
-    for u in order:
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.VARIABLE:
             if most(u) == 0:
                 raise Unsettled
-            new[u] = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, most(u) + 1),), (fresh, "variable"))
-            variables[fresh] = u
-            fresh += 1
-        elif u.op is Op.RANGE and not u.src[0].is_const:
+            number = next(fresh)
+            variables[number] = u
+            return UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, most(u) + 1),), (number, "variable"))
+        if u.op is Op.RANGE and not u.src[0].is_const:
             if most(u.src[0]) < 2:
                 raise Unsettled
-            new[u] = UOp(Op.RANGE, u.dtype, (const(dtypes.int32, most(u.src[0])),), u.arg)
             variables[u.arg[0]] = u.src[0]
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[sink], variables
+            return UOp(Op.RANGE, u.dtype, (const(dtypes.int32, most(u.src[0])),), u.arg)
+        return over(u, src)
+
+    return rebuild(sink, visit, order=order), variables
 
 
 def _with_numbers(order: Sequence[UOp], values: Mapping[str, int]) -> UOp:
     """The kernel with constants for variables; a range of one value is that value."""
-    new: dict[UOp, UOp] = {}
-    for u in order:
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
         if u.op is Op.VARIABLE:
-            new[u] = const(dtypes.int32, values[u.arg[0]])
-        elif u.op is Op.RANGE:
-            extent = new[u.src[0]]
-            one = extent.is_const and extent.arg == 1
-            new[u] = const(dtypes.int32, 0) if one else UOp(Op.RANGE, u.dtype, (extent,), u.arg)
-        elif u.op is Op.REDUCE:
-            ranges = [r for s in u.src[1:] if (r := new[s]).op is Op.RANGE]
-            new[u] = UOp(Op.REDUCE, u.dtype, (new[u.src[0]], *ranges), u.arg) if ranges else new[u.src[0]]
-        elif u.op is Op.ARGSORT and new[u.src[1]].op is not Op.RANGE:
-            new[u] = const(dtypes.int32, 0)
-        elif u.src:
-            new[u] = u.replace(src=tuple([new[s] for s in u.src]))
-        else:
-            new[u] = u
-    return new[order[-1]]
+            return const(dtypes.int32, values[u.arg[0]])
+        if u.op is Op.RANGE:
+            one = src[0].is_const and src[0].arg == 1
+            return const(dtypes.int32, 0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
+        if u.op is Op.REDUCE:
+            ranges = [r for r in src[1:] if r.op is Op.RANGE]
+            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg) if ranges else src[0]
+        if u.op is Op.ARGSORT and src[1].op is not Op.RANGE:
+            return const(dtypes.int32, 0)
+        return over(u, src)
+
+    return rebuild(order[-1], visit, order=order)

@@ -38,6 +38,7 @@ from anneal.codegen import (
     work,
 )
 from anneal.errors import CompilerError, DeviceError
+from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
@@ -322,25 +323,31 @@ class _Scratch:
 def _index_bound(sink: UOp) -> int:
     """A power of two such that integers below it, wherever the kernel loads one, keep its indices in bounds."""
     for bound in (1 << 16, 1 << 12, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 2):
-        small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
-        new: dict[UOp, UOp] = {}
-        loaded: set[UOp] = set()  # what depends on a loaded integer
-        inside = True
-        for u in toposort((sink,)):
-            src = tuple([new[s] for s in u.src])
-            if u.op in (Op.LOAD, Op.STORE) and u.src[1] in loaded:
-                low, top = src[1].vmin, src[1].vmax
-                inside &= low is not None and top is not None and low >= 0 and top < u.src[0].size
-            if u.op is Op.LOAD and u.dtype.is_int:
-                loaded.add(u)
-                new[u] = small.cast(u.dtype)
-            else:
-                if not loaded.isdisjoint(u.src):
-                    loaded.add(u)
-                new[u] = u.replace(src=src) if src else u
-        if inside:
+        if _inside(sink, bound):
             return bound
     return 1
+
+
+def _inside(sink: UOp, bound: int) -> bool:
+    """Whether all indices of the kernel stay in their memory if the integers that it loads are below `bound`."""
+    small = UOp(Op.VARIABLE, dtypes.int32, (), ("loaded", 0, bound - 1))
+    loaded: set[UOp] = set()  # what depends on a loaded integer
+    inside = True
+
+    def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
+        nonlocal inside
+        if u.op in (Op.LOAD, Op.STORE) and u.src[1] in loaded:
+            low, top = src[1].vmin, src[1].vmax
+            inside &= low is not None and top is not None and low >= 0 and top < u.src[0].size
+        if u.op is Op.LOAD and u.dtype.is_int:
+            loaded.add(u)
+            return small.cast(u.dtype)
+        if not loaded.isdisjoint(u.src):
+            loaded.add(u)
+        return over(u, src)
+
+    rebuild(sink, visit)
+    return inside
 
 
 def _close(got: Sequence[Array], expected: Sequence[Array]) -> bool:

@@ -68,7 +68,7 @@ def _nothing(allowed: Tensor | None, bias: Tensor | None) -> Tensor:
     assert mask is not None
     if bias is None:
         return mask.any(-1, keepdim=True).logical_not()
-    return mask.max(-1, keepdim=True) == -math.inf
+    return mask.amax(-1, keepdim=True) == -math.inf
 
 
 def scored(

@@ -419,7 +419,7 @@ def _region(node: Call, image: Tensor, lines: Sequence[Any], mode: str) -> Tenso
             read = flat.index_select(1, node.constant(place.reshape(-1).astype(np.int32))).reshape(c, *place.shape)
             parts.append(read * node.constant(weight.astype(image.dtype.name)))
     if mode == "max":
-        return Tensor.stack(parts).max((0, 4, 5))
+        return Tensor.stack(parts).amax((0, 4, 5))
     return (parts[0] + parts[1] + parts[2] + parts[3]).mean((3, 4))
 
 
@@ -436,7 +436,7 @@ def max_roi_pool(node: Call, x: Tensor, rois: Array, *, pooled_shape: Sequence[i
             top, bottom = _cell(i, rows, y1, y2, x.shape[2])
             left, right = _cell(j, columns, x1, x2, x.shape[3])
             if top < bottom and left < right:
-                cells.append(image[:, top:bottom, left:right].max((1, 2)))
+                cells.append(image[:, top:bottom, left:right].amax((1, 2)))
             else:
                 cells.append(Tensor.zeros(x.shape[1], dtype=x.dtype, device=x.device))
         regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))

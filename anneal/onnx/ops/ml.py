@@ -69,7 +69,7 @@ def normalizer(node: Call, x: Tensor, *, norm: str) -> Tensor:
     axis = x.ndim - 1
     if norm not in ("MAX", "L1", "L2"):
         raise node.fail(f"norm is MAX, L1 or L2, not {norm!r}")
-    by = x.max(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
+    by = x.amax(axis, keepdim=True) if norm == "MAX" else x.norm(1 if norm == "L1" else 2, axis, keepdim=True)
     return (by == 0).where(x, x / by).float()
 
 

@@ -44,7 +44,7 @@ def _extreme(x: Tensor, axes: Axes, keep: bool, largest: bool) -> Tensor:
     if any(not x.shape[a] for a in axes):
         sizes = [1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes]
         return Tensor.full(sizes, _end(x.dtype, lowest=largest), dtype=x.dtype, device=x.device)
-    return x.max(axes, keep) if largest else x.min(axes, keep)
+    return x.amax(axes, keep) if largest else x.amin(axes, keep)
 
 
 def _end(dtype: Any, lowest: bool) -> Any:
@@ -218,7 +218,7 @@ def _rows(x: Tensor, axis: int) -> Tensor:
     """softmax; floats of 16 bits are rounded after each step, as in the body that the standard gives."""
     if x.dtype.bits != 16:
         return x.softmax(axis)
-    weights = (x - x.max(axis, keepdim=True)).exp()
+    weights = (x - x.amax(axis, keepdim=True)).exp()
     return weights / weights.sum(axis, keepdim=True)
 
 

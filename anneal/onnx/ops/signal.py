@@ -49,7 +49,7 @@ def _by_numpy(x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:
         return out.astype(values.dtype)
 
     found = host_call(computed, (shape, x.dtype), x, key=("onnx DFT", n, inverse, onesided))
-    return found  # type: ignore[return-value]
+    return found
 
 
 def _transformed(node: Call, x: Tensor, n: int, inverse: bool, onesided: bool) -> Tensor:

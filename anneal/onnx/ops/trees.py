@@ -61,7 +61,7 @@ def _walked(node: Call, x: Tensor, f: Forest, aggregate: str) -> Tensor:
     blank = {"MIN": math.inf, "MAX": -math.inf}.get(aggregate, 0.0)
     given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(x.dtype.name)).rows(at)
     if aggregate in ("MIN", "MAX"):
-        out = given.min(1) if aggregate == "MIN" else given.max(1)
+        out = given.amin(1) if aggregate == "MIN" else given.amax(1)
         return out.isinf().where(0.0, out)
     total = given.sum(1)
     return total / trees if aggregate == "AVERAGE" else total

@@ -283,10 +283,10 @@ def max_pool(
         if axes in _MAX_POOL:
             padded = _bordered(x, w.reach(x.shape[2:]), _lowest(x))
             return _MAX_POOL[axes](padded, list(w.kernel), list(w.strides), 0, list(w.dilations))
-        return _windows(x, w, _lowest(x)).max(tuple(range(2 + axes, 2 + 2 * axes)))
+        return _windows(x, w, _lowest(x)).amax(tuple(range(2 + axes, 2 + 2 * axes)))
     seen = _windows(x, w, _lowest(x)).reshape(*x.shape[:2], *w.out, -1)
     best = seen.argmax(-1)
-    return seen.max(-1), _flat_position(x, best, w, storage_order)
+    return seen.amax(-1), _flat_position(x, best, w, storage_order)
 
 
 def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Tensor:
@@ -386,7 +386,7 @@ def global_average_pool(node: Call, x: Tensor) -> Tensor:
 @op("GlobalMaxPool")
 def global_max_pool(node: Call, x: Tensor) -> Tensor:
     """The largest of each channel."""
-    return x.max(_places(x), keepdim=True)
+    return x.amax(_places(x), keepdim=True)
 
 
 @op("GlobalLpPool")

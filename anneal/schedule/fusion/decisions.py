@@ -22,7 +22,13 @@ MOST = 1 << 20  # the price of everything that costs more
 
 def price_of(own: int, src: tuple[UOp, ...], cost: dict[UOp, int]) -> int:
     """The price of an op with those of its sources, each of which a kernel computes once."""
-    total = own + sum([cost[s] for s in (src if len(src) == 1 else dict.fromkeys(src))])
+    if len(src) == 1:
+        total = own + cost[src[0]]
+    elif len(src) == 2:
+        a, b = src
+        total = own + cost[a] + (cost[b] if a is not b else 0)
+    else:
+        total = own + sum([cost[s] for s in dict.fromkeys(src)])
     return total if total < MOST else MOST
 
 

@@ -151,13 +151,18 @@ def by_level(groups: list[Group], owner: dict[UOp, Group]) -> list[Group]:
         while stack:
             g, ready = stack.pop()
             if ready:
-                needs = [owner[i].level for i in g.inputs if i in owner and owner[i] is not g]
-                g.level = 1 + max(needs, default=-1)
+                level = 0
+                for i in g.inputs:
+                    p = owner.get(i)
+                    if p is not None and p is not g and p.level >= level:
+                        level = p.level + 1
+                g.level = level
                 out.append(g)
-                continue
-            if g in state:
-                continue
-            state.add(g)
-            stack.append((g, True))
-            stack.extend((owner[i], False) for i in g.inputs if i in owner and owner[i] is not g)
+            elif g not in state:
+                state.add(g)
+                stack.append((g, True))
+                for i in g.inputs:
+                    p = owner.get(i)
+                    if p is not None and p not in state:
+                        stack.append((p, False))
     return out

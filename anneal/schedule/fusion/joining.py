@@ -76,9 +76,11 @@ class Joining(Groups):
         if p.nodes + g.nodes > self.cost_model.kernel_steps:
             return self.refused(p, g, f"one kernel computes at most {self.cost_model.kernel_steps} nodes")
         # The joined kernel stands after all that it reads and before all that read it.
-        level = max(
-            [p.level, *[self.owner[i].level + 1 for i in g.inputs if i in self.owner and self.owner[i] is not p]]
-        )
+        level, owner = p.level, self.owner
+        for i in g.inputs:
+            q = owner.get(i)
+            if q is not None and q is not p and q.level >= level:
+                level = q.level + 1
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         if any(r.level <= level and not (self.patient and not depends(g, r, self.owner)) for r in others):
             return self.refused(p, g, "another kernel reads the result, and could not run behind both")
@@ -240,7 +242,7 @@ def _keeps_place(u: UOp, s: UOp, size: int, row: int) -> bool:
     """Whether u reads s in memory order: element by element, or the elements of a row for its number and back."""
     op = u.op
     if op in ALU or op is Op.RESHAPE or op is Op.CONTIGUOUS:
-        return u.size == s.size
+        return u.shape == s.shape or u.size == s.size
     if op is Op.PERMUTE:
         return [a for a in u.arg if s.shape[a] != 1] == [a for a, n in enumerate(s.shape) if n != 1]
     if not row or op not in (Op.EXPAND, Op.REDUCE_AXIS):

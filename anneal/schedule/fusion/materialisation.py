@@ -77,11 +77,13 @@ def homes(state: State) -> dict[UOp, UOp | None]:
             home[u] = u
             continue
         readers = consumers[u]
-        first = home[readers[0]] if readers else None
-        if readers and all(home[c] is first for c in readers[1:]):
-            home[u] = first
-        else:
-            home[u] = u if u in repeated else None
+        one = home[readers[0]] if readers else None
+        several = not readers
+        for c in readers:
+            if home[c] is not one:
+                several = True
+                break
+        home[u] = one if not several else u if u in repeated else None
     return home
 
 

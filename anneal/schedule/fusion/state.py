@@ -56,6 +56,7 @@ class State:
         self, order: Sequence[UOp], outputs: tuple[UOp, ...], cost_model: CostModel, consumers: Consumers
     ) -> None:
         self.order, self.outputs, self.cost_model = order, set(outputs), cost_model
+        self.member_buffers, self.by_size = cost_model.member_buffers, cost_model.binding_bytes > 0
         self.consumers = consumers
         self.summed = only_summed(order, consumers, cost_model)
         self.materialised: Materialised = {}
@@ -133,9 +134,12 @@ class State:
     def within_limit(self, u: UOp, buffers: Callable[[UOp], int]) -> frozenset[UOp]:
         """The inputs of a kernel that computes `u`, which binds no more buffers than it may: as long as it did, the
         source with the most `buffers` is materialised."""
-        src, bindings, most = u.src, self.cost_model.bindings, self.cost_model.member_buffers
+        src, most = u.src, self.member_buffers
+        inputs = self.leaves[src[0]] if len(src) == 1 else self.inputs_of(src)
+        bindings = self.cost_model.bindings
+        if not self.by_size and len(inputs) < most:
+            return inputs
         own = 1 if u in self.summed else bindings((u,))
-        inputs = self.inputs_of(src)
         while bindings(inputs) + own > most:
             widest = max(dict.fromkeys(src), key=buffers)
             if widest in self.materialised or len(self.leaves[widest]) <= 1:

@@ -47,12 +47,12 @@ def dot(*factors: UOp) -> UOp:
 # -- dims ----------------------------------------------------------------------------------------------------------
 
 
-def test_neighbours_that_every_access_walks_as_one_are_one_slot() -> None:
+def test_neighbours_that_every_access_walks_as_one_are_one_dim() -> None:
     plan = planned(load(param(1, M * N), I * N + J) * 2.0)
     assert [plan.extent[s] for s in plan.order] == [M * N]
 
 
-def test_a_transposed_access_keeps_slots_apart_and_the_store_says_which_is_inner() -> None:
+def test_a_transposed_access_keeps_dims_apart_and_the_store_says_which_is_inner() -> None:
     plan = planned(load(param(1, M * N), I * N + J) * 2.0, index=J * M + I)
     assert [plan.extent[s] for s in plan.order] == [N, M]
 

@@ -105,7 +105,7 @@ def test_streams_compute_what_one_kernel_after_another_does(seed: int, workers: 
         np.testing.assert_allclose(several, one, rtol=1e-5, atol=1e-6)
 
 
-def test_a_kernel_touches_the_same_memory_in_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_touches_the_same_memory_for_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "INLINE", 12)  # sums are accumulated over rows, in scratch of the whole kernel
     d = device(2)
     x, y = (np.zeros(N * N, np.float32) for _ in range(2))
@@ -154,14 +154,14 @@ def test_an_order_keeps_what_depends_on_what() -> None:
             assert not clash or place[m] < place[n]
 
 
-def test_a_transposed_reader_waits_for_the_other_lane(everything_shared: None) -> None:
+def test_a_transposed_reader_waits_for_the_other_worker(everything_shared: None) -> None:
     d = device(2)
     x, y, z = (np.zeros(N * N, np.float32) for _ in range(3))
     bound = d.prepare([(d.compile(add_one()), [y, x]), (d.compile(transposed()), [z, y])]).__dict__["_bound"]
     assert len(compose([(b.waves, b.for_worker) for b in bound], 2).locks) == 2
 
 
-def test_small_kernels_that_need_nothing_of_each_other_take_different_lanes() -> None:
+def test_small_kernels_that_need_nothing_of_each_other_take_different_workers() -> None:
     kernels = []
     memory = np.zeros(2, np.float32)
     for n in range(2):
@@ -182,7 +182,7 @@ def test_little_work_wakes_no_thread() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns", "widths"), [(16, 512, [256, 256]), (512, 16, [16]), (512, 512, [512])])
-def test_of_a_wide_matrix_each_lane_reads_a_part(rows: int, columns: int, widths: list[int]) -> None:
+def test_of_a_wide_matrix_each_worker_reads_a_part(rows: int, columns: int, widths: list[int]) -> None:
     d, k = device(2), 256
     i, j, r = loop(0, rows), loop(1, columns), over(2, k)
     a, b = load(param(1, rows * k), i * k + r), load(param(2, columns * k), j * k + r)

@@ -48,7 +48,7 @@ WALKS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "a sum of each row": lambda x, y: x.sum(1, dtype=x.dtype),
     "a sum of each column": lambda x, y: x.sum(0, dtype=x.dtype),
     "the whole sum": lambda x, y: x.sum(dtype=x.dtype),
-    "largest of each": lambda x, y: x.max(1),
+    "largest of each": lambda x, y: x.amax(1),
     "a product": lambda x, y: x.matmul(y.T),
     "an odd product": lambda x, y: x.matmul(y.T[:, :7]),
     "three at once": lambda x, y: (x + 1) * (y + 2) - x,
@@ -70,7 +70,7 @@ def test_whichever_way_a_kernel_walks(kind: str) -> None:
 def test_kernels_of_a_thousand_rows(kind: str) -> None:
     """Sizes at which the heuristics share rows, tile products and take several words to a thread."""
     x = some(kind, 512, 256)
-    made = [x + 1, x.T.contiguous(), x.max(1), x[:, :255].contiguous(), x[:128] @ x[128:256].T]
+    made = [x + 1, x.T.contiguous(), x.amax(1), x[:, :255].contiguous(), x[:128] @ x[128:256].T]
     if kind == "bfloat16":
         made.append(x.softmax(-1))
     expected = evaluate([t.uop for t in made])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from anneal import nn, schedule
-from anneal.backend import Storage
+from anneal.backend import get_device
 from anneal.errors import UserError
-from anneal.runtime import observed
+from anneal.runtime import default_device, observed
 from anneal.tensor import Tensor, manual_seed, no_grad, set_default_device
 from examples.gpt2 import Decoder, Sampling, read_checkpoint
 from tests.examples.gpt2.helpers import DATA
@@ -84,7 +84,7 @@ def test_a_thousand_tokens_take_one_plan_a_phase_and_no_more_memory() -> None:
     memory = []
     with observed(lambda step: plans.append(step.plan)):
         for _ in decoder.generate([1], 1000):
-            memory.append(Storage.allocated)
+            memory.append(get_device(default_device()).asked)
         assert len(memory) == 1000
         list(decoder.generate([2] * 500, 3))
     assert len(set(plans)) == 2  # one for every prompt, one for every place

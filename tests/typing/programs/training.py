@@ -19,7 +19,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(8, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.norm(self.conv(x)).relu()
+        x = F.relu(self.norm(self.conv(x)))
         return self.head(x.mean(axis=(2, 3)))
 
 

@@ -59,3 +59,9 @@ assert_type(jvp(pair, (x,), (x,)), tuple[Tensor, Tensor])  # wrong: assert-type 
 nn.SGD(3, lr=0.1)  # wrong: arg-type reportArgumentType
 nn.SGD(net.parameters(), lr="fast")  # wrong: arg-type reportArgumentType
 net.load_state_dict([x])  # wrong: arg-type reportArgumentType
+x.max(dim=1).max  # wrong: attr-defined reportAttributeAccessIssue
+x.max(axis=0).indices  # wrong: attr-defined reportAttributeAccessIssue
+x.sum(0, keep=True)  # wrong: call-arg reportCallIssue
+x.exp(3)  # wrong: call-arg reportCallIssue
+x.conv2d("a")  # wrong: arg-type reportArgumentType
+nn.Parameter(x, "yes")  # wrong: arg-type reportArgumentType

@@ -1,0 +1,217 @@
+"""What modules of anneal keep between calls: the runtime's context, the arena of nodes, and what a table here allows.
+
+State is what a function of a module changes and a later call sees: a variable that it declares global, an item or an
+attribute of something that the module holds, a class's own attribute. A function's results that `functools` caches are
+values: they follow from its arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "anneal"
+
+CACHE = "a cache: what it holds follows from its key, so forgetting it costs time alone"
+UNIQUE = "counts, so that a node that is made is unlike all others"
+TABLE = "a table that is filled when modules are imported"
+DEVICES = "the devices of the process, of which there is one each"
+BELOW = "what is told of a thread's or the process's work, below the runtime: nobody listening is the default"
+STREAMS = "the command's streams and folders: a process has one of each"
+
+# module.name -> why it may be there
+STATE = {
+    "anneal.runtime.context.here": "the runtime's context: what a thread has switched on, watches and records",
+    "anneal.uop.node._current": "the arena of interned nodes",
+    "anneal.uop.later.SYMBOLIC": "of the arena: whether it ever had a VARIABLE, which it keeps",
+    "anneal.settings._current": "the settings, read from the environment once; `override` puts others there for a block",
+    "anneal.settings._watchers": TABLE,
+    "anneal.backend.cpu.calls._ONES": CACHE,
+    "anneal.backend.cpu.calls._SCRATCH": "scratch memory of the cpu device's workers, which whoever has its lock writes",
+    "anneal.backend.cpu.calls._WORKER": "the number of the worker whose steps the cpu device binds, under its lock",
+    "anneal.backend.cpu.workers._BLAS": DEVICES,
+    "anneal.backend.memory._RESERVED": DEVICES,
+    "anneal.backend.registry.OPEN": DEVICES,
+    "anneal.backend.registry._AUTO": DEVICES,
+    "anneal.backend.registry._KNOWN": TABLE,
+    "anneal.backend.registry._LEFT_BEHIND": DEVICES,
+    "anneal.cache.store._told": STREAMS,
+    "anneal.cache.store._written": STREAMS,
+    "anneal.cli._output._going_on": STREAMS,
+    "anneal.cli._output._lost": STREAMS,
+    "anneal.cli._output._said_json": STREAMS,
+    "anneal.codegen.kernels._bodies": CACHE,
+    "anneal.onnx.registry._TABLE": TABLE,
+    "anneal.ops.made._class": TABLE,
+    "anneal.rewrite.sums._SUMS": CACHE,
+    "anneal.rewrite.symbolic._MEMO": CACHE,
+    "anneal.rewrite.trace._listeners": BELOW,
+    "anneal.rewrite.trace._plain": BELOW,
+    "anneal.rewrite.trace.here": BELOW,
+    "anneal.schedule.inplace._merged": CACHE,
+    "anneal.schedule.passes.range_propagation._kernels": CACHE,
+    "anneal.schedule.plan._plans": CACHE,
+    "anneal.tensor._tensor._LEAF_NUMBERS": UNIQUE,
+    "anneal.transforms.trace._NUMBERS": UNIQUE,
+    "anneal.uop.provenance.KINDS": CACHE,
+    "anneal.uop.node._ALU_FACTS": TABLE,
+    "anneal.uop.node._MARKS": UNIQUE,
+    "anneal.uop.sizes._CANONICAL": CACHE,
+    "anneal.uop.sizes._POLY": CACHE,
+    "anneal.uop.sizes._SYMBOLIC_NODES": CACHE,
+}
+# What belongs to a thread: the context's own, and the three below it.
+THREADED = ["rewrite/trace.py", "rewrite/watch.py", "runtime/context.py", "uop/provenance.py"]
+
+_CHANGES = frozenset(
+    [
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "setdefault",
+        "update",
+    ]
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def module_of(path: Path, package: Path) -> str:
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def homes(tree: ast.Module, module: str) -> dict[str, str]:
+    """The names of a module that hold something of this package, with the full name of each: its own and imported."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(module.partition(".")[0]):
+            found.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.If, ast.Try, ast.With)):
+            waiting += ast.iter_child_nodes(node)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for t in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                found.update({n.id: f"{module}.{n.id}" for n in ast.walk(t) if isinstance(n, ast.Name)})
+        elif isinstance(node, ast.ClassDef):
+            found[node.name] = f"{module}.{node.name}"
+    return found
+
+
+def changed(function: ast.AST, local: frozenset[str]) -> Iterator[str]:
+    """The names whose object, or binding, a function changes; `local` are those of its own and of functions around."""
+    waiting = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _FUNCTIONS):
+            yield from changed(node, local | own_names(node))
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
+            for t in node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]:
+                for part in ast.walk(t):
+                    inner = part
+                    while isinstance(inner, (ast.Subscript, ast.Attribute)) and not isinstance(inner.ctx, ast.Load):
+                        inner = inner.value
+                    if inner is not part and isinstance(inner, ast.Name) and inner.id not in local:
+                        yield inner.id
+        elif isinstance(node, ast.Call):
+            of = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES else None
+            if isinstance(node.func, ast.Name) and node.func.id == "next" and node.args:
+                of = node.args[0]
+            if isinstance(of, ast.Name) and of.id not in local:
+                yield of.id
+
+
+def own_names(function: ast.AST) -> frozenset[str]:
+    """The parameters of a function and what it binds."""
+    names, shared = set(), set()
+    for n in ast.walk(function):
+        if isinstance(n, ast.Name):
+            if isinstance(n.ctx, ast.Store):
+                names.add(n.id)
+        elif isinstance(n, ast.arg):
+            names.add(n.arg)
+        elif isinstance(n, ast.Global):
+            shared.update(n.names)
+    return frozenset(names - shared)
+
+
+def outermost(tree: ast.Module) -> Iterator[ast.AST]:
+    """The functions of a module, and the methods of its classes, without those inside them."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, _FUNCTIONS):
+                yield node
+            else:
+                waiting.append(node)
+
+
+def state_of(package: Path) -> set[str]:
+    """The full names of what functions of a package change and keep."""
+    files = {module_of(p, package): p for p in package.rglob("*.py") if "_examples" not in p.parts}
+    trees = {module: ast.parse(p.read_text(encoding="utf-8")) for module, p in files.items()}
+    known = {module: homes(tree, module) for module, tree in trees.items()}
+
+    def home(name: str) -> str:
+        """Where what has this name was made, through the front doors that hand it on."""
+        while (at := name.rpartition("."))[0] in known:
+            further = known[at[0]].get(at[2], name)
+            if further == name:
+                break
+            name = further
+        return name
+
+    found = set()
+    for module, tree in trees.items():
+        for f in outermost(tree):
+            found |= {home(known[module][n]) for n in changed(f, own_names(f)) if n in known[module]}
+    return found
+
+
+def test_nothing_else_keeps_state() -> None:
+    assert state_of(PACKAGE) == STATE.keys()
+
+
+def test_few_modules_have_what_belongs_to_a_thread() -> None:
+    having = [p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py") if "threading.local" in p.read_text()]
+    assert sorted(having) == THREADED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = {}\ndef f(): x[1] = 2", {"house.a.x"}),
+        ("x = []\ndef f(): x.append(1)", {"house.a.x"}),
+        ("x = 0\ndef f():\n    global x\n    x += 1", {"house.a.x"}),
+        ("class C:\n    n = 0\n    def f(self):\n        C.n += 1", {"house.a.C"}),
+        ("import functools\n@functools.lru_cache(4)\ndef f(): return 1", set()),
+        ("import itertools\nx = itertools.count()\ndef f(): return next(x)", {"house.a.x"}),
+        ("from house.b import y\ndef f(): y.seen = True", {"house.b.y"}),
+        ("x = {}\ndef f(k, /): return lambda: x.pop(k)", {"house.a.x"}),
+        ("x = {}\ndef f():\n    x = {}\n    x[1] = 2", set()),
+        ("x = {}\ndef f(x): x.update(a=1)", set()),
+        ("x = {1: 2}\ndef f(): return x[1]\nx[3] = 4", set()),
+    ],
+)
+def test_state_is_found(tmp_path: Path, text: str, found: set[str]) -> None:
+    house = tmp_path / "house"
+    house.mkdir()
+    (house / "a.py").write_text(text + "\n")
+    (house / "b.py").write_text("y = object()\n")
+    assert state_of(house) == found
