@@ -5,12 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from anneal.uop import UOp, arena
-
-if TYPE_CHECKING:
-    from anneal.backend.storage import Storage
+from anneal.uop import DType, UOp, arena
 
 __all__ = ["Holder", "MemoryReport", "MemoryUse", "Reserved", "register", "report"]
 
@@ -21,6 +18,16 @@ class Reserved(Protocol):
     def reserved(self) -> tuple[str, str, int]:
         """The name of its device, what it is, and the bytes that it holds."""
         ...
+
+
+class _Memory(Protocol):
+    """What a report asks of the memory of a BUFFER, which is a `Storage`."""
+
+    size: int
+    dtype: DType
+    device: str
+    buffer: object | None
+    line: tuple[Any, int] | None
 
 
 _RESERVED: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -93,7 +100,7 @@ def report(device: str, use: MemoryUse) -> MemoryReport:
 def _tensors(device: str) -> Iterator[tuple[str, str, int]]:
     seen = set()
     for u in arena().buffers():
-        s: Storage = u.arg
+        s: _Memory = u.arg
         if s.device == device and s.buffer is not None and id(s) not in seen:
             seen.add(id(s))
             yield _where(u, s), f"{s.dtype.name} of {s.size:,}", s.size * s.dtype.itemsize
@@ -106,7 +113,7 @@ def _functions(device: str) -> Iterator[tuple[str, str, int]]:
             yield "", what, nbytes
 
 
-def _where(u: UOp, s: Storage) -> str:
+def _where(u: UOp, s: _Memory) -> str:
     code, line = s.line or u.provenance[1:3]
     return f"{code.co_filename}:{line}" if code is not None else ""
 

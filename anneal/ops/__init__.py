@@ -14,6 +14,7 @@ from anneal.ops import (
     diagonals,
     distances,
     elementwise,
+    extremes,
     functions,
     further,
     gamma,
@@ -64,6 +65,7 @@ from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_de
 from anneal.ops.diagonals import *
 from anneal.ops.distances import *
 from anneal.ops.elementwise import *
+from anneal.ops.extremes import *
 from anneal.ops.functions import *
 from anneal.ops.further import *
 from anneal.ops.gamma import *
@@ -147,6 +149,7 @@ __all__ += creation.__all__
 __all__ += diagonals.__all__
 __all__ += distances.__all__
 __all__ += elementwise.__all__
+__all__ += extremes.__all__
 __all__ += functions.__all__
 __all__ += further.__all__
 __all__ += gamma.__all__

@@ -97,7 +97,7 @@ def scaled_dot_product_attention(
     shifted = scores - expand(top, scores.shape)
     weights = alu(Op.EXP, (shifted,))
     if later is not None:
-        weights = UOp(Op.COMPOSITE, weights.dtype, (weights, shifted, later), ("exp", ()))
+        weights = UOp(Op.CUSTOM_DERIVATIVE, weights.dtype, (weights, shifted, later), ("exp", ()))
     total = reduce_axis(weights, Op.ADD, (n + 1,))
     # The values are weighted by the exponentials and divided once at the end: one division per output instead of one
     # per weight, and a backward that sums over the values' width instead of over the positions.

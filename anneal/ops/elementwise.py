@@ -358,7 +358,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
         chosen = choose(chosen < min, min, chosen)
     if max is not None:
         chosen = choose(chosen > max, max, chosen)
-    return out._new(UOp(Op.COMPOSITE, out.uop.dtype, (out.uop, chosen.uop), ("equal", ())))
+    return out._new(UOp(Op.CUSTOM_DERIVATIVE, out.uop.dtype, (out.uop, chosen.uop), ("equal", ())))
 
 
 clip = alias(clamp, "clip")
@@ -402,7 +402,7 @@ def choose(x: Tensor, a: Operand, b: Operand) -> Tensor:
     for kept, left, t in ((ua, ub, tb), (ub, ua, ta)):
         if u is kept and u is not left and t.requires_grad:
             # a constant condition leaves an operand out; its gradient is zero all the same
-            u = UOp(Op.COMPOSITE, u.dtype, (u, left), ("chosen", ()))
+            u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, left), ("chosen", ()))
     return x._new(u, ta, tb)
 
 
@@ -412,7 +412,7 @@ def beside(u: UOp, *left: Tensor) -> UOp:
     """
     for t in left:
         if t.requires_grad:
-            u = UOp(Op.COMPOSITE, u.dtype, (u, t.uop), ("beside", ()))
+            u = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, t.uop), ("beside", ()))
     return u
 
 
@@ -431,10 +431,10 @@ def _over_exp(u: UOp, a: UOp, b: UOp) -> UOp:
     if b.dtype is not u.dtype:
         return u
     if a.is_const and a.arg == 1 and b.shape == u.shape:
-        return UOp(Op.COMPOSITE, u.dtype, (u, e.src[0], e), ("inverse", c))
-    inverse = UOp(Op.COMPOSITE, u.dtype, (alu(Op.RECIP, (b,)), e.src[0], e), ("inverse", c))
+        return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, e.src[0], e), ("inverse", c))
+    inverse = UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (alu(Op.RECIP, (b,)), e.src[0], e), ("inverse", c))
     product = elementwise(Op.MUL, (a, broadcast(inverse, u.shape)), u.shape)
-    return UOp(Op.COMPOSITE, u.dtype, (u, product), ("equal", ()))
+    return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, product), ("equal", ()))
 
 
 def where_node(p: UOp, a: UOp, b: UOp) -> UOp:

@@ -270,7 +270,9 @@ def by_slope(x: Tensor, function: Callable[[Tensor], tuple[Tensor, Tensor]]) -> 
     u = real_node(x)
     floats = x._new(u if u.dtype.bits >= 32 else u.cast(_FLOAT32))
     value, slope = function(floats)
-    return x._new(UOp(Op.COMPOSITE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())).cast(u.dtype))
+    return x._new(
+        UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (value.uop, floats.uop, slope.uop), ("slope", ())).cast(u.dtype)
+    )
 
 
 @checked
@@ -325,7 +327,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     apart: Tensor = has_sign_bit(x) ^ has_sign_bit(y)
     # at 0 the size has no slope, as in torch
     slope: Tensor = choose(x.eq(0.0), 0.0, choose(apart, -1.0, 1.0))
-    u = UOp(Op.COMPOSITE, x.dtype, (choose(apart, -x, x).uop, x.uop, slope.uop), ("slope", ()))
+    u = UOp(Op.CUSTOM_DERIVATIVE, x.dtype, (choose(apart, -x, x).uop, x.uop, slope.uop), ("slope", ()))
     return x._new(beside(u, y), y).cast(dtype)
 
 

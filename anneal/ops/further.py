@@ -160,8 +160,8 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     moved = choose(floats.eq(0.0), tiny, grown.bitcast(x.dtype))
     out = choose(floats.isnan() | y.isnan(), math.nan, choose(floats.eq(y), y, moved))
     slope = floats.ne(y).cast(x.dtype).detach()  # torch's
-    moved_on = UOp(Op.COMPOSITE, floats.dtype, (out.uop, floats.uop, slope.uop), ("slope", ()))
-    return floats._new(UOp(Op.COMPOSITE, floats.dtype, (moved_on, y.uop), ("beside", ())), y)
+    moved_on = UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (out.uop, floats.uop, slope.uop), ("slope", ()))
+    return floats._new(UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (moved_on, y.uop), ("beside", ())), y)
 
 
 def _least(x: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     exponent = choose(plain, 0, exponent)
     value = choose(plain, x, mantissa)
     scale = exponent.neg().cast(x.dtype).exp2()  # of the mantissa the exponent is a constant
-    return x._new(UOp(Op.COMPOSITE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
+    return x._new(UOp(Op.CUSTOM_DERIVATIVE, x.dtype, (value.uop, x.uop, scale.uop), ("slope", ()))), exponent
 
 
 @checked

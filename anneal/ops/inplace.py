@@ -60,7 +60,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         x.assign(x._new_plain(u))
     else:
         # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
-        x._take(UOp(Op.COMPOSITE, u.dtype, (u, old), ("equal", ())))
+        x._take(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, old), ("equal", ())))
     return x
 
 

@@ -34,7 +34,7 @@ def _centre_and_scale(u: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, U
     variance = reduce_axis(centred * centred, Op.ADD, axes) * share
     r = alu(Op.RSQRT, (variance + eps,))
     y = centred * expand(r, u.shape)
-    return UOp(Op.COMPOSITE, y.dtype, (y, u, r), ("standardize", axes)), mean, variance
+    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, (y, u, r), ("standardize", axes)), mean, variance
 
 
 def _affine(u: UOp, weight: UOp | None, bias: UOp | None) -> UOp:

@@ -64,4 +64,4 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
         return values
     same = gathered(x, at, indices.uop)
     read = nodes.reshape(same.uop, values.shape)
-    return values._new(UOp(Op.COMPOSITE, values.dtype, (values.uop, read), ("equal", ())), same)
+    return values._new(UOp(Op.CUSTOM_DERIVATIVE, values.dtype, (values.uop, read), ("equal", ())), same)

@@ -1,4 +1,4 @@
-"""Reductions along axes, and what is made of them: statistics, softmax, extremes with positions, running sums.
+"""Reductions along axes, and what is made of them: statistics, norms, softmax.
 
 `axis` and `dim` are one argument: an int, several, or None for all axes. `keepdim` leaves reduced axes with size 1.
 Sums and products of bools and of integers below 32 bits are int32; means of integers are float32.
@@ -9,17 +9,15 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_tensor, said
+from anneal.ops.arguments import checked
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.data import DTypeLike, as_dtype
-from anneal.ops.elementwise import beside, binary, choose, real_node
+from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.logic import truth
-from anneal.ops.nodes import Number, broadcast, elementwise, iota, reciprocal, reduce_node
-from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
+from anneal.ops.nodes import Number, elementwise, reciprocal, reduce_node
 from anneal.ops.precision import in_single
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product
@@ -29,21 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "all",
-    "amax",
-    "amin",
-    "aminmax",
     "any",
-    "argmax",
-    "argmin",
     "count_nonzero",
     "log_softmax",
     "logsumexp",
-    "max",
     "mean",
-    "min",
-    "nanmax",
     "nanmean",
-    "nanmin",
     "nanstd",
     "nansum",
     "nanvar",
@@ -62,7 +51,7 @@ Axes = int | Sequence[int] | None
 _INT32 = dtypes.int32
 
 
-def _reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
+def reduced(x: Tensor, name: str, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
     return x._new(reduce_node(u, op, axes_of(name, axis, len(u.shape)), keepdim))
 
 
@@ -102,7 +91,7 @@ def sum(
     Tensor([4, 6], dtype=int32)
     """
     axis = one_of("sum", axis, dim)
-    return _reduced(x, "sum", Op.ADD, summed(x, "sum", axis, dtype), axis, keepdim)
+    return reduced(x, "sum", Op.ADD, summed(x, "sum", axis, dtype), axis, keepdim)
 
 
 @checked
@@ -116,118 +105,14 @@ def prod(
     24
     """
     axis = one_of("prod", axis, dim)
-    return _reduced(x, "prod", Op.MUL, wide_node(x, dtype), axis, keepdim)
-
-
-def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
-    s = x.uop.shape
-    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
-        raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
-    return _reduced(x, name, op, x._kept(), where, keepdim)
-
-
-@overload
-def max(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def max(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def max(x: Tensor, dim: Tensor) -> Tensor: ...
-@checked
-def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
-    """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
-
-    Args:
-        dim: one axis, by position or by name as in torch: gives `(values, indices)`, of several largest the first, to
-            which their gradient goes too. A tensor in its place is the other of two: `maximum`.
-        keepdim: whether reduced axes stay, with size 1.
-        axis: one axis or several: gives the values, as `amax` does. Ties share the gradient evenly.
-
-    Raises ShapeError over nothing, or for both of dim and axis.
-
-    >>> from anneal.tensor import Tensor
-    >>> x = Tensor([[1, 5], [7, 3]])
-    >>> x.max(dim=1)
-    ValuesIndices(values=Tensor([5, 7], dtype=int32), indices=Tensor([1, 0], dtype=int32))
-    >>> x.max(axis=1), x.max().item()
-    (Tensor([5, 7], dtype=int32), 7)
-    """
-    return _extremes(x, "max", Op.MAX, dim, keepdim, axis)
-
-
-@overload
-def min(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
-@overload
-def min(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
-@overload
-def min(x: Tensor, dim: Tensor) -> Tensor: ...
-@checked
-def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
-    """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
-
-    Arguments, results and errors as for `max`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 5], [7, 3]]).min(dim=1).indices
-    Tensor([0, 1], dtype=int32)
-    """
-    return _extremes(x, "min", Op.MIN, dim, keepdim, axis)
-
-
-def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes) -> Tensor | ValuesIndices:
-    if is_tensor(dim):
-        return _other(x, name, dim, keepdim, axis)
-    if dim is None:
-        return _extreme(x, name, op, axis, keepdim)
-    at = one_dim(name, dim, axis, x.ndim)
-    values = _extreme(x, name, op, at, keepdim)
-    indices = _position(x, name, op, at, True)
-    values = selected(x, values, indices, at)
-    return ValuesIndices(values, x._new_plain(nodes.reshape(indices.uop, values.shape)))
-
-
-def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Tensor:
-    """The larger or smaller of two: a tensor where an axis may stand."""
-    if keepdim or axis is not None:
-        raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
-    return binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
-
-
-@checked
-def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
-
-    Raises ShapeError over nothing.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
-    7
-    """
-    return _extreme(x, "amax", Op.MAX, one_of("amax", axis, dim), keepdim)
-
-
-@checked
-def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
-    return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
-
-
-@checked
-def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> MinMax:
-    """`amin` and `amax`, as a pair `(min, max)`.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 5], [7, 3]]).aminmax(dim=1)
-    MinMax(min=Tensor([1, 3], dtype=int32), max=Tensor([5, 7], dtype=int32))
-    """
-    axis = one_of("aminmax", axis, dim)
-    return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
+    return reduced(x, "prod", Op.MUL, wide_node(x, dtype), axis, keepdim)
 
 
 @checked
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
     """Whether some element along axes differs from 0; False over nothing."""
     axis = one_of("any", axis, dim)
-    return x._new_plain(_reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
 
 
 @checked
@@ -239,7 +124,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
     True
     """
     axis = one_of("all", axis, dim)
-    return x._new_plain(_reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
+    return x._new_plain(reduced(x, "all", Op.MIN, truth(x).uop, axis, keepdim).uop)
 
 
 @checked
@@ -368,7 +253,7 @@ def root(x: Tensor, p: float) -> Tensor:
     zero = length.eq(0.0)
     safe = choose(zero, 1.0, x)
     slope = choose(zero, 0.0, 0.5 / safe.sqrt() if p == 2 else safe ** (1.0 / p - 1.0) * (1.0 / p))
-    return x._new(UOp(Op.COMPOSITE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(UOp(Op.CUSTOM_DERIVATIVE, length.uop.dtype, (length.uop, x.uop, slope.uop), ("slope", ())))
 
 
 def size_power(x: Tensor, p: float) -> Tensor:
@@ -377,7 +262,7 @@ def size_power(x: Tensor, p: float) -> Tensor:
     zero = size.eq(0.0)
     slope = choose(zero, 0.0, x.sign() * choose(zero, 1.0, size) ** (p - 1.0) * p)
     value = size**p
-    return x._new(UOp(Op.COMPOSITE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
+    return x._new(UOp(Op.CUSTOM_DERIVATIVE, value.uop.dtype, (value.uop, x.uop, slope.uop), ("slope", ())))
 
 
 @checked
@@ -460,73 +345,6 @@ def nanstd(
     return root(x.nanvar(axis, correction, keepdim, dim=dim), 2)
 
 
-@checked
-def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The largest of what is not nan; nan where everything is."""
-    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
-
-
-@checked
-def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest of what is not nan; nan where everything is."""
-    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim, dim)
-
-
-def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Tensor:
-    axis = one_of(name, axis, dim)
-    if not x.uop.dtype.is_float:
-        return _extreme(x, name, op, axis, keepdim)
-    nan = x.isnan()
-    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim)
-    return choose(nan.all(axis, keepdim), math.nan, best)
-
-
-# -- positions --------------------------------------------------------------------------------------------------------
-
-
-def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> Tensor:
-    u = x._kept()
-    if axis is None:
-        shape = u.shape
-        u = nodes.reshape(u, (math.prod(shape),))
-        at = 0
-    else:
-        at = axis_of(name, axis, len(u.shape))
-        shape = u.shape
-    if not u.shape:
-        return x._new_plain(const(_INT32, 0))
-    n = u.shape[at]
-    if n == 0:
-        raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
-    best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
-    hit = alu(Op.EQ, (u, best))
-    if u.dtype.is_float:
-        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
-    place = broadcast(iota(n, at, len(u.shape)), u.shape)
-    none = n if isinstance(n, UOp) else const(_INT32, n)
-    first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
-    if axis is None:
-        return x._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
-    return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
-
-
-@checked
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
-    """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
-    Tensor([1, 0], dtype=int32)
-    """
-    return _position(x, "argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
-
-
-@checked
-def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
-    """The position of the first smallest value (or nan) along an axis, as int32."""
-    return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
-
-
 # -- exponential families ---------------------------------------------------------------------------------------------
 
 
@@ -534,7 +352,7 @@ def _top(t: Tensor, x: Tensor, axis: Axes) -> Tensor:
     """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
     nothing, so that x need not be kept for it."""
     x = x.detach()
-    return _reduced(x, "max", Op.MAX, x.uop, axis, True)
+    return reduced(x, "max", Op.MAX, x.uop, axis, True)
 
 
 @checked

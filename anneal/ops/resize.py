@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
@@ -17,6 +16,8 @@ from anneal.ops.pooling import pooled
 from anneal.uop import DType, Op, UOp, alu, const, dtypes
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from anneal.tensor import Tensor
 
 __all__ = ["interpolate", "pixel_shuffle", "pixel_unshuffle"]
@@ -64,6 +65,8 @@ def interpolate(
             raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
     if not mode.startswith("nearest"):
         need_float("interpolate", "x", x)
+    from fractions import Fraction  # brings decimal, which takes 3 ms to import
+
     for i, v in enumerate(values):
         n = x.shape[2 + i]
         if size is None:
@@ -81,6 +84,8 @@ def interpolate(
 
 def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: bool) -> Tensor:
     """One axis with `m` elements, `step` inputs apart."""
+    from fractions import Fraction
+
     s = x.shape
     n = s[axis]
     if mode.startswith("nearest"):

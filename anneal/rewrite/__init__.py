@@ -12,7 +12,7 @@ from anneal.rewrite.legality import STAGES, check
 from anneal.rewrite.pipeline import Hook, Pass, Pipeline
 from anneal.rewrite.symbolic import forget, simplify
 from anneal.rewrite.trace import Event, tracing
-from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unfolded
+from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded
 from anneal.rewrite.watch import Watch
 
 __all__ = [
@@ -38,5 +38,6 @@ __all__ = [
     "substitute",
     "tell",
     "tracing",
+    "unchanged",
     "unfolded",
 ]

@@ -6,7 +6,7 @@ The walk calls it once for each node, also where several nodes share a source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import overload
 
@@ -78,6 +78,30 @@ def tell(walks: Callable[[], Iterable[dict[UOp, UOp]]]) -> None:
     """Tell whoever listens (`rebuilt`) of another loop: `walks()`, asked for only then, maps nodes to their results."""
     if _WALKS.found is not None:
         _WALKS.found.extend(walks())
+
+
+def unchanged(order: Sequence[UOp], changing: Container[UOp]) -> tuple[dict[UOp, UOp], list[UOp]]:
+    """The `known` and the `order` with which `rebuild` visits the nodes of `changing` alone, and those above them.
+
+    >>> from anneal.uop import Op, UOp, dtypes
+    >>> x = UOp(Op.PARAM, dtypes.float32, (), (0, ()))
+    >>> y = x.alu(Op.SIN)
+    >>> known, above = unchanged([x, y, y.alu(Op.EXP)], {y})
+    >>> known == {x: x}, above == [y, y.alu(Op.EXP)]
+    (True, True)
+    """
+    known: dict[UOp, UOp] = {}
+    above: list[UOp] = []
+    for u in order:
+        if u not in changing:
+            for s in u.src:
+                if s not in known:
+                    break
+            else:
+                known[u] = u
+                continue
+        above.append(u)
+    return known, above
 
 
 def over(u: UOp, src: tuple[UOp, ...]) -> UOp:

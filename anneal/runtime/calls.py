@@ -6,10 +6,13 @@ A call may find sizes: Variables without a value in the shapes of its results. W
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from anneal import settings
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
 from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
@@ -99,6 +102,7 @@ class _Computed:
         values = Values()
         for shape in (*[u.shape for u in inputs], *[self._bound(shape) for shape, _ in function.results]):
             _note(shape, values)
+        begun = time.perf_counter()
         found = call_host(
             function,
             [(u.shape, u.dtype) for u in inputs],
@@ -107,6 +111,10 @@ class _Computed:
             [s.ensure() for s in outputs],
             values,
         )
+        if settings.current().debug >= 2:
+            sizes = "".join([f", {name} is {value}" for name, value in found.items()])
+            taken = (time.perf_counter() - begun) * 1e3
+            print(f"anneal: {function.title}: {taken:.1f} ms{sizes}", file=sys.stderr)
         for name, value in found.items():
             if self.found.setdefault(name, value) != value:
                 raise ShapeError(

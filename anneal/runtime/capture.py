@@ -10,6 +10,7 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
+from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, register
 from anneal.errors import JitError
 from anneal.runtime.arguments import rebuild
@@ -22,7 +23,7 @@ from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.steps import Collective, HostCall, Launch
-from anneal.schedule import Origin, Plan, donate
+from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
 from anneal.uop.sizes import Values, bound_sizes, symbolic_arg, variables_of
 
@@ -115,18 +116,12 @@ class Capture:
         self.guards = run.guards
         self.tensors = here.context.tensors
         self.generation = self.tensors.generation
-        # the values of Variables: of the arguments, and of those that calls of the host found
-        self.bound = dict(run.bound)
-        found = {n: v for step in run.recording.steps if isinstance(step, HostCall) for n, v in step.found.items()}
-        if twice := sorted(found.keys() & self.bound.keys()):
-            raise JitError(
-                f"Variable {twice[0]} is an argument of a jit function, and a function of the host finds it as well: give "
-                "the call a Variable of its own"
-            )
-        self.bound.update(found)
+        calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
+        found = {n: v for call in calls for n, v in call.found.items()}
+        _check_variables(run, calls, found)
+        self.bound = {**run.bound, **found}  # the values of Variables: the arguments', and those that calls found
         # A replay that makes programs, for the sizes that it finds, has to be the only thread that does; one that waits
         # for other participants lets go of its locks meanwhile.
-        calls = [step for step in run.recording.steps if isinstance(step, HostCall)]
         self.steps_aside = bool(found) or any(isinstance(step, Collective) for step in calls)
         self.running = False
         self.graded = run.graded
@@ -277,7 +272,7 @@ class Capture:
                 wanted[value] = max(i for i, x in enumerate(step.inputs) if id(x) == source)
         if not wanted:
             return plan, set()
-        plan, done = donate(plan, wanted, self.device.cost_model.concurrent)
+        plan, done = schedule.donate(plan, wanted, self.device.cost_model.concurrent)
         return plan, {k for k, value in enumerate(plan.outputs) if value in done}
 
     def plans(self) -> list[tuple[Plan, Sequence[Origin]]]:
@@ -435,6 +430,29 @@ class Capture:
         for h, *_ in self.in_flight.values():
             if h.ref() is not None or h.used(False):
                 h.detach(self.device)
+
+
+def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[str, int]) -> None:
+    """Raise JitError for a Variable that has several values in a run, of which a replay would know one."""
+    finders: dict[str, HostCall] = {}
+    for call in calls:
+        for name in call.found:
+            first = finders.setdefault(name, call)
+            again = first.function == call.function and all(map(is_, first.inputs, call.inputs))
+            if name in run.bound or not again:
+                other = "another call finds it" if name not in run.bound else "it is an argument of the jit function"
+                raise JitError(
+                    f"{call.function.title} finds Variable {name} inside a jit function, and {other} as well: give the call a "
+                    "Variable of its own"
+                )
+    for step in run.recording.steps:
+        for name, tag in _tags(step.values).items():
+            if tag is None and (name in found or name in run.bound):
+                source = "is found by a call" if name in found else "is an argument"
+                raise JitError(
+                    f"Variable {name} {source} of a jit function and bound beside it too, to {step.values[name]}, which a "
+                    "replay would not keep apart: take another Variable for the one of them"
+                )
 
 
 def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from anneal import settings
+from anneal import schedule, settings
 from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
 from anneal.runtime.calls import around_host_calls
@@ -17,7 +17,7 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.sizes import needed, seen
-from anneal.schedule import Plan, graph, origins, plan_for
+from anneal.schedule import Plan
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
 
@@ -40,15 +40,15 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
         context = here.context
         begun = time.perf_counter()
         values = Values()
-        sink = graph(lazy)
-        plan, inputs, hit = plan_for(sink, device.cost_model, values)
+        sink = schedule.graph(lazy)
+        plan, inputs, hit = schedule.plan_for(sink, device.cost_model, values)
         planned = time.perf_counter()
         if hit:
             context.plans_found += 1
         else:
             context.plans_made += 1
         context.compile_seconds += planned - begun
-        found = origins(sink) if here.observers else ()
+        found = schedule.origins(sink) if here.observers else ()
         for u, storage in zip(lazy, execute(plan, device, inputs, values, found), strict=True):
             storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
@@ -184,5 +184,5 @@ def plan_of(tensors: Sequence[Handle], max_buffers: int = 128) -> Plan:
         raise UserError(
             "plan_of: the host is called between plans, so there are several; realize what goes into the call"
         )
-    plan, _, _ = plan_for(graph(roots), cost_models.gpu(max_buffers))
+    plan, _, _ = schedule.plan_for(schedule.graph(roots), cost_models.gpu(max_buffers))
     return plan

@@ -1,23 +1,35 @@
-"""Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache."""
+"""Tensor graph -> kernels: the pass pipeline, fusion decisions, memory planning and the plan cache.
 
-from anneal.schedule.donation import donate
-from anneal.schedule.fusion import CostModel
-from anneal.schedule.inplace import overwrites_rows
-from anneal.schedule.masks import dead_side, read_elements
-from anneal.schedule.members import members_of, standalone
-from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
+The records of a plan are here at once. The passes, which are most of the room, are imported when the first of their
+names is asked for: a program that only makes tensors starts without them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anneal.schedule.cost_model import CostModel
 from anneal.schedule.places import Origin
-from anneal.schedule.plan import (
-    BUILDING,
-    clear_cache,
-    graph,
-    live_nodes,
-    origins,
-    parametrise,
-    plan_for,
-    refused,
-)
-from anneal.schedule.records import Call, Cut, Kernel, Plan, Schedule, name_of
+from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule, name_of
+
+if TYPE_CHECKING:
+    from anneal.schedule.donation import donate
+    from anneal.schedule.fusion import Reason
+    from anneal.schedule.inplace import overwrites_rows
+    from anneal.schedule.masks import dead_side, read_elements
+    from anneal.schedule.members import members_of, standalone
+    from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
+    from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
+
+_LATER = {
+    "donation": ("donate",),
+    "fusion": ("Reason",),
+    "inplace": ("overwrites_rows",),
+    "masks": ("dead_side", "read_elements"),
+    "members": ("members_of", "standalone"),
+    "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
+    "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
+}
+_FILES = {name: file for file, names in _LATER.items() for name in names}
 
 __all__ = [
     "BUILDING",
@@ -29,6 +41,7 @@ __all__ = [
     "Kernel",
     "Origin",
     "Plan",
+    "Reason",
     "Schedule",
     "clear_cache",
     "dead_side",
@@ -49,3 +62,11 @@ __all__ = [
     "simplify_indices",
     "standalone",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    file = _FILES.get(name)
+    if file is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{file}"), name)
+    return found

@@ -7,7 +7,6 @@ become the same object, and the second one finds its plan; a second process find
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,13 +16,12 @@ from anneal.rewrite import rebuild
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.passes import forget_kernels, run_passes
 from anneal.schedule.places import Origin, live_order
-from anneal.schedule.records import Plan
+from anneal.schedule.records import BUILDING, Plan
 from anneal.schedule.saved import keep, recall
 from anneal.uop import SYMBOLIC, Op, UOp, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound
 
 __all__ = [
-    "BUILDING",
     "clear_cache",
     "live_nodes",
     "origins",
@@ -31,11 +29,6 @@ __all__ = [
     "plan_for",
     "refused",
 ]
-
-
-# Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
-# thread that holds a device's lock never waits for this one.
-BUILDING = threading.RLock()
 
 
 _plans: dict[tuple[UOp, CostModel], Plan] = {}

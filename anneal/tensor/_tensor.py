@@ -81,18 +81,15 @@ class Tensor(Handle):
 
     __slots__ = ("_alias", "_spent", "is_leaf")
 
-    # NumPy hands `array + tensor` to the tensor.
-    __array_ufunc__: ClassVar[None] = None
+    __array_ufunc__: ClassVar[None] = None  # NumPy hands `array + tensor` to the tensor
 
-    # The class of what ops make of a tensor: its own, but for a subclass that says another.
-    _made: ClassVar[type[Tensor]]
+    _made: ClassVar[type[Tensor]]  # what ops make of a tensor: its own class, but for a subclass that says another
     is_leaf: bool
     _alias: UOp | None
     _spent: bool
 
     def __init_subclass__(cls) -> None:
-        if "_made" not in vars(cls):
-            cls._made = cls
+        cls._made = vars(cls).get("_made", cls)
         made.register(cls)
 
     def __init__(

@@ -175,7 +175,7 @@ def others_product(x: UOp, axes: tuple[int, ...]) -> UOp:
     p = reduce_axis(safe, Op.MUL, axes)
     others = expand(reduce_axis(zeros, Op.ADD, axes), x.shape) - zeros
     v = _keep(others.eq(0.0), expand(p, x.shape) / safe)
-    return UOp(Op.COMPOSITE, v.dtype, (v, _others_by_pairs(x, axes)), ("equal", ()))
+    return UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, _others_by_pairs(x, axes)), ("equal", ()))
 
 
 def _others_by_pairs(x: UOp, axes: tuple[int, ...]) -> UOp:
@@ -269,7 +269,7 @@ def scattered(g: UOp, index: UOp, value: UOp, y: UOp) -> UOp:
     return UOp(Op.GATHER, g.dtype, (g, column), 0)
 
 
-# -- composites ---------------------------------------------------------------------------------------------------
+# -- custom derivatives -------------------------------------------------------------------------------------------
 
 
 def nothing(x: UOp) -> UOp:

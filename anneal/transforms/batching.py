@@ -18,7 +18,7 @@ from anneal.transforms.trace import stand_in
 from anneal.uop import ALU, Op, UOp, alu, arena, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
 
-__all__ = ["BATCHING", "COMPOSITES", "batch", "drawn", "repeated", "rewritten"]
+__all__ = ["BATCHING", "CUSTOM_DERIVATIVES", "batch", "drawn", "repeated", "rewritten"]
 
 Sources = Sequence[UOp]
 Flags = Sequence[bool]
@@ -160,10 +160,10 @@ def _argsort(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     return sorted_places(sources[0])
 
 
-# -- composites -------------------------------------------------------------------------------------------------------
+# -- custom derivatives -----------------------------------------------------------------------------------------------
 
-# How the parameters of a composite change when its nodes get an axis in front: its gradient rule then fits as it did.
-COMPOSITES: dict[str, Callable[[Any], Any]] = {
+# How the parameters of one change when its nodes get an axis in front: its gradient rule then fits as it did.
+CUSTOM_DERIVATIVES: dict[str, Callable[[Any], Any]] = {
     "slope": lambda _: (),
     "equal": lambda _: (),
     "chosen": lambda _: (),
@@ -175,12 +175,12 @@ COMPOSITES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _composite(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+def _custom_derivative(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     name, params = y.arg
     wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
     if not batched[0]:  # the value's own shape is the node's
         wide[0] = repeated(sources[0], n)
-    return UOp(Op.COMPOSITE, y.dtype, tuple(wide), (name, COMPOSITES[name](params)))
+    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, tuple(wide), (name, CUSTOM_DERIVATIVES[name](params)))
 
 
 def _host_call(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
@@ -253,7 +253,7 @@ BATCHING: dict[Op, Rule] = {
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
     Op.ARGSORT: _argsort,
-    Op.COMPOSITE: _composite,
+    Op.CUSTOM_DERIVATIVE: _custom_derivative,
     Op.HOST_CALL: _host_call,
 }
 

@@ -38,14 +38,14 @@ RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('forward', 'gather[axis](x, i) -> gather[axis](g, i), _', 'GATHER', 'Indexed reads and writes are linear in what they move.', 28),
     ('forward', 'scatter_add[rows](i, x) -> _, scatter_add[rows](i, g, dtype=y.dtype)', 'SCATTER_ADD', 'Indexed reads and writes are linear in what they move.', 29),
     ('forward', 'update[begins](x, v) -> around(g, y, v, begins), placed(g, x, v, begins)', 'UPDATE', 'An update passes on what lies around the part that it replaces, and what replaces it.', 32),
-    ('forward', 'composite["slope", _](v, x, s) -> _, g * s, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
-    ('forward', 'composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
-    ('forward', 'composite["equal", _](v, x) -> _, g', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
-    ('forward', 'composite["chosen", _](v, x) -> g, where(False, g, 0)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
-    ('forward', 'composite["beside", _](v, x) -> g, nothing(x)', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
-    ('forward', 'composite["exp", _](v, x, p) -> _, g * y, _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
-    ('forward', 'composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
-    ('forward', 'composite["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'COMPOSITE', 'Composites, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
+    ('forward', 'custom_derivative["slope", _](v, x, s) -> _, g * s, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 35),
+    ('forward', 'custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 36),
+    ('forward', 'custom_derivative["equal", _](v, x) -> _, g', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 37),
+    ('forward', 'custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 38),
+    ('forward', 'custom_derivative["beside", _](v, x) -> g, nothing(x)', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 39),
+    ('forward', 'custom_derivative["exp", _](v, x, p) -> _, g * y, _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 40),
+    ('forward', 'custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 41),
+    ('forward', 'custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _', 'CUSTOM_DERIVATIVE', 'Custom derivatives, as in gradient.upat: the derivatives of "slope" and "standardize" are symmetric.', 42),
 )
 
 def _forward_cast(y: Any, g: Any, place: int) -> Any:
@@ -148,40 +148,40 @@ def _forward_update(y: Any, g: Any, place: int) -> Any:
     return None
 
 
-def _forward_composite(y: Any, g: Any, place: int) -> Any:
+def _forward_custom_derivative(y: Any, g: Any, place: int) -> Any:
     if y.arg[0] == 'slope' and len(y.src) == 3:
         s0, s1, s2 = y.src
-        # composite["slope", _](v, x, s) -> _, g * s, _
+        # custom_derivative["slope", _](v, x, s) -> _, g * s, _
         return (None if place == 0 else alu(_MUL, (g, s2)) if place == 1 else None,)
     if y.arg[0] == 'standardize' and len(y.src) == 3:
         s0, s1, s2 = y.src
-        # composite["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
+        # custom_derivative["standardize", axes](v, x, r) -> _, standardized(g, y, r, axes), _
         return (None if place == 0 else standardized(g, y, s2, y.arg[1]) if place == 1 else None,)
     if y.arg[0] == 'equal' and len(y.src) == 2:
         s0, s1 = y.src
-        # composite["equal", _](v, x) -> _, g
+        # custom_derivative["equal", _](v, x) -> _, g
         return (None if place == 0 else g,)
     if y.arg[0] == 'chosen' and len(y.src) == 2:
         s0, s1 = y.src
-        # composite["chosen", _](v, x) -> g, where(False, g, 0)
+        # custom_derivative["chosen", _](v, x) -> g, where(False, g, 0)
         return (g if place == 0 else alu(_WHERE, (const(dtypes.bool_, False), g, const(g.dtype, 0))),)
     if y.arg[0] == 'beside' and len(y.src) == 2:
         s0, s1 = y.src
-        # composite["beside", _](v, x) -> g, nothing(x)
+        # custom_derivative["beside", _](v, x) -> g, nothing(x)
         return (g if place == 0 else nothing(s1),)
     if y.arg[0] == 'exp' and len(y.src) == 3:
         s0, s1, s2 = y.src
-        # composite["exp", _](v, x, p) -> _, g * y, _
+        # custom_derivative["exp", _](v, x, p) -> _, g * y, _
         return (None if place == 0 else alu(_MUL, (g, y)) if place == 1 else None,)
     if y.arg[0] == 'inverse' and len(y.src) == 3:
         s0, s1, s2 = y.src
-        # composite["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
+        # custom_derivative["inverse", c](v, x, e) -> _, -(g * y * share(y, x, e, c)), _
         return (None if place == 0 else alu(_NEG, (alu(_MUL, (alu(_MUL, (g, y)), share(y, s1, s2, y.arg[1]))),)) if place == 1 else None,)
     if y.arg[0] == 'share' and len(y.src) == 3:
         s0, s1, s2 = y.src
-        # composite["share", c](v, x, i) -> _, g * (i * y * {c}), _
+        # custom_derivative["share", c](v, x, i) -> _, g * (i * y * {c}), _
         return (None if place == 0 else alu(_MUL, (g, alu(_MUL, (alu(_MUL, (s2, y)), const(s2.dtype, y.arg[1]))))) if place == 1 else None,)
     return None
 
 
-FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.COMPOSITE: _forward_composite}
+FORWARD: dict[Op, Callable[[Any, Any, int], Any]] = {Op.CAST: _forward_cast, Op.RESHAPE: _forward_reshape, Op.PERMUTE: _forward_permute, Op.EXPAND: _forward_expand, Op.PAD: _forward_pad, Op.SHRINK: _forward_shrink, Op.FLIP: _forward_flip, Op.CONTIGUOUS: _forward_contiguous, Op.REDUCE_AXIS: _forward_reduce_axis, Op.GATHER: _forward_gather, Op.SCATTER_ADD: _forward_scatter_add, Op.UPDATE: _forward_update, Op.CUSTOM_DERIVATIVE: _forward_custom_derivative}

@@ -49,7 +49,7 @@ SHAPES: dict[Op, Callable[[tuple[UOp, ...], Any], tuple[Any, ...]]] = {
     Op.CONTIGUOUS: _keep,
     Op.UPDATE: _keep,
     Op.DETACH: _keep,
-    Op.COMPOSITE: _keep,
+    Op.CUSTOM_DERIVATIVE: _keep,
     Op.HOST_CALL: lambda _, arg: arg[0].results[arg[1]][0],
 }
 

@@ -40,7 +40,9 @@ class Op:
     CONTIGUOUS: ClassVar[Op]  # must be materialised
     DETACH: ClassVar[Op]  # identity that stops gradients
     UPDATE: ClassVar[Op]  # (x, value, *starts), arg: begins, None where a start says; x with value there
-    COMPOSITE: ClassVar[Op]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
+    CUSTOM_DERIVATIVE: ClassVar[
+        Op
+    ]  # (value, *inputs), arg: (name, params); the value, with a gradient rule of its own by name
     HOST_CALL: ClassVar[
         Op
     ]  # (*inputs), arg: (HostFunction, n); its result number n: the host computes it, between plans

@@ -64,6 +64,15 @@ def test_gathered_and_handed_round(device: str) -> None:
     assert together(f, 3) == [([[[r, 10]] for r in range(3)], [[[r, 10]] for r in range(3)])] * 3
 
 
+def test_participants_may_have_a_device_each(webgpu: str) -> None:
+    def f(group: ThreadGroup) -> Any:
+        x = Tensor([1.0, group.rank], device=("cpu", webgpu)[group.rank])
+        total = all_reduce(x * 2, group) + 1
+        return total.device, total.tolist()
+
+    assert in_threads(f, 2) == [("cpu", [5.0, 3.0]), (webgpu, [5.0, 3.0])]
+
+
 def test_narrow_floats_are_added_in_float32() -> None:
     def f(group: ThreadGroup) -> Any:
         x = Tensor([1.0, 1 / 256], dtype="bfloat16" if group.size == 3 else "float16")

@@ -16,7 +16,12 @@ __all__ = ["check_node", "model_of"]
 
 
 def model_of(
-    op: str, inputs: Sequence[Any], outputs: int | Sequence[str], opset: int, domain: str = "", **attributes: Any
+    op: str,
+    inputs: Sequence[Any],
+    outputs: int | Sequence[str],
+    version: int,
+    domain: str = "",
+    **attributes: Any,
 ) -> bytes:
     """A model of one node. None is an absent input; an array in a tuple is an initialiser, not an input."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(inputs)]
@@ -34,7 +39,7 @@ def model_of(
             given.append(helper.make_tensor_value_info(name, kind, array.shape))
     results = [helper.make_empty_tensor_value_info(n) for n in made if n]
     graph = helper.make_graph([node], "one node", given, results, constants)
-    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    opsets = [helper.make_opsetid("", version)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=7).SerializeToString())
 
 
@@ -49,15 +54,17 @@ def check_node(
     atol: float = 1e-5,
     steps: int = 0,
     device: str = "cpu",
+    more: dict[str, Any] | None = None,
     **attributes: Any,
 ) -> list[Any]:
     """Every output equals onnxruntime's, in the first run and in those that are replayed; gives them.
 
-    `steps` is how far integers may be off: where a quotient lies in the middle between two, either rounds its own way.
+    `more` are attributes whose names mean something else here. `steps` is how far integers may be off: where a quotient
+    lies in the middle between two, either rounds its own way.
     """
     import onnxruntime
 
-    model = model_of(op, inputs, outputs, opset, domain, **attributes)
+    model = model_of(op, inputs, outputs, opset, domain, **attributes, **(more or {}))
     feeds = {f"x{i}": x for i, x in enumerate(inputs) if isinstance(x, np.ndarray)}
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from anneal.errors import OnnxError
+from anneal.errors import DTypeError, OnnxError
+from anneal.onnx.ops._values import counted
 from anneal.onnx.registry import find
 from anneal.tensor import Tensor
 from tests.onnx import peers
@@ -112,6 +113,8 @@ def movement() -> Iterator[Case]:
     yield "Slice", [f(4, 5)], {"opset": 9, "starts": [1, -3], "ends": [3, 9999], "axes": [0, 1]}
     bounds = [[4, -1], [-9999, -6], [0, 1], [-2, -1]]
     yield "Slice", [f(6, 5), *[fixed(np.array(v)) for v in bounds]], {"opset": 13}
+    bounds = [[-7, 9], [-4, -9], [0, 1], [-2, -1]]
+    yield "Slice", [f(3, 5), *[fixed(np.array(v)) for v in bounds]], {"opset": 13}
     yield "Split", [f(6, 4)], {"opset": 11, "outputs": 2, "axis": 0}
     yield "Split", [f(6, 4)], {"opset": 11, "outputs": 2, "axis": 0, "split": [2, 4]}
     yield "Split", [f(7, 4)], {"opset": 18, "outputs": 3, "axis": 0, "num_outputs": 3}
@@ -305,6 +308,7 @@ def grouped() -> Iterator[Case]:
         (4, 0, {"do_rotary": 1, "rotary_interleaved": 1}),
         (1, 5, {"local_window_size": 3}),
         (4, 0, {"local_window_size": 2}),
+        (1, 5, {"softcap": 2.0}),
     ):
         cache = [f(2, 2, past, 16), f(2, 2, past, 16)] if past else [None, None]
         total = length + past
@@ -328,6 +332,8 @@ def quantised_layers() -> Iterator[Case]:
     yield "QLinearMul", [*q(3, 4), *q(4), s(0.1), b(90)], near
     yield "QLinearSigmoid", [*q(3, 4), fixed(s(1 / 256)), fixed(b(0))], near
     yield "QLinearLeakyRelu", [*q(3, 4), *map(fixed, to)], {"alpha": 0.2, **near}
+    softmax = {"more": {"opset": 13}, "axis": -1, **near}
+    yield "QLinearSoftmax", [*q(3, 4), fixed(s(1 / 256)), fixed(b(0))], softmax
     yield "QLinearAveragePool", [*q(1, 2, 6, 6), *to], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], **near}
     yield "QLinearGlobalAveragePool", [*q(1, 2, 6, 6), *to], near
     yield "QLinearConcat", [*to, *q(2, 3), *q(2, 4)], {"axis": 1, **near}
@@ -475,3 +481,13 @@ def test_a_known_number_is_part_of_the_kernel_and_no_memory(op: str, number: flo
     y = find(op, "", 17).function(_Node(), *known, x, s(number))  # type: ignore[union-attr]
     assert str(y.uop).count("Op.BUFFER") == 1
     assert str(find(op, "", 17).function(_Node(), *known, x, s([number, number])).uop).count("Op.BUFFER") == 2  # type: ignore[union-attr]
+
+
+def test_positions_stay_as_they_are_where_a_device_has_no_integers_of_64_bits() -> None:
+    class Narrow:
+        def cast(self, dtype: Any) -> Any:
+            raise DTypeError(f"no {dtype} here")
+
+    x = Narrow()
+    assert counted(x) is x  # type: ignore[arg-type, comparison-overlap]
+    assert counted(Tensor([1, 2])).dtype.name == "int64"

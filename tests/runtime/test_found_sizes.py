@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from anneal import settings
 from anneal.errors import GradientError, JitError, ShapeError, TransformError
 from anneal.runtime import HostCall, Launch, Step, cache_statistics, observed
 from anneal.tensor import Tensor, Variable, host_call, jit, realize, vmap
@@ -151,6 +153,14 @@ def test_sizes_that_no_source_leads_to_wait_for_their_call(device: str) -> None:
         Tensor.arange(n).realize()
 
 
+def test_debug_2_shows_a_call_with_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    places = nonzero(Tensor(np.array([0, 1, 2], np.float32), device="cpu").realize())
+    with settings.override(debug=2):
+        places.realize()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"anneal: host_call of nonzero: \d+\.\d ms, n is 2", line)
+
+
 def test_two_sizes_and_one_for_two_results(device: str) -> None:
     def split(a: Any) -> Any:
         return [a[a > 4], np.stack([np.flatnonzero(a <= 4)] * 2).astype(np.int32)]
@@ -169,6 +179,13 @@ def test_a_lazy_tensor_with_such_a_size_is_an_argument(device: str) -> None:
     for seed in range(5):
         a = sparse(seed)
         assert total(nonzero(Tensor(a))).item() == 2 * np.flatnonzero(a).sum() + np.count_nonzero(a)
+
+
+def test_a_call_that_is_made_again_finds_the_same(device: str) -> None:
+    f = jit(lambda x: x[nonzero(x)].sum().realize() * x[nonzero(x)].max().realize())
+    for seed in range(5):
+        a = sparse(seed)
+        assert f(Tensor(a)).item() == a.sum() * a.max()
 
 
 def test_an_error_leaves_the_capture_as_it_was(device: str) -> None:
@@ -199,6 +216,18 @@ def beside_an_argument(x: Tensor) -> Any:
     return [f(x[: n.bind(2)]) for _ in range(2)]
 
 
+def found_twice(x: Tensor) -> Any:
+    """Each realize has one value of it; a replay would take the second for both."""
+    f = jit(lambda y: nonzero(y).sum().realize() + nonzero(y[1:], high=4).sum().realize())
+    return [f(x) for _ in range(2)]
+
+
+def bound_beside_it(x: Tensor) -> Any:
+    two = Variable("n", 0, 4).bind(2)
+    f = jit(lambda y: y[nonzero(y)].sum().realize() + y[:two].sum().realize())
+    return [f(x) for _ in range(2)]
+
+
 def assigned(x: Tensor) -> Any:
     n = Variable("n", 0, 4)
     state = Tensor(np.ones(4, np.float32))[: n.bind(4)].realize()
@@ -223,7 +252,13 @@ def kept_outside(x: Tensor) -> Any:
             ShapeError,
             "result 1 has 3 along axis 0, where Variable n is 4",
         ),
-        (beside_an_argument, JitError, "Variable n is an argument of a jit function, and a function of the host finds"),
+        (
+            beside_an_argument,
+            JitError,
+            "finds Variable n inside a jit function, and it is an argument of the jit function",
+        ),
+        (found_twice, JitError, "finds Variable n inside a jit function, and another call finds it as well"),
+        (bound_beside_it, JitError, "Variable n is found by a call of a jit function and bound beside it too, to 2"),
         (assigned, ShapeError, r"shape \(n=4,\) cannot take values of shape \(n,\)"),
         (kept_outside, JitError, r"assigned values of symbolic shape \(n=3,\) to a tensor that outlives the call"),
         (lambda x: vmap(nonzero)(x.reshape(2, 2)), TransformError, "finds Variable n, which differs between examples"),

@@ -1,4 +1,4 @@
-"""Kernels in parts: pieces of a concatenation, and small kernels that share a launch."""
+"""Horizontally fused kernels: pieces of a concatenation, and small kernels that share a launch."""
 
 from __future__ import annotations
 

@@ -451,6 +451,14 @@ def test_a_variable_beside_the_arguments(device: str) -> None:
     with pytest.raises((JitError, ShapeError), match="argument of a jit function and bound beside it"):
         both(n.bind(3))
 
+    @jit
+    def apart(a: UOp) -> Tensor:
+        return x[:, :a].sum().realize() + x[:, :fixed].sum().realize()
+
+    assert apart(n.bind(2)).item() == pytest.approx(A[:, :2].sum() + A[:, :3].sum(), abs=1e-4)
+    with pytest.raises(JitError, match="is an argument of a jit function and bound beside it too, to 3"):
+        apart(n.bind(2))
+
 
 def test_a_model_reads_prompts_of_any_length(device: str) -> None:
     block = 4

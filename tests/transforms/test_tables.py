@@ -6,7 +6,7 @@ import re
 
 from anneal.rewrite import STAGES
 from anneal.transforms import forward_rules, gradient_rules
-from anneal.transforms.batching import BATCHING, COMPOSITES
+from anneal.transforms.batching import BATCHING, CUSTOM_DERIVATIVES
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, Op
@@ -27,12 +27,12 @@ def test_every_op_of_the_tensor_graph_can_be_mapped() -> None:
     assert not missing, sorted(o.name for o in missing)
 
 
-def _composites(rules: tuple[tuple[str, str, str, str, int], ...]) -> set[str]:
-    return {m[1] for _, text, *_ in rules if (m := re.match(r'composite\["(\w+)"', text))}
+def _custom_derivatives(rules: tuple[tuple[str, str, str, str, int], ...]) -> set[str]:
+    return {m[1] for _, text, *_ in rules if (m := re.match(r'custom_derivative\["(\w+)"', text))}
 
 
-def test_every_composite_is_in_all_tables() -> None:
-    names = _composites(gradient_rules.RULES)
+def test_every_custom_derivative_is_in_all_tables() -> None:
+    names = _custom_derivatives(gradient_rules.RULES)
     assert len(names) >= 4
-    assert names == _composites(forward_rules.RULES)
-    assert names == COMPOSITES.keys()
+    assert names == _custom_derivatives(forward_rules.RULES)
+    assert names == CUSTOM_DERIVATIVES.keys()

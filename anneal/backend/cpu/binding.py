@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Block, Pad, Product, Value, mask_of
 from anneal.backend.cpu.streams import Unseen, WorkItem
-
-if TYPE_CHECKING:
-    from anneal.backend.cpu.executor import CpuDevice
 
 __all__ = ["Binder"]
 
@@ -40,6 +37,16 @@ class _Operands:
     ready: tuple[bool, bool]  # whether BLAS can read them as they are
 
 
+class Scratch(Protocol):
+    """Where kernels find memory for what nobody sees afterwards."""
+
+    def arena(self, worker: int, nbytes: int) -> Array:
+        """Scratch of one worker, at least `nbytes`."""
+
+    def workspace(self, number: int, nbytes: int) -> Array:
+        """Scratch of a single product, apart from the arena."""
+
+
 class Binder:
     """Turns a program's plan into waves: each a list of work items, one for every worker that takes part.
 
@@ -52,7 +59,7 @@ class Binder:
         program: CpuProgram,
         buffers: Sequence[Array],
         memory: Array,
-        device: CpuDevice,
+        device: Scratch,
         home: int = 0,
         values: Mapping[str, int] | None = None,
         kept: dict[Any, Array] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
+from anneal.backend.cpu.planned import Arrays
 from anneal.uop import Op, UOp, const, reduce_identity
-
-if TYPE_CHECKING:
-    from anneal.backend.cpu.planner import Planner
 
 __all__ = ["LoopBuilder"]
 
@@ -43,7 +41,7 @@ def _clamp(u: UOp) -> tuple[UOp, int, int]:
 class LoopBuilder(Emitter[Value]):
     """Records the instructions of one block."""
 
-    def __init__(self, planner: Planner, mask: int) -> None:
+    def __init__(self, planner: Arrays, mask: int) -> None:
         self.p = planner
         self.mask = mask
         self.whole = 0

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges
+from anneal.backend.cpu.analysis import Dot, share_ranges
 from anneal.backend.cpu.calls import copy_cast
-from anneal.backend.cpu.index import Bounds, Linear, Unsettled
+from anneal.backend.cpu.index import Linear
 from anneal.backend.cpu.loops import LoopBuilder
-from anneal.backend.cpu.plan import Loop, Pad, Plan, Product, Value, bits, mask_of
+from anneal.backend.cpu.plan import Plan, Product, Value, bits, mask_of
+from anneal.backend.cpu.planned import Arrays
 from anneal.uop import Op, UOp
 
 __all__ = ["Planner", "make_plan"]
@@ -35,17 +35,13 @@ def make_plan(sink: UOp) -> Plan:
     return Planner(share_ranges(sink)).plan()
 
 
-class Planner(Analysis):
+class Planner(Arrays):
     """Levels of hoisted reduces, and the phases that compute them."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         super().__init__(sink, variables)
         self.level: dict[UOp, int] = {}
         self.above: dict[UOp, int] = {}
-        self.known: dict[UOp, Value] = {}  # fixed values, the same in every loop
-        self.views: dict[UOp, Value] = {}
-        self.phases: list[Loop | Pad | Product] = []
-        self.fulls: list[Value] = []
 
     def plan(self) -> Plan:
         """The phases, in order."""
@@ -71,10 +67,10 @@ class Planner(Analysis):
                     dot = self.dots[u]
                     # the factors applied afterwards may depend on more
                     mask = (dot.a_mask | dot.b_mask) & ~self.over(u)
-                    self.hoisted[u] = self._full(dot.dtype, mask, self._result_order(dot, mask))
+                    self.hoisted[u] = self.full(dot.dtype, mask, self._result_order(dot, mask))
                 elif not self._inline(u):
                     n += 1
-                    self.hoisted[u] = self._full(numpy_dtype(u.dtype), self.mask[u])
+                    self.hoisted[u] = self.full(numpy_dtype(u.dtype), self.mask[u])
             self.level[u] = n
 
     def _result_order(self, dot: Dot, mask: int) -> list[int]:
@@ -121,16 +117,6 @@ class Planner(Analysis):
         if any(self.rank[s] < outer and self.dims.extent[s] > 1 for s in bits(self.above[u])):
             return False  # each turn of an outer loop would sum the same once more
         return math.prod(self.dims.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
-
-    def _full(self, dtype: np.dtype[Any], mask: int, order: Sequence[int] | None = None) -> Value:
-        v = Value("full", dtype, mask)
-        size = 1
-        for s in reversed(order if order is not None else [s for s in self.order if mask >> s & 1]):
-            v.strides[s] = size if s not in self.dims.points else 0  # a variable's value is no place in it
-            size *= self.dims.extent[s]
-        v.size = size
-        self.fulls.append(v)
-        return v
 
     # -- phases --------------------------------------------------------------------------------------------------
     def _schedule(self) -> None:
@@ -251,7 +237,7 @@ class Planner(Analysis):
             value = loop.call(np.multiply, value.dtype, value, loop.value(f))
         flat = [s for group in axes for s in group]
         natural = sorted(flat, key=lambda s: self.rank[s])
-        full = self._full(dot.dtype, mask, natural if _grouped(natural, axes) else flat)
+        full = self.full(dot.dtype, mask, natural if _grouped(natural, axes) else flat)
         loop.mask = 0
         for f in factors:
             loop.mask |= self._reach(f)
@@ -275,74 +261,6 @@ class Planner(Analysis):
         for s in self.stores:
             loop.store(s)
         loop.finish()
-
-    def view(self, u: UOp) -> Value | None:
-        """A load as a strided view, padded if it must be; None if elements have to be looked up or masked."""
-        found = self.views.get(u)
-        if found is not None:
-            return found
-        load = self.loads[u]
-        if load.form.nodes or load.predicate is not None:
-            return None
-        view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
-        view.offset = load.form.const
-        view.strides = load.form.dims
-        if load.box is not None:
-            view = self._pad(view, load.box)
-        self.views[u] = view
-        return view
-
-    def _pad(self, view: Value, box: list[Bounds]) -> Value:
-        """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form."""
-        extent = self.dims.extent
-        if not all(map(self.dims.settled, view.strides)):
-            raise Unsettled
-        predicated = mask_of(s for b in box for s in b.dims)
-        # axis: (step in the source, length, first, last+1 allowed, form)
-        axes: list[tuple[int, int, int, int, int, dict[int, int]]] = []
-        for s, c in view.strides.items():
-            if not predicated >> s & 1:
-                axes.append((c, extent[s], 0, 0, extent[s], {s: 1}))
-        empty = False
-        for b in box:
-            if not b.dims:
-                empty = True
-                continue
-            low = sum(min(0, c * (extent[s] - 1)) for s, c in b.dims.items())
-            high = sum(max(0, c * (extent[s] - 1)) for s, c in b.dims.items()) + 1
-            s0, c0 = next(iter(b.dims.items()))
-            first, last = max(b.low, low), min(b.high, high)
-            empty |= first >= last
-            axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.dims))
-        axes.sort(key=lambda a: -abs(a[0]))
-        out = Value("full", view.dtype, view.mask)
-        whole, interior, source = (
-            Value("full", view.dtype, 0),
-            Value("full", view.dtype, 0),
-            Value("param", view.dtype, 0),
-        )
-        source.ref, source.offset = view.ref, view.offset
-        extents: dict[int, int] = {}
-        size = 1
-        for i in range(len(axes) - 1, -1, -1):
-            step, length, low, first, last, form = axes[i]
-            interior.strides[i] = size
-            interior.offset += (first - low) * size
-            source.strides[i] = step
-            source.offset += first * step
-            extents[i] = max(0, last - first)
-            for s, c in form.items():
-                out.strides[s] = c * size
-            out.offset -= low * size
-            size *= length
-        whole.size = size
-        whole.strides = {0: 1}
-        self.fulls.append(whole)
-        out.ref = interior.ref = whole
-        if empty:
-            extents = {}
-        self.phases.append(Pad(whole, interior, source, extents))
-        return out
 
 
 def _grouped(order: list[int], axes: list[list[int]]) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from anneal.errors import DTypeError
 from anneal.onnx.execute import Call
 from anneal.onnx.types import fits_device
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, dtypes
 
-__all__ = ["Array", "Value", "axis_of", "ints", "iota", "is_float", "operand", "single"]
+__all__ = ["Array", "Value", "axis_of", "counted", "ints", "iota", "is_float", "operand", "single"]
 
 Array = np.ndarray[Any, Any]
 Value = Tensor | Array
@@ -40,6 +41,14 @@ def operand(node: Call, x: Value) -> Tensor:
     if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
         return Tensor.full(x.shape, x.item(), dtype=x.dtype.name, device=node.device)
     return node.tensor(x)  # type: ignore[no-any-return]
+
+
+def counted(x: Tensor) -> Tensor:
+    """Positions as int64, which the standard has for them; as they are where a device has no integers of 64 bits."""
+    try:
+        return x.cast(dtypes.int64)
+    except DTypeError:
+        return x
 
 
 def axis_of(node: Call, axis: int, ndim: int) -> int:

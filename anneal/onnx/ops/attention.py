@@ -13,7 +13,7 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["attend", "heads_of", "rotated", "together"]
+__all__ = ["attend", "heads_of", "rotated", "scored", "together"]
 
 # -- heads ------------------------------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def _nothing(allowed: Tensor | None, bias: Tensor | None) -> Tensor:
     return mask.amax(-1, keepdim=True) == -math.inf
 
 
-def _scored(
+def scored(
     node: Call,
     q: Tensor,
     k: Tensor,
@@ -195,7 +195,7 @@ def attention(
     if simple:
         y = attend(q, k, v, allowed, bias, scale, causal=plain and bool(is_causal))
     else:
-        y, stage = _scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
+        y, stage = scored(node, q, k, v, allowed, bias, scale, softcap, softmax_precision, qk_matmul_output_mode)
     y = y.cast(q.dtype)
     outputs = (together(y) if flat else y, k, v, stage)
     return outputs[: node.outputs]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, Value, is_float
+from anneal.onnx.ops._values import Array, Value, counted, is_float
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, element_name, fits_device
 from anneal.tensor import Tensor
@@ -27,6 +27,8 @@ def converted(node: Call, x: Value, dtype: np.dtype[Any], saturate: int = 1, rou
         if dtype.name.startswith("float8") and saturate:
             high = float(_largest(dtype))
             x = x.float().clamp(-high, high)
+        if dtype.name == "int64" and not is_float(x) and x.dtype.name != "uint64":
+            return counted(x)
         return x.cast(dtype.name)
     return _on_host(node, node.host(x), dtype, saturate, round_mode)
 

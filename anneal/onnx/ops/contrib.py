@@ -13,7 +13,7 @@ import numpy as np
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
-from anneal.onnx.ops.attention import attend, heads_of, rotated, together
+from anneal.onnx.ops.attention import attend, heads_of, rotated, scored, together
 from anneal.onnx.ops.indexing import gather_nd, tensor_scatter
 from anneal.onnx.ops.movement import pad, range_, trilu
 from anneal.onnx.ops.normalisation import layer_normalization, rms_normalization
@@ -457,8 +457,6 @@ def group_query_attention(
     softcap: float = 0.0,
 ) -> Any:
     """Causal attention with fewer heads of keys, rotary positions and a cache with a length for each sample."""
-    if softcap:
-        raise node.fail("softcap is not computed", "export with ai.onnx's Attention, which has it")
     if key is None or value is None:
         size = query.shape[2] // (num_heads + 2 * kv_num_heads)
         query, key, value = query.split([num_heads * size, kv_num_heads * size, kv_num_heads * size], dim=2)
@@ -486,7 +484,10 @@ def group_query_attention(
     bias = attention_bias
     if bias is not None and bias.shape[-1] < k.shape[2]:
         bias = bias.pad([(0, 0)] * (bias.ndim - 1) + [(0, k.shape[2] - bias.shape[-1])])
-    y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
+    if softcap:
+        y, _ = scored(node, q, k, v, allowed, bias, scale or None, softcap, None, 0)
+    else:
+        y = attend(q, k, v, allowed, bias, scale or None, guarded=False)
     return (together(y), k, v)[: node.outputs]
 
 

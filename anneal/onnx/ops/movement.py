@@ -184,8 +184,12 @@ def _sliced(
     for axis, begin, end, step in zip(chosen, starts, ends, steps, strict=True):
         if not step:
             raise node.fail(f"step 0 along axis {axis}")
-        first, last, _ = slice(begin, end, step).indices(x.shape[axis])
-        where[axis] = slice(first, None if last < 0 else last, step)
+        n = x.shape[axis]
+        # Not Python's rule: a start before the first element is the first one when steps go backward, too.
+        low, high = (0, n) if step > 0 else (-1, n - 1)
+        first = min(max(begin + n if begin < 0 else begin, 0), high)
+        last = min(max(end + n if end < 0 else end, low), high)
+        where[axis] = slice(0, 0) if first < 0 else slice(first, None if last < 0 else last, step)
     return x[tuple(where)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Value
+from anneal.onnx.ops._values import Value, counted
 from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype
 from anneal.tensor import Generator, Tensor, dtypes
@@ -81,4 +81,4 @@ def bernoulli(node: Call, p: Tensor, *, dtype: int | None = None, seed: float | 
 def draws(node: Call, x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Tensor:
     """Classes drawn from rows of unnormalised log-probabilities."""
     found = multinomial(x.float().softmax(-1), sample_size, True, generator=_generator(seed))
-    return found.cast(dtypes.int32 if dtype == 6 else dtypes.int64)
+    return found.cast(dtypes.int32) if dtype == 6 else counted(found)

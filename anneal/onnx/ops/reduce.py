@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float, single
+from anneal.onnx.ops._values import Array, axis_of, counted, ints, iota, is_float, single
 from anneal.onnx.registry import op
-from anneal.tensor import Tensor, dtypes
+from anneal.tensor import Tensor
 
 __all__: list[str] = []
 
@@ -132,7 +132,7 @@ def _position(node: Call, x: Tensor, axis: int, keepdims: int, last: int, larges
     axis = axis_of(node, axis, x.ndim)
     seen = x.flip(axis) if last else x
     found = (seen.argmax if largest else seen.argmin)(axis, bool(keepdims))
-    return (x.shape[axis] - 1 - found if last else found).cast(dtypes.int64)
+    return counted(x.shape[axis] - 1 - found if last else found)
 
 
 @op("ArgMax")
@@ -152,7 +152,7 @@ def _top(node: Call, x: Tensor, k: int, axis: int, largest: int) -> tuple[Tensor
     if not 0 <= k <= x.shape[axis]:
         raise node.fail(f"k is {k}, of {x.shape[axis]} elements along axis {axis}")
     values, places = x.topk(k, axis, bool(largest))
-    return values, places.cast(dtypes.int64)
+    return values, counted(places)
 
 
 @op("TopK")

@@ -16,7 +16,7 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, ints, iota
+from anneal.onnx.ops._values import Array, counted, ints, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
@@ -301,7 +301,7 @@ def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Ten
         along = (begin + inside * w.dilations[i]) * stride[i]
         position = along if position is None else position + along
     image = iota(x, math.prod(x.shape[:2]), 0, 1).reshape(*x.shape[:2], *[1] * axes)
-    return (image * math.prod(sizes) + position).cast(dtypes.int64)
+    return counted(image * math.prod(sizes) + position)
 
 
 def _counts(w: Window, sizes: Sequence[int], padding: int) -> list[Array]:

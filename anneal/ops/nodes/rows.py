@@ -104,7 +104,7 @@ def put_rows(u: UOp, index: UOp, value: UOp) -> UOp:
     """
     v, n = u.shape[0], index.shape[0]
     if not n or not v:
-        return UOp(Op.COMPOSITE, u.dtype, (u, value), ("beside", ())) if u.dtype.is_float else u
+        return UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, value), ("beside", ())) if u.dtype.is_float else u
     rest = u.shape[1:]
     d = math.prod(rest)
     dtype = _INT32 if u.dtype is _BOOL else u.dtype

@@ -72,4 +72,4 @@ def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
     if not c:
         return const(y.dtype, 1)
     v = alu(Op.WHERE, (e.const_like(abs(c)) < e, 1 - y * c, e * y))
-    return UOp(Op.COMPOSITE, v.dtype, (v, x, y), ("share", c))
+    return UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, x, y), ("share", c))

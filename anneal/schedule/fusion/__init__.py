@@ -1,6 +1,6 @@
 """Fusion decisions: the target's cost model, materialisation, and the kernels that join."""
 
-from anneal.schedule.fusion.cost_model import COST, CostModel, memory_bytes
+from anneal.schedule.cost_model import COST, CostModel, memory_bytes
 from anneal.schedule.fusion.facts import COPY, LEAVES, base, cone, consumers_of
 from anneal.schedule.fusion.groups import Group, as_late_as_possible, by_level, group_of
 from anneal.schedule.fusion.horizontal import shared_launches, siblings

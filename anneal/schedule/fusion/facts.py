@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.cost_model import CostModel
 from anneal.uop import MOVEMENT, Op, UOp
 
 __all__ = ["COPY", "LEAVES", "NEVER_TWICE", "REORDER", "Consumers", "base", "cone", "consumers_of", "is_widening"]

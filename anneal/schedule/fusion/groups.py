@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anneal.schedule.concat import pieces_of
-from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import COPY, Consumers, cone
 from anneal.schedule.fusion.rows import is_vector_product, row_length
 from anneal.schedule.fusion.state import Materialised

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.groups import Group, Groups, depends, extent
 from anneal.uop import Op, UOp
 

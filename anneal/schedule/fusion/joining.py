@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from anneal.rewrite import Watch
 from anneal.schedule.concat import pieces_of
-from anneal.schedule.fusion.cost_model import COST, CostModel
+from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES
 from anneal.schedule.fusion.groups import Group, Groups, depends, in_order
 from anneal.schedule.fusion.rows import goes_back, row_length

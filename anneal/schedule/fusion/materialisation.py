@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.schedule.fusion.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
+from anneal.schedule.cost_model import COST, GATHER_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion.decisions import DECISIONS, price_of
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, is_widening
 from anneal.schedule.fusion.state import Materialised, Reason, State
@@ -37,7 +37,7 @@ def materialised_nodes(
     state = State(order, outputs, cost_model, consumers)
     for u in order:
         if u.op in LEAVES or not u.src:
-            state.open_reduce[u], state.cost[u] = None, 0
+            state.open_reduce[u], state.cost[u], state.steps[u] = None, 0, 0
             state.leaves[u] = frozenset((u,)) if u.op in LEAVES else frozenset()
         else:
             DECISIONS[u.op](state, u)
@@ -56,16 +56,17 @@ def end_chain(state: State, u: UOp) -> None:
         r = state.open_reduce[u]
         if r is not None and r not in state.rows and len(state.consumers[u]) > 1 and not state.converges(u):
             state.materialise(u, Reason.FORKED)
-    steps, longest = state.steps, 0
-    for s in u.src:
-        if s not in done and (n := steps.get(s, 0)) > longest:
-            longest = n
+    src, steps = u.src, state.steps
+    longest = steps[src[0]]
+    for s in src[1:]:
+        if steps[s] > longest:
+            longest = steps[s]
     if u.op in ALU:
         longest += 1
-    if longest > state.cost_model.kernel_steps:
-        state.materialise(u, Reason.LONG_CHAIN)
-        longest = 0
-    steps[u] = longest
+        if longest > state.cost_model.kernel_steps:
+            state.materialise(u, Reason.LONG_CHAIN)
+            longest = 0
+    steps[u] = 0 if u in done else longest
 
 
 def homes(state: State) -> dict[UOp, UOp | None]:

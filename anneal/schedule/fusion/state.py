@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cached_property
 
-from anneal.schedule.fusion.cost_model import CostModel
+from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import (
     LEAVES,
     REORDER,
@@ -114,6 +114,7 @@ class State:
                 chain = chain[: self._as_seen(chain) + 1]
                 value = chain[-1]
                 done[value] = reason
+                self.steps[value] = 0
             kept = frozenset((value,))
             for c in chain:
                 self.row_of.pop(c, None)

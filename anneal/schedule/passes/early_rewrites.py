@@ -56,7 +56,7 @@ def early_rewrites(sink: UOp, masks: bool = False) -> UOp:
                 out = _repeated(out, shape)
         elif op is Op.SINK:
             out = _distinct_outputs(u, src)
-        elif masks and op is Op.COMPOSITE and u.arg[0] == "exp":
+        elif masks and op is Op.CUSTOM_DERIVATIVE and u.arg[0] == "exp":
             out = alu(Op.WHERE, (src[2], const(u.dtype, 0), src[0]))
         elif op is Op.UPDATE:
             if u not in in_place:

@@ -19,7 +19,7 @@ _ADD = Op.ADD
 _MUL = Op.MUL
 RULES: tuple[tuple[str, str, str, str, int], ...] = (
     ('early', 'detach(x) -> x', 'DETACH', 'Gradients are written by now; nothing is left to stop.', 7),
-    ('early', 'composite(x, *r) -> x', 'COMPOSITE', 'Gradients are written by now; nothing is left to stop.', 8),
+    ('early', 'custom_derivative(x, *r) -> x', 'CUSTOM_DERIVATIVE', 'Gradients are written by now; nothing is left to stop.', 8),
     ('early', 'pad[a](x) -> zeros(u) if 0 in x.shape', 'PAD', 'What is read from nothing, or added up from nothing, is zero.', 11),
     ('early', 'gather[a](x, i) -> zeros(u) if 0 in x.shape', 'GATHER', 'What is read from nothing, or added up from nothing, is zero.', 12),
     ('early', 'scatter_add(i, x) -> zeros(u) if 0 in x.shape', 'SCATTER_ADD', 'What is read from nothing, or added up from nothing, is zero.', 13),
@@ -49,11 +49,11 @@ def _early_detach(u: Any, ctx: Any) -> Any:
     return None
 
 
-def _early_composite(u: Any, ctx: Any) -> Any:
+def _early_custom_derivative(u: Any, ctx: Any) -> Any:
     if len(u.src) >= 1:
         s0 = u.src[0]
-        # composite(x, *r) -> x
-        return (s0, 'composite(x, *r) -> x')
+        # custom_derivative(x, *r) -> x
+        return (s0, 'custom_derivative(x, *r) -> x')
     return None
 
 
@@ -209,4 +209,4 @@ def _early_argsort(u: Any, ctx: Any) -> Any:
     return None
 
 
-EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.COMPOSITE: _early_composite, Op.PAD: _early_pad, Op.GATHER: _early_gather, Op.SCATTER_ADD: _early_scatter_add, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort}
+EARLY: dict[Op, Callable[[Any, Any], Any]] = {Op.DETACH: _early_detach, Op.CUSTOM_DERIVATIVE: _early_custom_derivative, Op.PAD: _early_pad, Op.GATHER: _early_gather, Op.SCATTER_ADD: _early_scatter_add, Op.RESHAPE: _early_reshape, Op.PERMUTE: _early_permute, Op.EXPAND: _early_expand, Op.SHRINK: _early_shrink, Op.FLIP: _early_flip, Op.CONTIGUOUS: _early_contiguous, Op.REDUCE_AXIS: _early_reduce_axis, Op.ARGSORT: _early_argsort}

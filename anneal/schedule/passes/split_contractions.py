@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from anneal.rewrite import rebuild, unfolded
+from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
 from anneal.schedule.places import carried
 from anneal.schedule.records import Schedule
@@ -41,7 +41,8 @@ def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UO
     found = {piece for u in products for piece in _pieces(u, consumers)}
     if not found:
         return sink
-    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), order=[*order, sink])
+    known, above = unchanged([*order, sink], found)
+    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), known, above)
 
 
 def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.rewrite import rebuild, unfolded
+from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel
 from anneal.schedule.passes.early_helpers import is_product
 from anneal.schedule.places import carried
@@ -49,20 +49,21 @@ def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
     """
     if not cost_model.parallel:
         return sink
-    new: dict[UOp, UOp] = {}
     joint = _joint_sums(order)
+    pieces = {u: n for u in order if u.op in _LONG and (n := _LONG[u.op](u, cost_model)) > 1}
+    if not joint and not pieces:
+        return sink
+    new, above = unchanged([*order, sink], {*joint, *pieces})
 
     def visit(u: UOp, src: tuple[UOp, ...]) -> UOp:
-        v = unfolded(u, src)
         if (terms := joint.get(u)) is not None:
-            v = _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], cost_model)
-        if u.op is Op.REDUCE_AXIS and (pieces := _pieces(v, cost_model)) > 1:
-            v = _in_two_stages(v, pieces)
-        elif u.op is Op.SEGMENT_SUM and (pieces := _segment_pieces(v, cost_model)) > 1:
-            v = _in_short_segments(v, pieces)
+            return _sum_of_all([new[b] for b in terms[0]], [new[r] for r in terms[1]], cost_model)
+        v = unfolded(u, src)
+        if u in pieces:
+            return (_in_two_stages if u.op is Op.REDUCE_AXIS else _in_short_segments)(v, pieces[u])
         return v
 
-    return rebuild(sink, visit, new, [*order, sink])
+    return rebuild(sink, visit, new, above)
 
 
 def _pieces(u: UOp, cost_model: CostModel) -> int:
@@ -155,6 +156,9 @@ def _in_short_segments(u: UOp, pieces: int) -> UOp:
     parts = UOp(Op.SEGMENT_SUM, u.dtype, (value, order, bounds), u.arg, u.tag)
     split = UOp(Op.RESHAPE, u.dtype, (parts,), (*table, *u.shape[1:]))
     return UOp(Op.RESHAPE, u.dtype, (UOp(Op.REDUCE_AXIS, u.dtype, (split,), (Op.ADD, (1,))),), u.shape)
+
+
+_LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
 
 
 # -- sums of sums -----------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, assert_type
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, assert_type
 
 from anneal import nn
 from anneal.nn import functional_call
 from anneal.tensor import Tensor, jit
+
+T = TypeVar("T")
 
 
 class Block(nn.Module):
@@ -51,6 +53,17 @@ class Affine(nn.Module):
         return x * self.scale + self.shift * self.fixed
 
 
+class Same(nn.Module):
+    """A forward with a type variable of its own says so once more for mypy (LIMITATIONS.md)."""
+
+    def forward(self, x: T) -> T:
+        return x
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: T) -> T: ...  # type: ignore[override]
+
+
 class Tagger(nn.Module):
     def __init__(self) -> None:
         self.lstm = nn.LSTM(8, 16, batch_first=True)
@@ -75,6 +88,7 @@ assert_type(net.head(Tensor.ones(1, 4)), Tensor)
 assert_type(nn.CrossEntropyLoss()(scores.logits.reshape(-1, 10), index.reshape(-1)), Tensor)
 assert_type(nn.Conv2d(1, 4, 3)(Tensor.ones(1, 1, 8, 8)), Tensor)
 
+assert_type(Same()([index]), list[Tensor])
 affine = Affine(4)
 assert_type(affine.scale, nn.Parameter)
 assert_type(affine(Tensor.ones(4)), Tensor)

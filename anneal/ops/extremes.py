@@ -1,0 +1,192 @@
+"""The largest and the smallest of a tensor or along axes, with their positions or alone."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any, overload
+
+from anneal.errors import ShapeError
+from anneal.ops import nodes
+from anneal.ops.arguments import checked, is_tensor, said
+from anneal.ops.axes import axes_of, axis_of, one_of
+from anneal.ops.elementwise import binary, choose
+from anneal.ops.nodes import broadcast, elementwise, iota, reduce_node
+from anneal.ops.pairs import MinMax, ValuesIndices, one_dim, selected
+from anneal.ops.reduce import Axes, reduced
+from anneal.uop import Op, UOp, alu, const, dtypes
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["amax", "amin", "aminmax", "argmax", "argmin", "max", "min", "nanmax", "nanmin"]
+
+_INT32 = dtypes.int32
+
+
+def _extreme(x: Tensor, name: str, op: Op, where: Any, keepdim: bool) -> Tensor:
+    s = x.uop.shape
+    if 0 in s and builtins.any(s[a] == 0 for a in axes_of(name, where, len(s))):
+        raise ShapeError(f"{name}: shape {s} has nothing to choose from along axis {where}")
+    return reduced(x, name, op, x._kept(), where, keepdim)
+
+
+@overload
+def max(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def max(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def max(x: Tensor, dim: Tensor) -> Tensor: ...
+@checked
+def max(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+    """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
+
+    Args:
+        dim: one axis, by position or by name as in torch: gives `(values, indices)`, of several largest the first, to
+            which their gradient goes too. A tensor in its place is the other of two: `maximum`.
+        keepdim: whether reduced axes stay, with size 1.
+        axis: one axis or several: gives the values, as `amax` does. Ties share the gradient evenly.
+
+    Raises ShapeError over nothing, or for both of dim and axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([[1, 5], [7, 3]])
+    >>> x.max(dim=1)
+    ValuesIndices(values=Tensor([5, 7], dtype=int32), indices=Tensor([1, 0], dtype=int32))
+    >>> x.max(axis=1), x.max().item()
+    (Tensor([5, 7], dtype=int32), 7)
+    """
+    return _extremes(x, "max", Op.MAX, dim, keepdim, axis)
+
+
+@overload
+def min(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor: ...
+@overload
+def min(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
+@overload
+def min(x: Tensor, dim: Tensor) -> Tensor: ...
+@checked
+def min(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
+    """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there is one.
+
+    Arguments, results and errors as for `max`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).min(dim=1).indices
+    Tensor([0, 1], dtype=int32)
+    """
+    return _extremes(x, "min", Op.MIN, dim, keepdim, axis)
+
+
+def _extremes(x: Tensor, name: str, op: Op, dim: Any, keepdim: bool, axis: Axes) -> Tensor | ValuesIndices:
+    if is_tensor(dim):
+        return _other(x, name, dim, keepdim, axis)
+    if dim is None:
+        return _extreme(x, name, op, axis, keepdim)
+    at = one_dim(name, dim, axis, x.ndim)
+    values = _extreme(x, name, op, at, keepdim)
+    indices = _position(x, name, op, at, True)
+    values = selected(x, values, indices, at)
+    return ValuesIndices(values, x._new_plain(nodes.reshape(indices.uop, values.shape)))
+
+
+def _other(x: Tensor, name: str, other: Tensor, keepdim: bool, axis: Axes) -> Tensor:
+    """The larger or smaller of two: a tensor where an axis may stand."""
+    if keepdim or axis is not None:
+        raise ShapeError(f"{name}: an axis is an int, not {said(other)}; the {name}imum of two tensors keeps all axes")
+    return binary(x, f"{name}imum", Op.MAX if name == "max" else Op.MIN, other)
+
+
+@checked
+def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+
+    Raises ShapeError over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
+    7
+    """
+    return _extreme(x, "amax", Op.MAX, one_of("amax", axis, dim), keepdim)
+
+
+@checked
+def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
+    return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
+
+
+@checked
+def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> MinMax:
+    """`amin` and `amax`, as a pair `(min, max)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).aminmax(dim=1)
+    MinMax(min=Tensor([1, 3], dtype=int32), max=Tensor([5, 7], dtype=int32))
+    """
+    axis = one_of("aminmax", axis, dim)
+    return MinMax(amin(x, axis, keepdim), amax(x, axis, keepdim))
+
+
+@checked
+def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The largest of what is not nan; nan where everything is."""
+    return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
+
+
+@checked
+def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
+    """The smallest of what is not nan; nan where everything is."""
+    return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim, dim)
+
+
+def _nan_extreme(x: Tensor, name: str, op: Op, axis: Axes, keepdim: bool, dim: Axes) -> Tensor:
+    axis = one_of(name, axis, dim)
+    if not x.uop.dtype.is_float:
+        return _extreme(x, name, op, axis, keepdim)
+    nan = x.isnan()
+    best = _extreme(choose(nan, -math.inf if op is Op.MAX else math.inf, x), name, op, axis, keepdim)
+    return choose(nan.all(axis, keepdim), math.nan, best)
+
+
+def _position(x: Tensor, name: str, op: Op, axis: int | None, keepdim: bool) -> Tensor:
+    u = x._kept()
+    if axis is None:
+        shape = u.shape
+        u = nodes.reshape(u, (math.prod(shape),))
+        at = 0
+    else:
+        at = axis_of(name, axis, len(u.shape))
+        shape = u.shape
+    if not u.shape:
+        return x._new_plain(const(_INT32, 0))
+    n = u.shape[at]
+    if n == 0:
+        raise ShapeError(f"{name}: shape {shape} has nothing to choose from along axis {axis}")
+    best = broadcast(nodes.reduce_axis(u, op, (at,)), u.shape)
+    hit = alu(Op.EQ, (u, best))
+    if u.dtype.is_float:
+        hit = alu(Op.OR, (hit, alu(Op.NE, (u, u))))
+    place = broadcast(iota(n, at, len(u.shape)), u.shape)
+    none = n if isinstance(n, UOp) else const(_INT32, n)
+    first = reduce_node(elementwise(Op.WHERE, (hit, place, none), u.shape), Op.MIN, (at,), True)
+    if axis is None:
+        return x._new_plain(nodes.reshape(first, (1,) * len(shape) if keepdim else ()))
+    return x._new_plain(first if keepdim else nodes.reshape(first, (*shape[:at], *shape[at + 1 :])))
+
+
+@checked
+def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+    """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
+    Tensor([1, 0], dtype=int32)
+    """
+    return _position(x, "argmax", Op.MAX, one_of("argmax", axis, dim), keepdim)
+
+
+@checked
+def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
+    """The position of the first smallest value (or nan) along an axis, as int32."""
+    return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)
