@@ -93,7 +93,7 @@ class Plan:
         self._program.reset()
 
     def _joined(self, tensors: Any) -> list[Any]:
-        return [joined(r, tensors) for r in self._results]
+        return [_own(joined(r, tensors)) for r in self._results]
 
     def _traced(self, *tensors: Tensor) -> Any:
         """One run that reads nothing: its tensors that are not fixed."""
@@ -118,7 +118,7 @@ class Plan:
         self.steps = self._host + tuple(run.steps) or self.steps
         if not run.steps and not run.loose and self._tried == 1:
             self.dynamic = False  # what was read is fixed, and is known now
-        return results
+        return [_own(r) for r in results]
 
     def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
         """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
@@ -130,7 +130,7 @@ class Plan:
         results = self._walked(run, given)
         if len(self.memo.used) > known:
             realize(list(self.memo.used.values()))
-        return results
+        return [_own(r) for r in results]
 
     def _walked(self, run: Run, given: Any) -> list[Any]:
         """The results of a run that goes through the nodes."""
@@ -146,6 +146,15 @@ class Plan:
         if isinstance(result, np.ndarray) and fits_device(result.dtype):
             return run.lift(None, result)
         return result
+
+
+def _own(value: Any) -> Any:
+    """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
+    if isinstance(value, list):
+        return [_own(v) for v in value]
+    if isinstance(value, Tensor) and not value.requires_grad:
+        return value.detach()
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def split(value: Any, out: list[Any], chosen: Callable[[Any], bool]) -> Any:

@@ -108,6 +108,34 @@ def test_results_of_earlier_runs_keep_their_values() -> None:
         np.testing.assert_allclose(y.numpy(), np.exp(np.float32([n, n])), rtol=1e-6)
 
 
+def test_what_is_done_to_a_result_in_place_is_not_done_to_the_model() -> None:
+    nodes = [node("Identity", ["w"], ["a"]), node("Add", ["x", "w"], ["b"]), node("Identity", ["x"], ["c"])]
+    m = load(nodes, [], [floats("a", 2), floats("b", 2), floats("c", 2)], [array("w", [5, 5], np.float32)])
+    x = Tensor(ONES)
+    for _ in range(5):
+        results = m.run({"x": x})
+        assert [r.tolist() for r in results.values()] == [[5, 5], [6, 6], [1, 1]]
+        for r in results.values():
+            r[0] = 100.0
+        assert results["a"].tolist() == [100, 5]
+    assert x.tolist() == [1, 1]
+
+
+def test_a_model_is_a_part_of_a_function_that_jit_captures() -> None:
+    from anneal.tensor import jit
+
+    m = anneal.onnx.load(mlp())
+
+    @jit
+    def twice(x: Tensor) -> Tensor:
+        y: Tensor = m.run({"x": x * 2})["y"]
+        return y + 1
+
+    for n in range(5):
+        x = np.full((2, 3), n, np.float32)
+        np.testing.assert_allclose(twice(Tensor(x)).numpy(), m(x * 2).numpy() + 1, rtol=1e-5)
+
+
 def test_an_initialiser_that_is_an_input_may_be_given() -> None:
     m = load(
         [node("Add", ["x", "w"], ["y"])], [floats("x", 2), floats("w", 2)], weights=[array("w", [5, 5], np.float32)]

@@ -64,6 +64,8 @@ def norms_and_softmax() -> Iterator[Case]:
     stats = [f(3), f(3), f(3), abs(f(3))]
     for opset in (7, 9):
         yield "BatchNormalization", [f(2, 3, 4, 4), *stats], {"opset": opset, "momentum": 0.5}
+        yield "BatchNormalization", [f(2, 3, 4, 4), *map(fixed, stats)], {"opset": opset}
+    yield "BatchNormalization", [f(2, 3, 4, 4), *map(fixed, stats)], {"opset": 15, "epsilon": 0.01}
     yield "BatchNormalization", [f(2, 3, 4, 4), *stats], {"opset": 15, "outputs": 3, "training_mode": 1}
     yield "InstanceNormalization", [f(2, 3, 5, 5), f(3), f(3)], {"opset": 6}
     yield "LRN", [f(2, 7, 3, 3)], {"opset": 1, "size": 5}
@@ -491,3 +493,18 @@ def test_positions_stay_as_they_are_where_a_device_has_no_integers_of_64_bits() 
     x = Narrow()
     assert counted(x) is x  # type: ignore[arg-type, comparison-overlap]
     assert counted(Tensor([1, 2])).dtype.name == "int64"
+
+
+def test_known_statistics_of_a_batch_norm_are_a_factor_and_a_shift() -> None:
+    class Node(_Node):
+        @staticmethod
+        def constant(array: Any, inputs: Any) -> Tensor:
+            return Tensor(array)
+
+    stats = [abs(f(3)) for _ in range(4)]
+    x = Tensor(f(2, 3, 4, 4))
+    norm = find("BatchNormalization", "", 15).function  # type: ignore[union-attr]
+    y = norm(Node(), x, *stats, epsilon=1e-5, momentum=0.9, training_mode=0)
+    assert str(y.uop).count("Op.BUFFER") == 3
+    trained = norm(Node(), x, *map(Tensor, stats), epsilon=1e-5, momentum=0.9, training_mode=0)
+    np.testing.assert_allclose(y.numpy(), trained.numpy(), rtol=1e-5, atol=1e-6)

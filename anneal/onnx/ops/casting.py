@@ -16,7 +16,7 @@ from anneal.onnx.registry import op
 from anneal.onnx.types import array_dtype, element_name, fits_device
 from anneal.tensor import Tensor
 
-__all__ = ["converted"]
+__all__ = ["array_dtype_of", "converted"]
 
 
 def converted(node: Call, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:

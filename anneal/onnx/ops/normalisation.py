@@ -9,7 +9,8 @@ import numpy as np
 
 import anneal.tensor.functional as F
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import axis_of, single
+from anneal.onnx.ops._values import Value, axis_of, single
+from anneal.onnx.ops.casting import array_dtype_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor
 from anneal.tensor.random import rand
@@ -30,14 +31,26 @@ def _standardised(x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, bias: Ten
     return x * _channels(x, factor).cast(x.dtype) + _channels(x, bias - mean * factor).cast(x.dtype)
 
 
-@op("BatchNormalization")
+def _inference(node: Call, x: Tensor, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float) -> Tensor:
+    """Normalisation by running statistics: where these are known, the factor and the shift are computed once."""
+    known = (scale, bias, mean, var)
+    if not all(isinstance(v, np.ndarray) for v in known):
+        return _standardised(x, node.tensor(mean), node.tensor(var), node.tensor(scale), node.tensor(bias), epsilon)
+    s, b, m, v = [np.asarray(k, np.float64) for k in known]
+    factor = s / np.sqrt(v + epsilon)
+    name = x.dtype.name
+    one, other = [node.constant(row.astype(array_dtype_of(name)), known) for row in (factor, b - m * factor)]
+    return x * _channels(x, one) + _channels(x, other)
+
+
+@op("BatchNormalization", raw=True)
 def batch_normalization_old(
     node: Call,
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    var: Tensor,
+    data: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    var: Value,
     *,
     epsilon: float,
     momentum: float,
@@ -49,40 +62,41 @@ def batch_normalization_old(
     spatial=0, until version 7, has statistics for each place and not for each channel.
     """
     training = (node.version >= 7 or not is_test) and node.wants(1)
-    if not spatial:
-        shape = (1, *x.shape[1:])
-        if training:
-            raise node.fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
-        factor = scale.reshape(shape) * (var.reshape(shape) + epsilon).rsqrt()
-        return (x - mean.reshape(shape)) * factor + bias.reshape(shape)
-    if not training:
-        return _standardised(x, mean, var, scale, bias, epsilon)
-    y, new_mean, new_var, batch_mean, batch_var = _of_batch(x, scale, bias, mean, var, epsilon, momentum)
-    return (y, new_mean, new_var, batch_mean, batch_var)[: node.outputs]
+    x: Tensor = node.tensor(data)
+    if spatial and not training:
+        return _inference(node, x, scale, bias, mean, var, epsilon)
+    rows = [node.tensor(v) for v in (scale, bias, mean, var)]
+    if spatial:
+        return _of_batch(x, rows, epsilon, momentum)[: node.outputs]
+    if training:
+        raise node.fail("statistics of a batch with spatial=0 are not computed", "export with spatial=1")
+    s, b, m, v = [r.reshape(1, *x.shape[1:]) for r in rows]
+    return (x - m) * (s * (v + epsilon).rsqrt()) + b
 
 
-@op("BatchNormalization", since=14)
+@op("BatchNormalization", since=14, raw=True)
 def batch_normalization(
     node: Call,
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    var: Tensor,
+    data: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    var: Value,
     *,
     epsilon: float,
     momentum: float,
     training_mode: int,
 ) -> Any:
     """With training_mode=1 the statistics are the batch's, and the running ones are outputs as well."""
+    x: Tensor = node.tensor(data)
     if not training_mode:
-        return _standardised(x, mean, var, scale, bias, epsilon)
-    return _of_batch(x, scale, bias, mean, var, epsilon, momentum)[: node.outputs]
+        return _inference(node, x, scale, bias, mean, var, epsilon)
+    return _of_batch(x, [node.tensor(v) for v in (scale, bias, mean, var)], epsilon, momentum)[: node.outputs]
 
 
-def _of_batch(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float, momentum: float
-) -> tuple[Tensor, ...]:
+def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float) -> tuple[Tensor, ...]:
+    """The result, the running mean and variance, and the batch's, for rows of scale, bias, mean and variance."""
+    scale, bias, mean, var = rows
     axes = (0, *range(2, x.ndim))
     batch_mean, batch_var = x.mean(axes), x.var(axes, correction=0)
     y = _standardised(x, batch_mean, batch_var, scale, bias, epsilon)
