@@ -151,17 +151,17 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
     shape = broadcast_shapes("nextafter", x.shape, o.shape)
-    floats, y = x.expand(shape), o.expand(shape)
+    wide, y = x.expand(shape), o.expand(shape)
     kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
-    bits = floats.bitcast(kind)
-    up = (floats < y).eq(bits >= 0)  # away from 0: more bits
+    bits = wide.bitcast(kind)
+    up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
     tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + _least(x)).copysign(y)
-    moved = choose(floats.eq(0.0), tiny, grown.bitcast(x.dtype))
-    out = choose(floats.isnan() | y.isnan(), math.nan, choose(floats.eq(y), y, moved))
-    slope = floats.ne(y).cast(x.dtype).detach()  # torch's
-    moved_on = UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (out.uop, floats.uop, slope.uop), ("slope", ()))
-    return floats._new(UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (moved_on, y.uop), ("beside", ())), y)
+    moved = choose(wide.eq(0.0), tiny, grown.bitcast(x.dtype))
+    out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
+    slope = wide.ne(y).cast(x.dtype).detach()  # torch's
+    moved_on = UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (out.uop, wide.uop, slope.uop), ("slope", ()))
+    return wide._new(UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (moved_on, y.uop), ("beside", ())), y)
 
 
 def _least(x: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def wide_node(x: Tensor, dtype: DTypeLike | None = None) -> UOp:
 
 
 def summed(x: Tensor, name: str, axis: Axes, dtype: DTypeLike | None) -> UOp:
-    """`_wide`, of so few elements along axes that int32 holds the sum of any values."""
+    """`wide_node`, of so few elements along axes that int32 holds the sum of any values."""
     u = wide_node(x, dtype)
     if dtype is None and u.dtype is not x.uop.dtype and u.vmin is not None and u.vmax is not None:
         s = u.shape

@@ -116,7 +116,7 @@ def taken(x: Tensor, place: Tensor) -> Tensor:
 
 
 def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
+    """What was made of `as_rows`, with the axes that went at size 1 if they are to be kept."""
     axes = axes_of("reduce", axis, t.ndim)
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
