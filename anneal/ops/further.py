@@ -272,17 +272,17 @@ def bitwise_invert(x: Tensor) -> Tensor:
 def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumsum`, with a zero before it if `include_initial`."""
     at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x, x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
+    return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
 @checked
 def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumprod`, with a one before it if `include_initial`."""
     at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x, x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
+    return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
 
 
-def _after(t: Tensor, x: Tensor, at: int, first: Number) -> Tensor:
+def _after(x: Tensor, at: int, first: Number) -> Tensor:
     before: Any = x.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first)
     out: Tensor = before.cat(x, dim=at)
     return out

@@ -241,7 +241,7 @@ def quantile(
         a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
         value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
         out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
-    return out[0] if isinstance(q, (int, float)) else join(out[0], [x.unsqueeze(0) for x in out], 0)
+    return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
 @checked
