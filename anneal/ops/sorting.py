@@ -116,7 +116,7 @@ def taken(x: Tensor, place: Tensor) -> Tensor:
 
 
 def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
+    """What was made of `as_rows`, with the axes that went at size 1 if they are to be kept."""
     axes = axes_of("reduce", axis, t.ndim)
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
@@ -251,7 +251,7 @@ def quantile(
         a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
         value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
         out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
-    return out[0] if isinstance(q, (int, float)) else join(out[0], [x.unsqueeze(0) for x in out], 0)
+    return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
 @checked
