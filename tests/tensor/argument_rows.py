@@ -58,6 +58,9 @@ IMAGE = {1: T((1, 2, 5)), 2: T((1, 2, 5, 5)), 3: T((1, 2, 4, 4, 4))}
 KERNEL = {1: T((2, 2, 2)), 2: T((2, 2, 2, 2)), 3: T((2, 2, 2, 2, 2))}
 
 METHODS: dict[str, Row] = {
+    "clamp_": row(X, 0.5, 1.0),
+    "fill_": row(X, 2.0),
+    "lerp_": row(X, X, 0.5),
     **{
         name: row(X, X)
         for name in [
@@ -109,6 +112,11 @@ METHODS: dict[str, Row] = {
             "heaviside",
             "dist",
             "assign",
+            "add_",
+            "sub_",
+            "mul_",
+            "div_",
+            "copy_",
             "type_as",
             "expand_as",
             "reshape_as",
