@@ -440,9 +440,12 @@ def _those_of(module: ModuleType, rows: dict[str, Row]) -> Iterator[tuple[str, C
         found = getattr(module, name)
         if name in NOT_OPS or not inspect.isfunction(found):
             continue
-        if name not in rows:
+        given = rows.get(name)
+        if given is None and hasattr(Tensor, name):  # a method under torch's name for the function
+            given = METHODS.get(name) or row(X)
+        if given is None:
             raise LookupError(f"{short}.{name} has no row in tests/tensor/argument_rows.py: add a right call of it")
-        yield f"{short}.{name}", Case(found, name, rows[name])
+        yield f"{short}.{name}", Case(found, name, given)
 
 
 def _layers() -> Iterator[tuple[str, Case]]:
