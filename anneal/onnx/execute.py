@@ -443,11 +443,11 @@ class Call:
             raise self.fail("anneal does not have this operator")
         self._tainted = run.is_loose(values)
         results = self.results(node.implementation, values)
-        if self._read or self._tainted:
-            return tuple([run.loosen(r) for r in results])
         for r in leaves(list(results)):
             if isinstance(r, Tensor):
                 self.room(*r.shape)
+        if self._read or self._tainted:
+            return tuple([run.loosen(r) for r in results])
         pure = node.implementation.pure
         still = pure and not node.subgraphs() and run.is_fixed(values)
         self.of_file = still and run.of_file(values)

@@ -382,6 +382,9 @@ def _sizes() -> None:
     _bad("Reshape to -2", _sized("Reshape", [-2]), "Reshape")
     _bad("Expand to 3", _sized("Expand", [3]), "Expand")
     _bad("Tile by -1", _sized("Tile", [-1]), "")
+    axes = [node("NonZero", ["x"], ["z"])]
+    axes += [node("Size", ["z"], ["n"]), node("Expand", ["n", "h"], ["s"]), node("Tile", ["x", "s"], ["y"])]
+    _bad("Tile along 100 axes", model(axes, weights=[array("h", [100])]), "axes")
     _bad("Pad by 2**30", _sized("Pad", [0, huge]), "elements")
     _bad("Resize by 1e12", model([node("Resize", ["x", "", "s"], ["y"])], weights=[array("s", [1e12], np.float32)]), "")
     _bad(
