@@ -12,6 +12,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # even the module that has the real one takes a while
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any, NoReturn
 
 __all__ = ["main"]
@@ -46,8 +47,11 @@ def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
     """Note Ctrl-C before it is raised, also where Python can only report what was raised; returns what undoes this."""
     import signal
 
-    def note(number: int, frame: object) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         pressed.append(number)
+        if _importing(frame):
+            _say_stopped()
+            os._exit(_STOPPED)
         raise KeyboardInterrupt
 
     def report(unraisable: Any) -> None:
@@ -67,6 +71,21 @@ def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
         sys.unraisablehook = hook
 
     return restore
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether an import goes on and there are no tensors yet, so that nothing is lost by an exit on the spot.
+
+    Modules in C that are interrupted while they import others print what was raised, traceback and all.
+    """
+    tensor = sys.modules.get("anneal.tensor")
+    if tensor is not None and not getattr(tensor.__spec__, "_initializing", False):
+        return False
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _say_stopped() -> None:
