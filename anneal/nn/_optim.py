@@ -206,8 +206,7 @@ class Optimizer:
                 if active:
                     self._update(group, active, done)
         for t, u in done.items():
-            t.uop = u
-            t._alias = None
+            t._become(u)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
         with no_grad():
             realize([*results, *take_results(), *take_running_updates(), *done])

@@ -257,6 +257,7 @@ _KINDS: dict[str, _Kind] = {
     "Generator | None": _Kind(_generator, _NONE),
 }
 _DEVICE_KIND = _Kind(_device, str, _NONE)
+_TENSOR = _KINDS["Tensor"]
 
 
 def pass_unseen(cls: type[Tensor]) -> None:
@@ -287,6 +288,11 @@ def checked(function: F, name: str = "") -> F:
     order: Sequence[str] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     kinds = {p: k for p in order if (k := kind_of(p, annotations.get(p))) is not None}
     placed = tuple([(i, p, kinds[p]) for i, p in enumerate(order[: code.co_argcount]) if p in kinds])
+    # the tensor that most ops take first: its class is all that is looked at
+    tensor = placed[0][1] if placed and placed[0][0] == 0 and placed[0][2] is _TENSOR else ""
+    if tensor:
+        placed = placed[1:]
+    tensors = _TENSOR.plain
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
     method = bool(order) and order[0] == "self" and "self" not in annotations
@@ -294,18 +300,22 @@ def checked(function: F, name: str = "") -> F:
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
         try:
-            n = len(args)
-            for i, what, kind in placed:
-                if i >= n:
-                    break
-                if args[i].__class__ not in kind.plain:
-                    seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
-                    if seen is not args[i]:
-                        args = (*args[:i], seen, *args[i + 1 :])
-            for what, x in options.items():
-                named = kinds.get(what)
-                if named is not None and x.__class__ not in named.plain:
-                    options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
+            if tensor and args and args[0].__class__ not in tensors:
+                need_tensor(title, tensor, args[0])
+            if placed:
+                n = len(args)
+                for i, what, kind in placed:
+                    if i >= n:
+                        break
+                    if args[i].__class__ not in kind.plain:
+                        seen = kind.look(type(args[0]).__name__ if of_class else title, what, args[i])
+                        if seen is not args[i]:
+                            args = (*args[:i], seen, *args[i + 1 :])
+            if options:
+                for what, x in options.items():
+                    named = kinds.get(what)
+                    if named is not None and x.__class__ not in named.plain:
+                        options[what] = named.look(type(args[0]).__name__ if of_class else title, what, x)
             return function(*args, **options)
         except (ShapeError, DTypeError, DeviceError) as error:
             if title != "forward" and not isinstance(

@@ -91,7 +91,7 @@ def real_unary(x: Tensor, op: Op) -> Tensor:
     return x._new(alu(op, (real_node(x),)))
 
 
-def need(x: Tensor, name: str, dtype: DType, fits: bool, wanted: str) -> None:
+def need(name: str, dtype: DType, fits: bool, wanted: str) -> None:
     if not fits:
         raise DTypeError(f"{name}: takes {wanted}, not {dtype.name}; use .cast first")
 
@@ -173,7 +173,7 @@ def floor_quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, "floor_divide", other)
     if swap:
         a, b = b, a
-    need(x, "floor_divide", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    need("floor_divide", a.dtype, a.dtype is not _BOOL, "integers or floats")
     return x._new(elementwise(Op.IDIV, (a, b), shape), o)
 
 
@@ -194,7 +194,7 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
         below = alu(Op.XOR, (_below_zero(a), _below_zero(b)))
         quotient = alu(Op.IDIV, (_size(a), _size(b)))
         return x._new(broadcast(where_node(below, alu(Op.NEG, (quotient,)), quotient), shape), o)
-    need(x, "div", a.dtype, a.dtype.is_int, "integers or floats")
+    need("div", a.dtype, a.dtype.is_int, "integers or floats")
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
         quotient = alu(Op.ADD, (quotient, _off_by_one(a, b).cast(a.dtype)))
@@ -205,7 +205,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, "remainder", other)
     if swap:
         a, b = b, a
-    need(x, "remainder", a.dtype, a.dtype is not _BOOL, "integers or floats")
+    need("remainder", a.dtype, a.dtype is not _BOOL, "integers or floats")
     return x._new(elementwise(Op.MOD, (a, b), shape), o)
 
 
@@ -232,7 +232,7 @@ def fmod(x: Tensor, other: Operand) -> Tensor:
     if a.dtype.is_float:
         rest = alu(Op.MOD, (_size(a), _size(b)))
         return x._new(broadcast(where_node(_has_sign(a), alu(Op.NEG, (rest,)), rest), shape), o)
-    need(x, "fmod", a.dtype, a.dtype.is_int, "integers or floats")
+    need("fmod", a.dtype, a.dtype.is_int, "integers or floats")
     rest = elementwise(Op.MOD, (a, b), shape)
     if a.dtype.kind == "int":
         rest = elementwise(Op.SUB, (rest, alu(Op.MUL, (_off_by_one(a, b).cast(a.dtype), b))), shape)
@@ -269,7 +269,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
         a, b = b, a
     if a.dtype.is_float:
         return x._new(elementwise(Op.POW, (a, b), shape), o)
-    need(x, "pow", a.dtype, a.dtype.is_int, "integers or floats")
+    need("pow", a.dtype, a.dtype.is_int, "integers or floats")
     if isinstance(other, int) and not swap and other < 0:
         raise DTypeError(f"pow: an integer to the power {other} is no integer; use .float() first")
     return x._new(broadcast(_int_power(a, b), shape), o)

@@ -151,17 +151,17 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
     shape = broadcast_shapes("nextafter", x.shape, o.shape)
-    floats, y = x.expand(shape), o.expand(shape)
+    wide, y = x.expand(shape), o.expand(shape)
     kind = dtypes.int32 if x.dtype.bits == 32 else dtypes.int64
-    bits = floats.bitcast(kind)
-    up = (floats < y).eq(bits >= 0)  # away from 0: more bits
+    bits = wide.bitcast(kind)
+    up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
     tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + _least(x)).copysign(y)
-    moved = choose(floats.eq(0.0), tiny, grown.bitcast(x.dtype))
-    out = choose(floats.isnan() | y.isnan(), math.nan, choose(floats.eq(y), y, moved))
-    slope = floats.ne(y).cast(x.dtype).detach()  # torch's
-    moved_on = UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (out.uop, floats.uop, slope.uop), ("slope", ()))
-    return floats._new(UOp(Op.CUSTOM_DERIVATIVE, floats.dtype, (moved_on, y.uop), ("beside", ())), y)
+    moved = choose(wide.eq(0.0), tiny, grown.bitcast(x.dtype))
+    out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
+    slope = wide.ne(y).cast(x.dtype).detach()  # torch's
+    moved_on = UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (out.uop, wide.uop, slope.uop), ("slope", ()))
+    return wide._new(UOp(Op.CUSTOM_DERIVATIVE, wide.dtype, (moved_on, y.uop), ("beside", ())), y)
 
 
 def _least(x: Tensor) -> Tensor:
@@ -272,17 +272,17 @@ def bitwise_invert(x: Tensor) -> Tensor:
 def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumsum`, with a zero before it if `include_initial`."""
     at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x, x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
+    return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
 @checked
 def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
     """`cumprod`, with a one before it if `include_initial`."""
     at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
-    return _after(x, x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
+    return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
 
 
-def _after(t: Tensor, x: Tensor, at: int, first: Number) -> Tensor:
+def _after(x: Tensor, at: int, first: Number) -> Tensor:
     before: Any = x.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first)
     out: Tensor = before.cat(x, dim=at)
     return out

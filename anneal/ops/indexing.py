@@ -87,7 +87,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
             [4, 3]], dtype=int32)
     """
     i = index_node(x, "gather", index)
-    at = _fits(x, "gather", dim, i.shape, x.uop.shape, "this tensor's")
+    at = _fits("gather", dim, i.shape, x.uop.shape, "this tensor's")
     return gathered(x, at, places(x, "gather", i, at))
 
 
@@ -98,7 +98,7 @@ def gathered(x: Tensor, at: int, i: UOp) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, i), at))
 
 
-def _fits(x: Tensor, name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
+def _fits(name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], whose: str) -> int:
     at = axis_of(name, dim, len(big))
     if len(small) != len(big):
         raise ShapeError(f"{name}: the index has shape {small} and {whose} is {big}; they need as many axes")
@@ -223,13 +223,13 @@ def scattered(x: Tensor, name: str, dim: int, index: Any, src: Any) -> tuple[int
     """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
     i = index_node(x, name, index)
     s = x.uop.shape
-    at = _fits(x, name, dim, i.shape, s, "this tensor's")
+    at = _fits(name, dim, i.shape, s, "this tensor's")
     i = places(x, name, i, at)
     given = x._lift(name, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
         value = broadcast(value, i.shape)
-    _fits(x, name, dim, i.shape, value.shape, "the values'")
+    _fits(name, dim, i.shape, value.shape, "the values'")
     if i.shape and i.shape[at] > value.shape[at]:
         raise ShapeError(f"{name}: the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.shrink(value, tuple([(0, n) for n in i.shape]))

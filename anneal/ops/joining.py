@@ -53,7 +53,8 @@ __all__ = [
 _BOOL = dtypes.bool_
 
 
-def join(x: Tensor, parts: Sequence[Tensor], axis: int) -> Tensor:
+def join(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """`parts`, whose other sizes agree, one after the other: each padded with zeros, and added up."""
     dtype = parts[0].dtype
     for p in parts[1:]:
         dtype = promote(dtype, p.dtype)
@@ -75,7 +76,7 @@ def join(x: Tensor, parts: Sequence[Tensor], axis: int) -> Tensor:
         begin += n
     if out is None:
         out = parts[0].uop.cast(dtype)
-    return x._new(beside(out, *empty) if empty else out, *parts)
+    return parts[0]._new(beside(out, *empty) if empty else out, *parts[1:])
 
 
 @checked
@@ -99,7 +100,7 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
             raise ShapeError(
                 f"cat: part 0 has shape {ours} and part {i} has {theirs}; all axes but axis {a} must be equal"
             )
-    return join(first, parts, a) if len(parts) > 1 else first
+    return join(parts, a) if len(parts) > 1 else first
 
 
 concat = alias(cat, "concat")
@@ -122,7 +123,7 @@ def stack(tensors: Any, *others: Any, dim: int | None = None, axis: int | None =
             raise ShapeError(f"stack: part 0 has shape {first.shape} and part {i} has {p.shape}; they must be equal")
     a = axis_of("stack", where, first.ndim + 1)
     wide = [p.unsqueeze(a) for p in parts]
-    return join(wide[0], wide, a) if len(wide) > 1 else wide[0]
+    return join(wide, a) if len(wide) > 1 else wide[0]
 
 
 @checked

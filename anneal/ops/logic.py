@@ -166,7 +166,7 @@ def bitwise(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) ->
 
 def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> Tensor:
     a, b, shape, _ = operands(x, name, other)
-    need(x, name, a.dtype, a.dtype.is_int, "integers")
+    need(name, a.dtype, a.dtype.is_int, "integers")
     if b.is_const and not swap and not 0 <= b.arg < a.dtype.bits:
         raise DTypeError(f"{name}: a shift of {a.dtype.name} is 0 to {a.dtype.bits - 1} places, not {b.arg}")
     return x._new_plain(elementwise(op, (b, a) if swap else (a, b), shape))

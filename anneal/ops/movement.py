@@ -473,7 +473,7 @@ def _pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -
                 part = slice_axis(out, axis, n - width, n) if left else slice_axis(out, axis, 0, width)
             parts.append((left, part))
         row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
-        out = join(out, row, axis) if len(row) > 1 else out
+        out = join(row, axis) if len(row) > 1 else out
     return out
 
 

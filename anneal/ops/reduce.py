@@ -64,7 +64,7 @@ def wide_node(x: Tensor, dtype: DTypeLike | None = None) -> UOp:
 
 
 def summed(x: Tensor, name: str, axis: Axes, dtype: DTypeLike | None) -> UOp:
-    """`_wide`, of so few elements along axes that int32 holds the sum of any values."""
+    """`wide_node`, of so few elements along axes that int32 holds the sum of any values."""
     u = wide_node(x, dtype)
     if dtype is None and u.dtype is not x.uop.dtype and u.vmin is not None and u.vmax is not None:
         s = u.shape
@@ -348,7 +348,7 @@ def nanstd(
 # -- exponential families ---------------------------------------------------------------------------------------------
 
 
-def _top(t: Tensor, x: Tensor, axis: Axes) -> Tensor:
+def _top(x: Tensor, axis: Axes) -> Tensor:
     """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
     nothing, so that x need not be kept for it."""
     x = x.detach()
@@ -366,13 +366,13 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes 
     """
     axis = one_of("logsumexp", axis, dim)
     floats = x._new(real_node(x))
-    top = _top(x, floats, axis)
+    top = _top(floats, axis)
     top = choose(top.isinf(), 0.0, top)
     total = (floats - top).exp().sum(axis, True).log() + top
-    return total if keepdim else _drop(x, total, axis)
+    return total if keepdim else _drop(total, axis)
 
 
-def _drop(t: Tensor, x: Tensor, axis: Axes) -> Tensor:
+def _drop(x: Tensor, axis: Axes) -> Tensor:
     axes = axes_of("reduce", axis, x.ndim)
     return x.reshape(tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
@@ -393,7 +393,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
         return floats * 0.0 + 1.0
     if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
         return floats
-    e = (floats - _top(x, floats, at)).exp()
+    e = (floats - _top(floats, at)).exp()
     return e / e.sum(at, True)
 
 
@@ -422,7 +422,7 @@ def log_softmax(
         return floats * 0.0
     if 0 in floats.shape and axes_of("softmax", at, floats.ndim):
         return floats
-    shifted = floats - _top(x, floats, at)
+    shifted = floats - _top(floats, at)
     return shifted - shifted.exp().sum(at, True).log()
 
 

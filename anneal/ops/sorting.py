@@ -116,7 +116,7 @@ def taken(x: Tensor, place: Tensor) -> Tensor:
 
 
 def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    """What was made of `_as_rows`, with the axes that went at size 1 if they are to be kept."""
+    """What was made of `as_rows`, with the axes that went at size 1 if they are to be kept."""
     axes = axes_of("reduce", axis, t.ndim)
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
@@ -147,13 +147,13 @@ def median(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = No
     """
     if dim is not None:
         rows, order, at = _sorted_rows(x, "median", dim, axis)
-        n = rows.shape[-1]
+        n = _count(rows)
         if not x.dtype.is_float:
             return _middle(x, rows, order.narrow(-1, (n - 1) // 2, 1), at, keepdim)
         nans = rows.isnan().sum(-1, True)  # they are sorted last: the first of them stands for all
         return _middle(x, rows, taken(order, choose(nans > 0, n - nans, (n - 1) // 2)), at, keepdim)
     rows = as_rows(x, "median", axis)
-    n = rows.shape[-1]
+    n = _count(rows)
     middle = taken(rows, rows.argsort().narrow(-1, (n - 1) // 2, 1))
     middle = choose(rows.isnan().any(-1), math.nan, middle.squeeze(-1)) if x.dtype.is_float else middle.squeeze(-1)
     return from_rows(x, middle, axis, keepdim)
@@ -186,6 +186,16 @@ def _sorted_rows(x: Tensor, name: str, dim: Any, axis: Axes) -> tuple[Tensor, Te
     at = one_dim(name, dim, axis, x.ndim)
     rows = as_rows(x, name, at)
     return rows, rows.argsort(), at
+
+
+def _count(rows: Tensor) -> int:
+    """How many elements a row has. Raises ShapeError where only a run says it."""
+    n = rows.shape[-1]
+    if not isinstance(n, int):
+        raise ShapeError(
+            f"median: takes a number of elements, and here there are {n}; slice by numbers, or use nanmedian"
+        )
+    return n
 
 
 def _middle_of_numbers(rows: Tensor) -> Tensor:
@@ -241,7 +251,7 @@ def quantile(
         a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
         value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
         out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
-    return out[0] if isinstance(q, (int, float)) else join(out[0], [x.unsqueeze(0) for x in out], 0)
+    return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
 @checked

@@ -217,9 +217,9 @@ def _symbolic_bounds(x: Tensor, s: slice, n: Any, axis: int) -> tuple[Any, Any, 
     if s.step not in (None, 1, -1) or (s.step == -1 and (s.start, s.stop) != (None, None)):
         raise ShapeError(f"index: {s} on axis {axis} of shape {x.shape}: symbolic slices go by steps of 1")
     ends = []
-    for floats, default in ((s.start, 0), (s.stop, n)):
-        floats = default if floats is None else floats
-        ends.append(size(n + floats if range_of(floats)[1] < 0 else floats))
+    for given, default in ((s.start, 0), (s.stop, n)):
+        place = default if given is None else given
+        ends.append(size(n + place if range_of(place)[1] < 0 else place))
     begin, end = ends
     check_inside("index", begin, end, axis, x.shape)
     return begin, end, s.step or 1

@@ -519,10 +519,14 @@ class Tensor(Handle):
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self.device)), u.shape)
         self._assign(u)
 
-    def _assign(self, u: UOp) -> None:
-        """Become the tensor of another node; a jit is told."""
+    def _become(self, u: UOp) -> None:
+        """Show another node from now on; graphs of the old one keep it."""
         self.uop = u
         self._alias = None
+
+    def _assign(self, u: UOp) -> None:
+        """`_become`, of which a jit is told."""
+        self._become(u)
         self._own()
         for watch in here.assigned:
             watch.append(weakref.ref(self))

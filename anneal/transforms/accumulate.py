@@ -49,22 +49,7 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
     Tensor([2., 4., 6.], dtype=float32)
     """
     seed = _seed(result, cotangent)
-    if not grad_enabled():
-        raise GradientError("backward: called inside no_grad(); move the call out of the block")
-    if not result.requires_grad:
-        raise GradientError(
-            f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose gradient "
-            f"you want before computing with them (a result made inside no_grad() or after detach() has no gradient either)"
-        )
-    if result._spent:
-        raise GradientError(
-            "backward: called a second time on the same result, which would add every gradient twice; "
-            "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
-        )
-    if here.in_host_call:
-        raise GradientError(
-            "backward: called inside a function of host_call, which gets arrays and computes no tensors"
-        )
+    _check(result)
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
     with BUILDING:
@@ -99,6 +84,26 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
             memory.origin = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _check(result: Tensor) -> None:
+    """Raise GradientError where no gradient of `result` can be taken, or where it was taken before."""
+    if not grad_enabled():
+        raise GradientError("backward: called inside no_grad(); move the call out of the block")
+    if not result.requires_grad:
+        raise GradientError(
+            f"backward: {_text(result)} depends on no tensor with requires_grad=True; set it on the tensors whose gradient "
+            f"you want before computing with them (a result made inside no_grad() or after detach() has no gradient either)"
+        )
+    if result._spent:
+        raise GradientError(
+            "backward: called a second time on the same result, which would add every gradient twice; "
+            "use backward(retain_graph=True) the first time if that is meant, or compute the result again"
+        )
+    if here.in_host_call:
+        raise GradientError(
+            "backward: called inside a function of host_call, which gets arrays and computes no tensors"
+        )
 
 
 def take_results() -> list[Tensor]:

@@ -107,6 +107,10 @@ def test_a_reduce_that_needs_another_has_a_loop_of_its_own() -> None:
     p = program(K.store(OUT, LID, K.reduce(Op.ADD, (x - top).alu(Op.EXP), k)))
     assert lines(p).count("for RANGE") == 2
     assert lines(p).count("  let LOAD") == 2, "each loop loads for itself"
+    # also where the first one is stored beside it
+    beside = program(K.store(OUT, LID, K.reduce(Op.ADD, (x - top).alu(Op.EXP), k) * top), K.store(Y, LID, top))
+    assert lines(beside).count("for RANGE") == 2
+    assert [s.node.arg for s in beside.stmts if s.kind == "update" and s.node is not None] == [Op.MAX, Op.ADD]
 
 
 def test_reduces_over_other_ranges_have_loops_of_their_own() -> None:

@@ -58,6 +58,9 @@ IMAGE = {1: T((1, 2, 5)), 2: T((1, 2, 5, 5)), 3: T((1, 2, 4, 4, 4))}
 KERNEL = {1: T((2, 2, 2)), 2: T((2, 2, 2, 2)), 3: T((2, 2, 2, 2, 2))}
 
 METHODS: dict[str, Row] = {
+    "clamp_": row(X, 0.5, 1.0),
+    "fill_": row(X, 2.0),
+    "lerp_": row(X, X, 0.5),
     **{
         name: row(X, X)
         for name in [
@@ -109,6 +112,11 @@ METHODS: dict[str, Row] = {
             "heaviside",
             "dist",
             "assign",
+            "add_",
+            "sub_",
+            "mul_",
+            "div_",
+            "copy_",
             "type_as",
             "expand_as",
             "reshape_as",
@@ -432,9 +440,12 @@ def _those_of(module: ModuleType, rows: dict[str, Row]) -> Iterator[tuple[str, C
         found = getattr(module, name)
         if name in NOT_OPS or not inspect.isfunction(found):
             continue
-        if name not in rows:
+        given = rows.get(name)
+        if given is None and hasattr(Tensor, name):  # a method under torch's name for the function
+            given = METHODS.get(name) or row(X)
+        if given is None:
             raise LookupError(f"{short}.{name} has no row in tests/tensor/argument_rows.py: add a right call of it")
-        yield f"{short}.{name}", Case(found, name, rows[name])
+        yield f"{short}.{name}", Case(found, name, given)
 
 
 def _layers() -> Iterator[tuple[str, Case]]:

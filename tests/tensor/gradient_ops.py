@@ -295,7 +295,9 @@ BOOLS = "gives bools or integers"
 MAKES = "makes a tensor from none"
 PYTHON = "gives no tensor, or one without a graph"
 INTEGERS = "takes integers"
+IN_PLACE = "has the graph of the op that it is named after; test_inplace.py"
 WITHOUT = {
+    IN_PLACE: "add_ clamp_ copy_ div_ fill_ lerp_ mul_ sub_ zero_",
     BOOLS: "all allclose any argmax argmin argsort argwhere bincount bool bucketize count_nonzero eq equal ge greater "
     "greater_equal gt int isclose isfinite isin isinf isnan isneginf isposinf isreal le less less_equal logical_and "
     "logical_not logical_or logical_xor long lt ne nonzero not_equal one_hot searchsorted signbit unique unique_consecutive "

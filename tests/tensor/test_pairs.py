@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import MinMax, Tensor, ValuesIndices, grad, jit, jvp, vmap
-from tests.helpers import check_values, reference
+from anneal.tensor import MinMax, Tensor, ValuesIndices, Variable, grad, jit, jvp, vmap
+from tests.helpers import check_kernels, check_values, reference
 
 torch = pytest.importorskip("torch")
 
@@ -204,8 +204,32 @@ def test_vmap_and_gradients_go_through_pairs() -> None:
 
 
 def test_values_alone_cost_no_positions() -> None:
-    from tests.helpers import check_kernels
-
     x = Tensor(ARRAYS["floats"]).realize()
     check_kernels(x.max(dim=1).values, 1)
     check_kernels(x.cummax(dim=1).values, 1)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "nanmedian", "cummax", "cummin"])
+def test_an_axis_may_be_as_long_as_a_run_says(name: str) -> None:
+    array, n = ARRAYS["ties"].reshape(3, 8), Variable("n", 1, 8)
+    for size in (1, 5, 8):
+        ours = getattr(Tensor(array)[:, : n.bind(size)], name)(dim=1)
+        theirs = getattr(torch.tensor(array[:, :size]), name)(dim=1)
+        np.testing.assert_array_equal(ours.values.numpy(), theirs.values.numpy())
+        if name != "nanmedian":
+            np.testing.assert_array_equal(ours.indices.numpy(), theirs.indices.numpy())
+
+
+@pytest.mark.parametrize("form", [{"dim": 1}, {"axis": 1}])
+def test_a_median_takes_a_number_of_elements(form: dict[str, int]) -> None:
+    with pytest.raises(ShapeError, match=r"median: takes a number of elements, and here there are n=3"):
+        Tensor(ARRAYS["ties"].reshape(3, 8))[:, : Variable("n", 1, 8).bind(3)].median(**form)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("name", ["max", "min", "median", "cummax", "cummin"])
+def test_values_keep_their_dtype(name: str, dtype: str) -> None:
+    x = Tensor(ARRAYS["ties"]).cast(dtype)
+    ours, theirs = getattr(x, name)(dim=1), getattr(torch.tensor(x.float().numpy()), name)(dim=1)
+    assert (ours.values.dtype.name, ours.indices.dtype.name) == (dtype, "int32")
+    np.testing.assert_array_equal(ours.values.float().numpy(), theirs.values.numpy())

@@ -115,7 +115,7 @@ class Planner(Arrays):
         body = self.mask[u.src[0]]
         outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
         if any(self.rank[s] < outer and self.dims.extent[s] > 1 for s in bits(self.above[u])):
-            return False  # each turn of an outer loop would sum the same once more
+            return False  # each iteration of an outer loop would sum the same once more
         return math.prod(self.dims.extent[s] for s in bits(body) if self.rank[s] >= first) <= INLINE
 
     # -- phases --------------------------------------------------------------------------------------------------

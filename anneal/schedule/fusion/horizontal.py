@@ -15,8 +15,8 @@ _SMALL = 1 << 20
 _PRODUCTS = 4  # with one vector in one kernel
 
 
-def siblings(at: Groups, groups: list[Group], alone: set[Group]) -> list[Group]:
-    """`groups` with those fused that are over the same ranges, but for those of `alone`.
+def siblings(at: Groups, groups: list[Group], overwriting: set[Group]) -> list[Group]:
+    """`groups` with those fused that are over the same ranges, but for those of `overwriting`.
 
     Groups of one level are fused if they read the same large value. Sums over columns are fused if they are a few
     levels from each other, since each alone leaves most of the device idle: they have little in common, so that each
@@ -25,7 +25,7 @@ def siblings(at: Groups, groups: list[Group], alone: set[Group]) -> list[Group]:
     gone: set[Group] = set()
     open_: dict[tuple[object, ...], list[Group]] = {}
     for g in sorted(groups, key=lambda g: g.level):
-        if g in alone or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
+        if g in overwriting or (g.opaque and not (g.vector and g.roots[0].op is Op.UPDATE)):
             continue
         key = (g.roots[0].dtype, g.size if g.vector else g.roots[0].shape, g.reduces)
         near = _NEAR if extent(g) > _SMALL else 4 * _NEAR
@@ -77,14 +77,14 @@ def _shares(g: Group, h: Group) -> bool:
 
 
 def shared_launches(
-    groups: list[Group], owner: dict[UOp, Group], alone: set[Group], cost_model: CostModel
+    groups: list[Group], owner: dict[UOp, Group], overwriting: set[Group], cost_model: CostModel
 ) -> list[Group]:
     """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; not
-    those of `alone`."""
+    those of `overwriting`."""
     out: list[Group] = []
     open_: dict[int, Group] = {}
     for g in groups:
-        if g.reduces or g in alone or (g.opaque and not g.concatenates):
+        if g.reduces or g in overwriting or (g.opaque and not g.concatenates):
             out.append(g)
             continue
         h = open_.get(g.level)
