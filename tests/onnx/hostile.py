@@ -160,7 +160,7 @@ def _some(info: ValueInfo) -> Any:
     if "sequence" in info.kind:
         return []
     shape = [min(d, 1 << 40) if isinstance(d, int) else 2 for d in info.shape or ()]
-    if np.prod(shape, dtype=float) > 1 << 20 or len(shape) > 60:
+    if np.prod(shape, dtype=float) > 1 << 12 or len(shape) > 60:
         raise OnnxError(f"{info}: nobody has such an input")
     if info.dtype == "string":
         return np.full(shape, "a", object)
