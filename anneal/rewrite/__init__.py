@@ -6,14 +6,31 @@ algebra on one expression, `check` asks whether a graph is legal at a stage, and
 listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the generator, which a program does not.
 """
 
-from anneal.rewrite.driver import Table, graph_rewrite, rewritten
-from anneal.rewrite.legalise import FLOATS, INTEGERS, legalised
-from anneal.rewrite.legality import STAGES, check
-from anneal.rewrite.pipeline import Hook, Pass, Pipeline
-from anneal.rewrite.symbolic import forget, simplify
-from anneal.rewrite.trace import Event, tracing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded
-from anneal.rewrite.watch import Watch
+
+if TYPE_CHECKING:
+    from anneal.rewrite.driver import Table, graph_rewrite, rewritten
+    from anneal.rewrite.legalise import FLOATS, INTEGERS, legalised
+    from anneal.rewrite.legality import STAGES, check
+    from anneal.rewrite.pipeline import Hook, Pass, Pipeline
+    from anneal.rewrite.symbolic import forget, simplify
+    from anneal.rewrite.trace import Event, tracing
+    from anneal.rewrite.watch import Watch
+
+# What a program that only makes tensors does without is imported when its name is asked for.
+_LATER = {
+    "driver": ("Table", "graph_rewrite", "rewritten"),
+    "legalise": ("FLOATS", "INTEGERS", "legalised"),
+    "legality": ("STAGES", "check"),
+    "pipeline": ("Hook", "Pass", "Pipeline"),
+    "symbolic": ("forget", "simplify"),
+    "trace": ("Event", "tracing"),
+    "watch": ("Watch",),
+}
+_FILES = {name: file for file, names in _LATER.items() for name in names}
 
 __all__ = [
     "FLOATS",
@@ -41,3 +58,11 @@ __all__ = [
     "unchanged",
     "unfolded",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    file = _FILES.get(name)
+    if file is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{file}"), name)
+    return found

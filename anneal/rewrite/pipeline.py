@@ -58,7 +58,7 @@ class Pipeline(Generic[S]):
 
     def __init__(self, name: str, passes: Iterable[Pass[S]]) -> None:
         self.name = name
-        self.passes = tuple(passes)
+        self.passes: tuple[Pass[S], ...] = tuple(passes)
         if len({p.name for p in self.passes}) < len(self.passes):
             raise CompilerError(f"two passes of one name in the pipeline {name}: {', '.join(self.names)}")
 
