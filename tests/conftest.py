@@ -51,12 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a longer tier runs."""
+    """Leave out what a longer tier runs, and begin with what takes long."""
     tier: str = config.getoption("--tier")
     left_out = [item for item in items if not runs(item, tier)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if runs(item, tier)]
+    # The slow ones first, or one worker is still at them when the other has nothing left.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
     """Note Ctrl-C before it is raised, also where Python can only report what was raised; returns what undoes this."""
+    import atexit
     import signal
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -65,6 +66,8 @@ def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
     except ValueError:  # another thread than the first has no signals
         return lambda: None
     hook, sys.unraisablehook = sys.unraisablehook, report
+    # Once all is done, while Python takes itself apart, it would end the process by the signal: exit code -2.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
     def restore() -> None:
         signal.signal(signal.SIGINT, before)

@@ -20,6 +20,7 @@ __all__ = ["scaled_dot_product_attention"]
 
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
+_NAME = "scaled_dot_product_attention"  # in messages
 
 
 @checked
@@ -48,51 +49,12 @@ def scaled_dot_product_attention(
 
     Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
     """
-    name = "scaled_dot_product_attention"
-    need_float(name, "query", query)
-    same_device(name, query, key, value, attn_mask)
-    if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
-        if query.shape[-3] % key.shape[-3]:
-            raise ShapeError(f"{name}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
-        times = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
-    q, k, v = query.uop, key.uop, value.uop
-    if (
-        min(len(q.shape), len(k.shape), len(v.shape)) < 2
-        or q.shape[-1] != k.shape[-1]
-        or k.shape[:-1] != v.shape[:-1]
-        or q.shape[:-2] != k.shape[:-2]
-    ):
-        raise ShapeError(
-            f"{name}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
-            f"{query.shape}, {key.shape}, {value.shape}"
-        )
-    *lead, rows, e = q.shape
-    columns, n = k.shape[-2], len(lead)
-    full = (*lead, rows, columns, e)
-    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
-    scores = reshape(reduce_axis(product, Op.ADD, (n + 2,)), (*lead, rows, columns))
-    scores = scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
-    low = const(scores.dtype, -1e30)
-    later: UOp | None = None
-    if is_causal:
-        if attn_mask is not None:
-            raise ShapeError(f"{name}: give attn_mask or is_causal=True, not both")
-        ones = (1,) * n
-        row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
-        column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
-        later = alu(Op.LT, (expand(row, scores.shape), expand(column, scores.shape)))
-        scores = alu(Op.WHERE, (later, low, scores))
-    elif attn_mask is not None:
-        mask = attn_mask.uop
-        padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
-        if any(m not in (1, s) for m, s in zip(padded, scores.shape, strict=False)) or len(padded) > len(scores.shape):
-            raise ShapeError(f"{name}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
-        mask = broadcast(mask, scores.shape)
-        if mask.dtype is _BOOL:
-            scores = alu(Op.WHERE, (mask, scores, low))
-        else:
-            scores = scores + mask.cast(scores.dtype)
+    need_float(_NAME, "query", query)
+    same_device(_NAME, query, key, value, attn_mask)
+    q, k, v = _fitting(query, key, value, enable_gqa)
+    scores, later = _masked(_scores(q, k, scale), attn_mask, is_causal)
+    *lead, rows, columns = scores.shape
+    n = len(lead)
     top = reduce_axis(UOp(Op.DETACH, scores.dtype, (scores,)), Op.MAX, (n + 1,))
     shifted = scores - expand(top, scores.shape)
     weights = alu(Op.EXP, (shifted,))
@@ -111,3 +73,56 @@ def scaled_dot_product_attention(
     if columns.__class__ is not int or columns:  # nothing to attend to gives zeros
         out = out / expand(total, out.shape)
     return result(out, query, key, value, attn_mask)
+
+
+def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[UOp, UOp, UOp]:
+    """The nodes of all three, with as many heads each. Raises ShapeError if their sizes do not fit."""
+    if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
+        if query.shape[-3] % key.shape[-3]:
+            raise ShapeError(f"{_NAME}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
+        times = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
+    q, k, v = query.uop, key.uop, value.uop
+    if (
+        min(len(q.shape), len(k.shape), len(v.shape)) < 2
+        or q.shape[-1] != k.shape[-1]
+        or k.shape[:-1] != v.shape[:-1]
+        or q.shape[:-2] != k.shape[:-2]
+    ):
+        raise ShapeError(
+            f"{_NAME}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
+            f"{query.shape}, {key.shape}, {value.shape}"
+        )
+    return q, k, v
+
+
+def _scores(q: UOp, k: UOp, scale: float | None) -> UOp:
+    """q (..., l, e) and k (..., s, e) to q @ k.T * scale, (..., l, s)."""
+    *lead, rows, e = q.shape
+    columns = k.shape[-2]
+    full = (*lead, rows, columns, e)
+    product = expand(reshape(q, (*lead, rows, 1, e)), full) * expand(reshape(k, (*lead, 1, columns, e)), full)
+    scores = reshape(reduce_axis(product, Op.ADD, (len(lead) + 2,)), (*lead, rows, columns))
+    return scores * (1 / math.sqrt(max(1, e)) if scale is None else scale)
+
+
+def _masked(scores: UOp, attn_mask: Tensor | None, is_causal: bool) -> tuple[UOp, UOp | None]:
+    """The scores under the mask, and which positions come later than their row, if that is the mask."""
+    low = const(scores.dtype, -1e30)
+    if is_causal:
+        if attn_mask is not None:
+            raise ShapeError(f"{_NAME}: give attn_mask or is_causal=True, not both")
+        *lead, rows, columns = scores.shape
+        ones = (1,) * len(lead)
+        row = reshape(UOp(Op.IOTA, _INT32, (), (rows,)), (*ones, rows, 1))
+        column = reshape(UOp(Op.IOTA, _INT32, (), (columns,)), (*ones, 1, columns))
+        later = alu(Op.LT, (expand(row, scores.shape), expand(column, scores.shape)))
+        return alu(Op.WHERE, (later, low, scores)), later
+    if attn_mask is None:
+        return scores, None
+    mask = attn_mask.uop
+    padded = (1,) * (len(scores.shape) - len(mask.shape)) + mask.shape
+    if any(m not in (1, s) for m, s in zip(padded, scores.shape, strict=False)) or len(padded) > len(scores.shape):
+        raise ShapeError(f"{_NAME}: attn_mask of shape {mask.shape} does not broadcast to {scores.shape}")
+    mask = broadcast(mask, scores.shape)
+    return (alu(Op.WHERE, (mask, scores, low)) if mask.dtype is _BOOL else scores + mask.cast(scores.dtype)), None

@@ -11,7 +11,8 @@ from typing import Any
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Value, axis_of
 from anneal.onnx.ops.attention import heads_of
-from anneal.onnx.ops.contrib import MICROSOFT, embed_layer_normalization, joint_attention
+from anneal.onnx.ops.contrib import MICROSOFT, embed_layer_normalization
+from anneal.onnx.ops.contrib_attention import joint_attention
 from anneal.onnx.ops.quantised import (
     dequantised,
     dequantize_linear,
