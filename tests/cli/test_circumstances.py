@@ -204,7 +204,8 @@ def test_every_command_in_every_circumstance(
         done = launched(arguments, env=env | {"ANNEAL_CACHE_DIR": "/proc/nowhere"}, cwd=Path("/proc"))
         wanted = (4,) if command.draws else wanted
     check_said(done)
-    assert done.returncode in wanted, (done.returncode, done.stdout[-400:], done.stderr[-400:])
+    said = [(stream or b"")[-400:] for stream in (done.stdout, done.stderr)]
+    assert done.returncode in wanted, (done.returncode, *said)
     if "closed" in circumstance or "full" in circumstance or circumstance == "reader left":
         if name == "train save":  # what the command was for is there whoever hears of it
             assert len(io.safe_load(tmp_path / "w.safetensors")) > 3
