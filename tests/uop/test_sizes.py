@@ -33,13 +33,18 @@ SIZES = st.recursive(
 
 
 def made(tree: object) -> UOp | int | None:
-    """The size of a tree of operations, as it is built; None where it divides by what may be 0."""
+    """The size of a tree of operations, as it is built; None where it divides by what may be 0, or leaves the 32 bits
+    that sizes have.
+    """
     if not isinstance(tree, tuple):
         return tree  # type: ignore[return-value]
     op, a, b = tree[0], made(tree[1]), made(tree[2])
     if a is None or b is None or (op in "/%" and range_of(b)[0] <= 0):
         return None
     x: UOp = a if isinstance(a, UOp) else const(dtypes.int32, a)
+    (a_low, a_high), (b_low, b_high) = range_of(a), range_of(b)
+    if max(map(abs, (a_low, a_high))) * max(map(abs, (b_low, b_high, 1))) >= 2**31:
+        return None
     return size({"+": x + b, "-": x - b, "*": x * b, "/": x // b, "%": x % b}[op])
 
 
