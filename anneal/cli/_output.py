@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import sys
 import unicodedata
@@ -186,12 +185,16 @@ def json_line(**fields: Any) -> None:
     """One JSON object on one line."""
     global _said_json
     _said_json = True
+    import json
+
     data(json.dumps(fields, separators=(", ", ": "), allow_nan=False))
 
 
 def json_report(report: Any) -> None:
     """One JSON document, indented."""
     global _said_json
+    import json
+
     _said_json = True
     data(json.dumps(report, indent=2, allow_nan=False))
 
