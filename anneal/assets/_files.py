@@ -1,4 +1,4 @@
-"""Where downloaded files are, and whether they are what was pinned.
+"""The folder of downloaded files, and the check that a file is the pinned one.
 
     <cache>/assets/gpt2/model.safetensors              the file: absent, or with the pinned hash
                         model.safetensors.part         a download that is not complete yet

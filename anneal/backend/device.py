@@ -1,4 +1,4 @@
-"""What a device is: memory, compiled kernels, and batches of calls that can be replayed.
+"""A device: memory, compiled kernels, and batches of calls that can be replayed.
 
 get_device("cpu")  ->  Device.alloc / upload / download / free
                        Device.compile(sink) -> Program
@@ -32,7 +32,7 @@ OpaqueBuffer = NewType("OpaqueBuffer", object)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one kernel may use: storage buffers, bytes of one binding, and the dtypes that can be computed with."""
+    """The limits of one kernel: storage buffers, bytes of one binding, and the dtypes that it can compute with."""
 
     max_buffers: int
     max_binding_bytes: int

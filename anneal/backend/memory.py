@@ -21,7 +21,7 @@ class Reserved(Protocol):
 
 
 class _Memory(Protocol):
-    """What a report asks of the memory of a BUFFER, which is a `Storage`."""
+    """The memory of a BUFFER as a report sees it; a `Storage` is one."""
 
     size: int
     dtype: DType

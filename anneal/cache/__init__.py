@@ -1,4 +1,4 @@
-"""What was compiled, kept on disk for the next process: checked entries, found by content, never trusted blindly.
+"""Plans and kernels on disk for the next process: entries found by their content, and checked before use.
 
 The rooms above decide what is worth keeping and encode it as plain data; this one turns data into files and back.
 """

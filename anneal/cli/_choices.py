@@ -1,4 +1,4 @@
-"""What several commands ask of their options: a device that can be had, a file that can be written."""
+"""Checks of options that several commands have: a device that can be had, a file that can be written."""
 
 from __future__ import annotations
 

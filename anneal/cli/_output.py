@@ -1,4 +1,4 @@
-"""Where output goes: data to stdout, messages to stderr; colour only on a terminal that wants it.
+"""Output: data to stdout, messages to stderr; colour only on a terminal that wants it.
 
 A stream that takes nothing more is given up, never written to again, and makes the exit code 4. For stdout that ends
 the command, unless its work is for a file (`going_on`); a reader that has left (`... | head`) ends it too, quietly.
@@ -183,20 +183,20 @@ def readable(argument: str) -> str:
 
 def json_line(**fields: Any) -> None:
     """One JSON object on one line."""
-    global _said_json
-    _said_json = True
-    import json
-
-    data(json.dumps(fields, separators=(", ", ": "), allow_nan=False))
+    _document(fields, separators=(", ", ": "))
 
 
 def json_report(report: Any) -> None:
     """One JSON document, indented."""
+    _document(report, indent=2)
+
+
+def _document(value: Any, **layout: Any) -> None:
     global _said_json
-    import json
+    import json  # help does without it
 
     _said_json = True
-    data(json.dumps(report, indent=2, allow_nan=False))
+    data(json.dumps(value, allow_nan=False, **layout))
 
 
 def console() -> Console:

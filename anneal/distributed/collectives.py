@@ -14,7 +14,7 @@ from anneal.ops import called_on_host, is_tensor, said
 from anneal.ops.nodes import reshape, shrink
 from anneal.runtime import Exchange, Group, HostGradient, Reduction
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import UOp, dtypes
 
 __all__ = ["all_gather", "all_reduce", "broadcast"]
 
@@ -68,7 +68,7 @@ def all_gather(x: Tensor, group: Group) -> Tensor:
     (t,) = _tensors("all_gather", x, group)
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        (total,) = _nodes(_reducing(group, "sum", cotangents), cotangents)
+        (total,) = _reducing(group, "sum", cotangents).nodes(tuple(cotangents))
         own = shrink(total, ((group.rank, group.rank + 1), *[(0, n) for n in inputs[0].shape]))
         return [reshape(own, inputs[0].shape)]
 
@@ -117,7 +117,7 @@ def _reducing(group: Group, op: Reduction, nodes: Nodes) -> Exchange:
     """The exchange that adds up arrays like those of `nodes`; its gradient adds up cotangents."""
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _nodes(_reducing(group, op, cotangents), cotangents)
+        return _reducing(group, op, cotangents).nodes(tuple(cotangents))
 
     return _exchange(group, f"all_reduce ({op})", lambda arrays: group.all_reduce(arrays, op), _kinds(nodes), gradient)
 
@@ -126,7 +126,7 @@ def _from_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     """The exchange that gives all participants the arrays of one; its gradient adds up cotangents there."""
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _nodes(_to_root(group, root, cotangents), cotangents)
+        return _to_root(group, root, cotangents).nodes(tuple(cotangents))
 
     return _exchange(
         group, f"broadcast from {root}", lambda arrays: group.broadcast(arrays, root), _kinds(nodes), gradient
@@ -137,7 +137,7 @@ def _to_root(group: Group, root: int, nodes: Nodes) -> Exchange:
     """The exchange that adds up arrays for one participant and gives zeros to the others: `_from_root`'s transpose."""
 
     def gradient(inputs: Nodes, outputs: Nodes, cotangents: Nodes) -> Nodes:
-        return _nodes(_from_root(group, root, cotangents), cotangents)
+        return _from_root(group, root, cotangents).nodes(tuple(cotangents))
 
     return _exchange(group, f"reduce to {root}", lambda arrays: group.reduce(arrays, root), _kinds(nodes), gradient)
 
@@ -154,8 +154,3 @@ def _exchange(
         None,  # no rule for vmap: examples would be exchanged one by one
         group=group,
     )
-
-
-def _nodes(called: Exchange, nodes: Nodes) -> list[UOp]:
-    """The results of an exchange of `nodes`."""
-    return [UOp(Op.HOST_CALL, dtype, tuple(nodes), (called, n)) for n, (_, dtype) in enumerate(called.results)]

@@ -54,15 +54,14 @@ class ThreadGroup(Group):
 
 
 class _Table:
-    """Where the participants of a group meet. Each round ends when all have come."""
+    """The place where the participants of a group meet. Each round ends when all have come."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.size, self.timeout = size, timeout
         self._changed = threading.Condition()
         self._put: dict[int, tuple[str, Sequence[Array]]] = {}  # by the participant's number, in this round
-        self._last: dict[
-            int, tuple[str, Sequence[Array]]
-        ] = {}  # of the last round; the next ends when all have read it
+        # Of the last round; the next ends when all have read it.
+        self._last: dict[int, tuple[str, Sequence[Array]]] = {}
         self._rounds = 0
         self._failed = ""  # why no exchange takes place any more
 

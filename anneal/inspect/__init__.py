@@ -1,4 +1,4 @@
-"""What a viewer asks for, as values: graphs, passes, rules, kernels, devices. The commands print them.
+"""Reports as values: graphs, passes, rules, kernels, devices. The commands print them.
 
 Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
 """

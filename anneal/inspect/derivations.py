@@ -1,4 +1,4 @@
-"""What a node of a kernel came from: back through passes and rules to nodes of the tensor graph.
+"""Derivations: the way of a kernel's node back through passes and rules to nodes of the tensor graph.
 
 Walks tell what took the place of which node, rules what they made of it, and range propagation what a node of the
 tensor graph became at an index. Off, none of this is asked for.
@@ -36,7 +36,7 @@ class FiredRule:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Where a node comes from: numbers of nodes of the tensor graph, and the rules on the way, the last one first."""
+    """The origin of a node: numbers of nodes of the tensor graph, and the rules on the way, the last one first."""
 
     nodes: frozenset[int]
     rules: tuple[FiredRule, ...]

@@ -1,4 +1,4 @@
-"""What a person calls a launch: the module it belongs to, the functions that were called there, the user's lines."""
+"""Names of launches for people: the module, the functions that were called there, the user's lines."""
 
 from __future__ import annotations
 

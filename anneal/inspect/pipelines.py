@@ -1,4 +1,4 @@
-"""What a pass has made, as values: a graph's nodes, or lines of text; of the scheduler's passes and of a kernel's."""
+"""The state after a pass as values, nodes or lines of text, for the scheduler's passes and a kernel's."""
 
 from __future__ import annotations
 

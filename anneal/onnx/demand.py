@@ -1,4 +1,4 @@
-"""Which inputs of a model decide shapes by their values: `Reshape`'s sizes, `Range`'s end, a condition of `If`.
+"""Demand: the inputs of a model whose values decide shapes (`Reshape`'s sizes, `Range`'s end, `If`'s condition).
 
 They are known on the host when a run is planned, so a small one is part of what a plan is made for, like a shape. What
 is missed here is still right: it is read back from the device when it is needed.

@@ -53,7 +53,7 @@ class HostStep:
 
 @dataclass(eq=False)
 class Memo:
-    """What is fixed for one set of input shapes: results of nodes, and arrays that are on the device as well."""
+    """The results of nodes that are fixed for one set of input shapes, and arrays that are on the device as well."""
 
     results: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
     lifted: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the array, which is kept

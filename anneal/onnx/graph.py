@@ -14,7 +14,7 @@ __all__ = ["Function", "Graph", "Node", "Program", "ValueInfo"]
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """What a file says of an input or output: a tensor of an element type and shape, or another kind of value.
+    """The type of an input or output as a file states it: a tensor's element type and shape, or another kind of value.
 
     `shape` has an int, a symbolic name or None for each axis; it is None where the file says nothing.
     """

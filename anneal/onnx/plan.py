@@ -185,7 +185,7 @@ def is_given(value: Any) -> bool:
 
 
 def signature(feeds: dict[str, Any]) -> Any:
-    """What a plan is made for: shapes and dtypes, and the values of small whole numbers that are on the host."""
+    """The key of a plan: shapes and dtypes, and the values of small whole numbers that are on the host."""
     return tuple([(name, _part(value)) for name, value in feeds.items()])
 
 

@@ -1,4 +1,4 @@
-"""What a model needs, and all of what cannot be run, before anything runs."""
+"""Reports of a model before anything runs: its needs, and all its gaps at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Description:
-    """What a file says of itself: `parameters` counts the numbers of its initialisers, `bytes` what they take."""
+    """A model's description: `parameters` counts the numbers of its initialisers, `bytes` their size."""
 
     name: str
     producer: str

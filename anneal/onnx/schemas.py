@@ -1,4 +1,4 @@
-"""What the onnx package knows of operators: attributes, defaults, numbers of inputs, bodies."""
+"""The onnx package's schemas of operators: attributes, defaults, numbers of inputs, bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function of the host makes of tensors, as nodes of the graph."""
+"""Calls of the host as nodes of the graph, and their results as tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from anneal.errors import ShapeError
 from anneal.ops.data import check_device_dtype
 from anneal.runtime import HostFunction, here
-from anneal.uop import Op, UOp
 from anneal.uop.sizes import most
 
 if TYPE_CHECKING:
@@ -30,6 +29,4 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
     if any(most(n) < 1 for x in inputs for n in x.shape):
         raise ShapeError(f"{name}: takes tensors whose sizes are at least 1; pad an empty one, and pass the length")
     here.context.tensors.host_calls = True
-    src = tuple([x.uop for x in inputs])
-    nodes = [UOp(Op.HOST_CALL, dtype, src, (called, n)) for n, (_, dtype) in enumerate(called.results)]
-    return tuple([first._new(u, *inputs) for u in nodes])
+    return tuple([first._new(u, *inputs) for u in called.nodes(tuple([x.uop for x in inputs]))])

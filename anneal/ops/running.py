@@ -165,7 +165,7 @@ def _running(x: Tensor, name: str, fold: _Fold, u: UOp, axis: int | None) -> Ten
 
 
 class _Fold(NamedTuple):
-    """What runs along an axis: its value for nothing, for all of an axis, and for two results."""
+    """An operation that runs along an axis: its value for nothing, for all of an axis, and for two results."""
 
     nothing: Callable[[DType], Number]
     along: Callable[[UOp, int], UOp]

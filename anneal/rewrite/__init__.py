@@ -6,9 +6,9 @@ algebra on one expression, `check` asks whether a graph is legal at a stage, and
 listing of rules (`anneal.rewrite.listing.explain`) stands apart: it needs the generator, which a program does not.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from anneal.doors import opened_later
 from anneal.rewrite.walk import Visit, over, rebuild, rebuilt, substitute, tell, unchanged, unfolded
 
 if TYPE_CHECKING:
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
     from anneal.rewrite.symbolic import forget, simplify
     from anneal.rewrite.trace import Event, tracing
     from anneal.rewrite.watch import Watch
-
-# What a program that only makes tensors does without is imported when its name is asked for.
-_LATER = {
-    "driver": ("Table", "graph_rewrite", "rewritten"),
-    "legalise": ("FLOATS", "INTEGERS", "legalised"),
-    "legality": ("STAGES", "check"),
-    "pipeline": ("Hook", "Pass", "Pipeline"),
-    "symbolic": ("forget", "simplify"),
-    "trace": ("Event", "tracing"),
-    "watch": ("Watch",),
-}
-_FILES = {name: file for file, names in _LATER.items() for name in names}
+else:
+    # What a program that only makes tensors does without is imported when its name is asked for.
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "driver": ("Table", "graph_rewrite", "rewritten"),
+            "legalise": ("FLOATS", "INTEGERS", "legalised"),
+            "legality": ("STAGES", "check"),
+            "pipeline": ("Hook", "Pass", "Pipeline"),
+            "symbolic": ("forget", "simplify"),
+            "trace": ("Event", "tracing"),
+            "watch": ("Watch",),
+        },
+    )
 
 __all__ = [
     "FLOATS",
@@ -58,11 +60,3 @@ __all__ = [
     "unchanged",
     "unfolded",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    file = _FILES.get(name)
-    if file is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{file}"), name)
-    return found

@@ -1,4 +1,4 @@
-"""What jit functions take and give: nests of tensors, sizes and plain values."""
+"""Arguments and results of jit functions: nests of tensors, sizes and plain values."""
 
 from __future__ import annotations
 

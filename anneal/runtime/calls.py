@@ -69,7 +69,7 @@ def around_host_calls(uops: Sequence[UOp], lazy: list[UOp], device_name: str, la
 
 
 class _Computed:
-    """What calls have given: memory in the place of their nodes, and values for the Variables that they found."""
+    """Results of calls so far: memory in the place of their nodes, and values for the Variables that they found."""
 
     def __init__(self) -> None:
         self.nodes: dict[UOp, UOp] = {}  # the results of calls as leaves, and the nodes over them

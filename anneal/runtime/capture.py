@@ -42,7 +42,7 @@ Swap = Callable[[], Sequence[tuple[OpaqueBuffer, OpaqueBuffer]]]  # makes pairs 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What is known of a function's run when it becomes a capture.
+    """The facts of a function's run when it becomes a capture.
 
     `arguments` are the storages it was recorded with; `results` the tensors of `result`; `state` those of them that
     were there before the call; `bound` the values of the arguments' Variables; `graded` the leaves whose gradient it

@@ -40,7 +40,7 @@ Observer = Callable[[Step], None]
 
 
 class Tensors:
-    """What is known of live tensors. Contexts share it, since a tensor may be made in one and used in another."""
+    """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
     __slots__ = ("generation", "host_calls", "leaves", "outdated", "recordings")
 

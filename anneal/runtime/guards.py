@@ -192,7 +192,7 @@ class Guards:
 
 
 class _Contents:
-    """What an object held that may change and stay the same object."""
+    """The content of an object that may change and stay the same object."""
 
     __slots__ = ("_value",)
 

@@ -1,4 +1,4 @@
-"""What a tensor is to the runtime."""
+"""A handle: a tensor as the runtime sees it."""
 
 from __future__ import annotations
 

@@ -66,6 +66,10 @@ class HostFunction:
     vmap_method: VmapMethod = "sequential"
     sizes: tuple[UOp, ...] = ()  # the Variables whose values a call finds
 
+    def nodes(self, src: tuple[UOp, ...]) -> list[UOp]:
+        """A call with these sources, as a node for each result."""
+        return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
+
     def arrays(self, given: Sequence[Array]) -> list[Array]:
         """The results for these arrays. Raises ShapeError or DTypeError for one that is not as it was said to be."""
         return self.called(given, {})[0]

@@ -1,4 +1,4 @@
-"""What each kernel of a plan takes on its device: `anneal kernels --time` and ANNEAL_DEBUG=2 show it."""
+"""The time of each kernel of a plan on its device: `anneal kernels --time` and ANNEAL_DEBUG=2 show it."""
 
 from __future__ import annotations
 

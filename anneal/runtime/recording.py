@@ -1,4 +1,4 @@
-"""What one run of a jit function does, noted while it runs."""
+"""A recording: the steps and changes of one run of a jit function, noted while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrays of symbolic size take of the memory that holds them."""
+"""Arrays of symbolic size: the part that they take of the memory that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is executed, as values: a realize is a launch, with calls of the host and exchanges before it.
+"""Steps, the values that are executed: a realize is a launch, with calls of the host and exchanges before it.
 
 A captured function is a list of them.
 """

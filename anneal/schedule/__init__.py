@@ -4,9 +4,9 @@ The records of a plan are here at once. The passes, which are most of the room, 
 names is asked for: a program that only makes tensors starts without them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from anneal.doors import opened_later
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.places import Origin
 from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule, name_of
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from anneal.schedule.members import members_of, standalone
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
-
-_LATER = {
-    "donation": ("donate",),
-    "fusion": ("Reason",),
-    "inplace": ("overwrites_rows",),
-    "masks": ("dead_side", "read_elements"),
-    "members": ("members_of", "standalone"),
-    "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
-    "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
-}
-_FILES = {name: file for file, names in _LATER.items() for name in names}
+else:
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "donation": ("donate",),
+            "fusion": ("Reason",),
+            "inplace": ("overwrites_rows",),
+            "masks": ("dead_side", "read_elements"),
+            "members": ("members_of", "standalone"),
+            "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
+            "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
+        },
+    )
 
 __all__ = [
     "BUILDING",
@@ -62,11 +64,3 @@ __all__ = [
     "simplify_indices",
     "standalone",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    file = _FILES.get(name)
-    if file is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{file}"), name)
-    return found

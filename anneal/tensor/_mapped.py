@@ -1,4 +1,4 @@
-"""What mapped files of tensors have in common: a mapping from names to lazy tensors on one device."""
+"""Mapped files of tensors: a mapping from names to lazy tensors on one device."""
 
 from __future__ import annotations
 

@@ -140,38 +140,24 @@ class Tensor(Handle):
 
     def _new(self, u: UOp, *others: Tensor) -> Tensor:
         """The tensor of a node made from this tensor and `others`."""
-        t = _create(self._made)
-        t.device = self.device
-        t._grad = None
-        t.is_leaf = True
-        t.requires_grad = False
-        t._alias = None
-        t._spent = False
+        t = _plain(self._made, u, self.device)
         wants = self.requires_grad
         if others and not wants:
             for o in others:
                 wants = wants or o.requires_grad
         if wants:
             if not here.grad:
-                u = UOp(_DETACH, u.dtype, (u,))
+                t.uop = UOp(_DETACH, u.dtype, (u,))
             elif u.dtype.is_float:
                 t.requires_grad = True
                 t.is_leaf = False
-        t.uop = u
         return t
 
     @classmethod
     def _fresh(cls, u: UOp, device: str | None = None, requires_grad: bool | None = None) -> Tensor:
         """The tensor of a node made from nothing; device as `default_device`."""
-        t = _create(cls)
-        t.device = default_device() if device is None else resolve_device(device)
+        t = _plain(cls, u, default_device() if device is None else resolve_device(device))
         check_device_dtype(t.device, u.dtype)
-        t._grad = None
-        t.is_leaf = True
-        t.requires_grad = False
-        t._alias = None
-        t._spent = False
-        t.uop = u
         return t.requires_grad_() if requires_grad else t
 
     @classmethod
@@ -198,15 +184,8 @@ class Tensor(Handle):
         raise DTypeError(f"{name}: takes a tensor, an array or a number, not {type(other).__name__}")
 
     def _new_plain(self, u: UOp) -> Tensor:
-        t = _create(self._made)
-        t.device = self.device
-        t._grad = None
-        t.is_leaf = True
-        t.requires_grad = False
-        t._alias = None
-        t._spent = False
-        t.uop = u
-        return t
+        """The tensor of a node through which no gradient flows."""
+        return _plain(self._made, u, self.device)
 
     def _mixed(self, name: str, other: Tensor) -> NoReturn:
         raise DeviceError(
@@ -1174,6 +1153,19 @@ class Tensor(Handle):
 
 Tensor._made = Tensor
 made.register(Tensor)
+
+
+def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
+    """A tensor of a class that shows a node, wants no gradient and owns no memory yet."""
+    t = _create(cls)
+    t.device = device
+    t._grad = None
+    t.is_leaf = True
+    t.requires_grad = False
+    t._alias = None
+    t._spent = False
+    t.uop = u
+    return t
 
 
 def _rebuild(array: Any, device: str, requires_grad: bool) -> Tensor:

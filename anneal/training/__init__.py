@@ -1,4 +1,4 @@
-"""What the examples share: a model in training, pictures to learn from, and pictures to look at.
+"""Parts that the examples share: a model in training, pictures to learn from, and pictures to look at.
 
 `Training` is what `anneal train` drives; `main` is the same without the command line.
 """

@@ -1,4 +1,4 @@
-"""What each op is for many examples at once: the rules of vmap.
+"""The rules of vmap: each op for many examples at once.
 
 A batched node is the node of one example with the examples along a new first axis. `BATCHING` maps an op to
 `(y, sources, batched, n) -> node`: `y` is the node of one example, `sources` its sources, those that `batched` marks

@@ -49,7 +49,7 @@ class HostCalls:
                 f"host_call has no gradient for {function.name}: pass gradient=, or use detach() on its input if none "
                 "should flow through it"
             )
-        outputs = [UOp(Op.HOST_CALL, dtype, y.src, (function, n)) for n, (_, dtype) in enumerate(function.results)]
+        outputs = function.nodes(y.src)
         cotangents = [given[n] if n in given else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
         made = function.gradient(y.src, outputs, cotangents)
         if len(made) != len(y.src):

@@ -71,7 +71,7 @@ def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
     function, number = y.arg
     mark = arena().watermark()
     cotangent = stand_in(y.dtype, y.shape)
-    outputs = [UOp(Op.HOST_CALL, dtype, y.src, (function, n)) for n, (_, dtype) in enumerate(function.results)]
+    outputs = function.nodes(y.src)
     given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
     made = function.gradient(y.src, outputs, given)[place]
     if made is None or made is cotangent:

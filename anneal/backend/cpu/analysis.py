@@ -1,4 +1,4 @@
-"""What a kernel's accesses and sums look like as arrays: dims, linear indices, masks, products, and the order of axes.
+"""A kernel's accesses and sums as arrays: dims, linear indices, masks, products, and the order of axes.
 
 Every RANGE becomes one or more dims (array axes). A reduce range takes over the dim of a loop range of equal extent
 when no node sees both, so that the `exp(x - max)` summed by a softmax and the one divided by the sum are one node.

@@ -38,7 +38,7 @@ class _Operands:
 
 
 class Scratch(Protocol):
-    """Where kernels find memory for what nobody sees afterwards."""
+    """The memory of values that live only while a kernel runs."""
 
     def arena(self, worker: int, nbytes: int) -> Array:
         """Scratch of one worker, at least `nbytes`."""

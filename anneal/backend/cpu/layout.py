@@ -258,7 +258,7 @@ class CpuProgram(Program):
                 self._lay_out(make_plan(piece), workers)
 
     def taken(self, part: int, values: Mapping[str, int]) -> Block:
-        """What a run takes of each dim that it does not take whole."""
+        """The part of each dim that one run takes, for dims that it does not take whole."""
         return {}
 
     def _lay_out(self, plan: Plan, workers: int) -> None:

@@ -1,4 +1,4 @@
-"""What a plan is made of: arrays, instructions, and the phases that the planner puts them in.
+"""The records of a plan: arrays, instructions, and the phases that the planner puts them in.
 
 A plan is a list of phases:
 

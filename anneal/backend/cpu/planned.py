@@ -17,7 +17,7 @@ __all__ = ["Arrays"]
 
 
 class Arrays(Analysis):
-    """What is known of a kernel, with the phases that were planned so far and the arrays that they leave."""
+    """A kernel while it is planned: its facts, the phases so far and the arrays that they leave."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         super().__init__(sink, variables)

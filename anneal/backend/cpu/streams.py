@@ -125,7 +125,7 @@ class _Composition:
         return [(bisect_right(self.starts, lo) - 1, lo, hi, written) for lo, hi, written in item.spans]
 
     def tasks(self, kernels: Sequence[Kernel]) -> list[Task]:
-        """What their order is made of."""
+        """The tasks of all kernels, each with the addresses it touches: from these the order is made."""
         tasks = []
         for waves, _ in kernels:
             shared = any(len(wave) > 1 for wave in waves)

@@ -1,4 +1,4 @@
-"""Where the GPU must wait between dispatches, and how to make it wait once for several.
+"""Barriers: between which dispatches the GPU must wait, and how one wait serves several.
 
 wgpu follows every buffer by itself: a dispatch waits for all work before it if a buffer it binds was written before, or
 is written now and was used before in the same command buffer. So two dispatches that are independent of each other

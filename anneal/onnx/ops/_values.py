@@ -1,4 +1,4 @@
-"""What several families ask of values and attributes."""
+"""Helpers that several families share, for values and attributes."""
 
 from __future__ import annotations
 

@@ -396,10 +396,10 @@ def dynamic_quantize_lstm(
         raise node.fail("the scales of W and R are missing")
     if input_forget:
         raise node.fail("input_forget=1 is not computed")
-    count = 2 if direction == "bidirectional" else 1
+    weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
+    count = directions_of(node, direction, hidden_size, states[..., : states.shape[-1] // 4])
     default = ["Sigmoid", "Tanh", "Tanh"]
     functions = activations_of(node, activations, default, activation_alpha, activation_beta, clip, count)
-    weights, states, biases = node.tensor(w), node.tensor(r), node.tensor(b)
     scales = [node.tensor(s).reshape(count, -1) for s in (w_scale, r_scale)]
     zeros = [None if z is None else node.tensor(z).reshape(count, -1) for z in (w_zero, r_zero)]
     peeps = node.tensor(p)
@@ -413,6 +413,5 @@ def dynamic_quantize_lstm(
         peephole = None if peeps is None else peeps[d]
         each = [_columns(s[d]) for s in scales]
         cells.append(QuantisedCell(from_inputs, from_state, bias, None, peephole, *each))
-    directions_of(node, direction, hidden_size, states[..., : states.shape[-1] // 4])
     initial = [node.tensor(initial_h), node.tensor(initial_c)]
     return run_layer(node, node.tensor(x), cells, initial, lstm_step, functions, sequence_lens, direction, 0)
