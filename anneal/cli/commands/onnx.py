@@ -1,0 +1,92 @@
+"""`anneal onnx`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anneal import settings
+from anneal.cli._flags import LAST_SEED, AdapterFlag, Device, DeviceFlag, Json
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="onnx",
+    help="Other people's models: ONNX files.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
+]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
+]
+
+
+@app.command("info")
+def onnx_info(
+    file: OnnxFile,
+    size: Sizes = None,
+    device: Annotated[
+        Device, typer.Option("--device", help="Whose fusion decisions the cost is of; none is opened.")
+    ] = Device.cpu,
+    as_json: Json = False,
+) -> None:
+    """Print inputs, outputs, operators, cost, and all that cannot be run. Exit code 4: there is such."""
+    from anneal.cli._onnx import info
+
+    raise typer.Exit(info(file, sizes=size or (), device=device.value, as_json=as_json))
+
+
+@app.command("run")
+def onnx_run(
+    file: OnnxFile,
+    input: Inputs = None,
+    size: Sizes = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.npz", help="Where the outputs are written, by name.")
+    ] = None,
+    time: Annotated[bool, typer.Option("--time", help="Run it again and again, and say what a run takes.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Run a model and print its outputs: dtype, shape, the first values."""
+    from anneal.cli._choices import choose_device
+    from anneal.cli._onnx import Job
+    from anneal.cli._onnx import run as run_model
+
+    with settings.override(**choose_device(device.value if device else None, adapter)):
+        run_model(Job(file, input or (), size or (), seed, None, as_json), output=output, timed=time)
+
+
+@app.command("check")
+def onnx_check(
+    file: OnnxFile,
+    input: Inputs = None,
+    size: Sizes = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", min=0, help="Of a difference, by the reference's largest value.")
+    ] = 1e-3,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every node's value with onnxruntime's, or else with the onnx package's reference. Exit code 1: one
+    differs.
+    """
+    from anneal.cli._choices import choose_device
+    from anneal.cli._onnx import Job, check_model
+
+    with settings.override(**choose_device(device.value if device else None, adapter)):
+        job = Job(file, input or (), size or (), seed, None, as_json)
+        check_model(job, tolerance=tolerance)
