@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Device(StrEnum):
-    """What --device takes."""
+    """The values of --device."""
 
     auto = "auto"
     cpu = "cpu"

@@ -61,7 +61,7 @@ _PACKAGE = "anneal_examples"
 
 
 class Training(Protocol):
-    """What an example hands to the commands: a model in training, advanced one step at a time."""
+    """An example as the commands see it: a model in training, advanced one step at a time."""
 
     data: str  # one line: which data, and where they come from
     info: str  # one line: the model's sizes
@@ -87,7 +87,7 @@ class Training(Protocol):
 
 
 class Example(Protocol):
-    """What the CLI uses of a file in examples/."""
+    """The parts of a file in examples/ that the command line uses."""
 
     STEPS: int
     BATCH: int

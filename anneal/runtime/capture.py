@@ -349,7 +349,7 @@ class Capture:
             )
 
     def results(self, arguments: list[Storage]) -> Any:
-        """What the function returns when it is called with `arguments`, after the steps have run."""
+        """The function's result for `arguments`, after the steps have run."""
         return rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
 
     def _now(self, sizes: Any) -> Any:
@@ -372,7 +372,7 @@ class Capture:
                 held.clear()
 
     def reserved(self) -> tuple[str, str, int]:
-        """What this holds beside the tensors that others can see: see `memory_report`."""
+        """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
         memory += [r.own.memory for r in self.reads.values() if r.own is not None]
         memory += [copy.aside for copy in self.copies]
@@ -389,7 +389,7 @@ class Capture:
         self._restart()
 
     def _restart(self) -> None:
-        """What is prepared of the coming runs is prepared anew: they all write what the last of them was to."""
+        """Prepare the coming runs anew: they all write what the last of them was to."""
         for launch in self.launches:
             launch.batch.restart()
         for waiting in self.in_flight.values():

@@ -140,7 +140,7 @@ def compile_seconds() -> float:
 
 
 def outdate_captures(why: str) -> None:
-    """What captured functions read has changed where no guard sees it: they are to be captured anew."""
+    """Have captured functions captured anew: something that they read has changed where no guard sees it."""
     tensors = here.context.tensors
     tensors.outdated = why
     tensors.generation += 1

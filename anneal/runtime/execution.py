@@ -161,7 +161,7 @@ def values(tensors: Sequence[Handle]) -> list[Array]:
 
 
 def memory(device: str | None = None) -> MemoryReport:
-    """What holds the memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
+    """The memory of a device: bytes in use and cached, the peak, and who holds how much, by user's lines.
 
     `device` is "cpu" or "webgpu"; None is the default device of this thread.
 

@@ -159,7 +159,7 @@ class Written:
 
 @cache
 def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
-    """What `getrefcount` says of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
+    """`getrefcount` of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
     storage = Storage(1, dtypes.float32, "cpu")
     tensor = kind._from_uop(buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
     h = Written.__new__(Written)

@@ -90,7 +90,7 @@ class Binder:
                     self._loop(layout)
 
     def _enter(self, worker: int) -> None:
-        """What is made from here on runs on `worker`."""
+        """Have the calls that are made from here on run on `worker`."""
         self.worker = worker
         self.arena = self.device.arena(worker, self.scratch)
         use_worker(worker)

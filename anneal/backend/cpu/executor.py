@@ -138,7 +138,7 @@ def _run_all(steps: list[Step]) -> None:
 
 
 def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
-    """What of `program` runs with these values, if need be for one worker."""
+    """The calls of `program` that run with these values, if need be for one worker."""
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.for_one_worker if one_worker else found

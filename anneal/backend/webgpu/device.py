@@ -309,7 +309,7 @@ class WebGpuDevice(Device[Buffer]):
         return bindings_of(kernel.params, self.target.binding_bytes)
 
     def entries(self, kernel: Kernel, buffers: Buffers) -> list[dict[str, Any]]:
-        """What a bind group of `kernel` holds: its buffers, found by slot, large ones in segments."""
+        """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
         out = []
         for b in self._bindings(kernel):
             buffer = buffers[b.slot]
@@ -353,7 +353,7 @@ class WebGpuDevice(Device[Buffer]):
         return found
 
     def set_variables(self, names: tuple[str, ...], values: tuple[int, ...]) -> None:
-        """What is submitted from here on reads these values."""
+        """Have whatever is submitted from here on read these values."""
         if self._known.get(names) != values:
             self._known[names] = values
             self.queue.write(self._tables[names].gpu, np.array(values, np.int32))
