@@ -245,7 +245,7 @@ class Run:
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
         try:
-            t = device_array(array, self.device, self.float64)
+            t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
             raise OnnxError(str(e)) if node is None else node.fault(str(e)) from None
         if self.is_fixed(array):

@@ -65,8 +65,8 @@ def load(
     """
     if float64 not in ("float32", "error"):
         raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
-    proto, folder = parsed(source)
-    program = program_of(proto, reader_of(folder, structure_only=structure_only))
+    proto, folder, large = parsed(source)
+    program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
     model = Model(program, device or default_device(), budget, float64, elements)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)

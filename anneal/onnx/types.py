@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DTypeError
+from anneal.ops import wrap_array
 from anneal.tensor import Tensor, dtypes
 
 __all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device"]
@@ -76,9 +77,10 @@ def fits_device(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _ON_DEVICE
 
 
-def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
+def device_array(array: Any, device: str, float64: str = "float32", *, constant: bool = False) -> Tensor:
     """An array as a Tensor on a device. On one without 64-bit integers they become 32-bit ones if their values allow;
-    float64 becomes float32 where the device has none, if `float64` says so.
+    float64 becomes float32 where the device has none, if `float64` says so. A `constant`, which nobody writes, is not
+    copied before it is uploaded.
 
     Raises DTypeError for elements that the device cannot hold.
     """
@@ -87,7 +89,7 @@ def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
         raise DTypeError(f"takes a value of {what}, which no device holds")
     array = np.ascontiguousarray(array).reshape(array.shape)
     try:
-        return Tensor(array, device=device)
+        return Tensor(wrap_array(array, device) if constant else array, device=device)
     except DTypeError as e:
         name = array.dtype.name
         if name == "float64" and float64 == "float32":
