@@ -27,6 +27,7 @@ from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
+from anneal.onnx.work import work_of
 from anneal.tensor import Tensor
 from anneal.uop import arena
 
@@ -34,6 +35,7 @@ __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
 _AXES = 64  # NumPy's
 _ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
+_WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
 class NeedsHostError(Exception):
@@ -129,6 +131,7 @@ class Run:
         self.constants = constants
         self.budget = budget
         self.elements = elements
+        self.work = 0  # elements that sums and extremes go through so far
         self.reads = reads
         self.training = training
         self.float64 = float64
@@ -202,6 +205,17 @@ class Run:
         if self.budget < 0:
             raise node.fault(
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
+            )
+
+    def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
+        """Count what a node's sums and products go through."""
+        uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
+        self.work += work_of(*uops)
+        if self.work > self.elements * _WORK:
+            raise node.fault(
+                f"takes the run to {self.work:,} elements that go through sums; the file and the inputs justify "
+                f"{self.elements * _WORK:,}",
+                "raise `elements` of anneal.onnx.load if that is right",
             )
 
     def is_fixed(self, value: Any) -> bool:
@@ -446,6 +460,8 @@ class Call:
         for r in leaves(list(results)):
             if isinstance(r, Tensor):
                 self.room(*r.shape)
+        if not node.subgraphs():  # whose nodes were measured one by one
+            run.measure(node, values, results)
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = node.implementation.pure

@@ -66,6 +66,12 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return runs
 
 
+@pytest.mark.parametrize(("x", "wanted"), [(3.0, (0, 1)), (0.0, (0, 0))])
+def test_a_scalar_has_positions_along_no_axis(x: float, wanted: tuple[int, int]) -> None:
+    made = load([node("NonZero", ["x"], ["y"])], [floats("x")], [ints("y", "r", "n")])
+    assert made.run({"x": np.float32(x)})["y"].shape == wanted
+
+
 def test_the_onnx_package_is_imported_when_a_model_is_loaded() -> None:
     code = "import sys, anneal.onnx; print([m for m in ('onnx', 'google.protobuf', 'onnxruntime') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,23 @@
+"""How much a node computes, before it is computed: what a file asks for is bounded as its memory is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from anneal.uop import Op, UOp, toposort
+
+__all__ = ["work_of"]
+
+
+def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
+    """The elements that the sums and extremes between `inputs` and `results` go through: for a product of matrices
+    (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
+    counts as the largest that it may be.
+    """
+    known = set(inputs)
+    return sum(
+        math.prod([n if isinstance(n, int) else n.vmax for n in u.src[0].shape])
+        for u in toposort(results, until=known.__contains__)
+        if u.op is Op.REDUCE_AXIS
+    )
