@@ -1,6 +1,7 @@
 """Running the nodes of a graph, one after the other.
 
-A value is a Tensor on the device, a NumPy array on the host, a list of values (a sequence) or None (an empty optional).
+A value is a Tensor on the device, a NumPy array or a Map on the host, a list of values (a sequence) or None (an empty
+optional).
 Every value is one of three:
 
 - *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
@@ -26,7 +27,7 @@ from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
+from anneal.onnx.types import Map, array_code, array_dtype, device_array, fits_device
 from anneal.onnx.work import work_of
 from anneal.tensor import Tensor
 from anneal.uop import arena
@@ -241,7 +242,7 @@ class Run:
             return [self.loosen(v) for v in value]
         if id(value) in self.loose:
             return value
-        own: Any = value.view() if isinstance(value, np.ndarray) else value.reshape(*value.shape, 1).squeeze(-1)
+        own: Any = value.reshape(*value.shape, 1).squeeze(-1) if isinstance(value, Tensor) else value.view()
         self.loose[id(own)] = own
         return own
 
@@ -469,10 +470,10 @@ class Call:
         self.of_file = still and run.of_file(values)
         memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
-            if still or (pure and isinstance(r, np.ndarray)):
+            if still or (pure and not isinstance(r, Tensor)):
                 if not run.is_fixed(r):
                     memo.fix(r)
-            elif isinstance(r, np.ndarray):
+            elif not isinstance(r, Tensor):
                 run.loose[id(r)] = r
         if not still:
             for v in leaves(values):
@@ -515,9 +516,9 @@ class Call:
             values = values[:-1]
         if not of.variadic and len(values) > len(of.inputs):
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
-        if any(isinstance(v, list) for v in values) and not of.raw:
-            raise self.fail("takes tensors, not a sequence")
-        dtypes = [None if v is None or isinstance(v, list) else dtype_name(v) for v in values]
+        if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
+            raise self.fail("takes tensors, not a sequence or a map")
+        dtypes = [None if v is None or isinstance(v, (list, Map)) else dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         attributes = self.read_attributes(of)

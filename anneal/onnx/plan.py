@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.errors import JitError, OutOfMemoryError
 from anneal.onnx.execute import HostStep, Memo, NeedsHostError, Run, leaves
-from anneal.onnx.types import fits_device
+from anneal.onnx.types import Map, fits_device
 from anneal.tensor import Tensor, jit, no_grad, realize
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ def _own(value: Any) -> Any:
     """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
     if isinstance(value, list):
         return [_own(v) for v in value]
+    if isinstance(value, Map):
+        return dict(value.entries)
     if isinstance(value, Tensor) and not value.requires_grad:
         return value.detach()
     return value.copy() if isinstance(value, np.ndarray) else value

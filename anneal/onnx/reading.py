@@ -272,7 +272,12 @@ def _value_info_of_type(name: str, proto: Any) -> ValueInfo:
         return ValueInfo(
             name, " of ".join(kinds) or "tensor", element_name(tensor.elem_type) if tensor.elem_type else "", shape
         )
-    return ValueInfo(name, " of ".join([*kinds, "map" if which == "map_type" else "unknown"]))
+    if which == "map_type":
+        value = proto.map_type.value_type.tensor_type.elem_type
+        return ValueInfo(
+            name, " of ".join([*kinds, "map"]), element_name(value), None, element_name(proto.map_type.key_type)
+        )
+    return ValueInfo(name, " of ".join([*kinds, "unknown"]))
 
 
 def _size(d: Any) -> int | str | None:

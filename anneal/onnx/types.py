@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,7 +13,7 @@ from anneal.errors import DTypeError
 from anneal.ops import wrap_array
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device"]
+__all__ = ["Map", "array_code", "array_dtype", "device_array", "element_name", "fits_device"]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -47,6 +49,27 @@ _NAMES = {
 _CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
 _ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
 _NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map as a value of a graph: from whole numbers or texts to numbers or texts. Callers give and get dicts."""
+
+    entries: Mapping[Any, Any]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of arrays of objects: no device holds maps."""
+        return np.dtype(object)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of entries."""
+        return (len(self.entries),)
+
+    def view(self) -> Map:
+        """The same map as another object."""
+        return Map(self.entries)
 
 
 def element_name(code: int) -> str:
