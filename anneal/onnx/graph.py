@@ -123,4 +123,6 @@ class Program:
     ir_version: int
     producer: str
     metadata: dict[str, str]
-    elements: int  # of all tensors of the file
+    elements: int  # of all tensors of the file that were read
+    numbers: int  # of all tensors of the file: initialisers, and attributes of nodes
+    bytes: int  # that these take

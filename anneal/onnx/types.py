@@ -13,7 +13,16 @@ from anneal.errors import DTypeError
 from anneal.ops import wrap_array
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["Map", "array_code", "array_dtype", "device_array", "element_name", "fits_device"]
+__all__ = [
+    "PACKED_BITS",
+    "Map",
+    "array_code",
+    "array_dtype",
+    "device_array",
+    "element_bits",
+    "element_name",
+    "fits_device",
+]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -46,6 +55,7 @@ _NAMES = {
     27: "float6_e2m3fn",
     28: "float6_e3m2fn",
 }
+PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}  # of elements of which several are in a byte
 _CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
 _ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
 _NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
@@ -75,6 +85,12 @@ class Map:
 def element_name(code: int) -> str:
     """The name of a TensorProto.DataType: "float32", "string"; "type 99" if there is none."""
     return _NAMES.get(code, f"type {code}")
+
+
+def element_bits(code: int) -> int:
+    """The bits of an element of a TensorProto.DataType; 0 for texts, and if there is no such type."""
+    dtype = array_dtype(code)
+    return PACKED_BITS.get(code) or (0 if dtype is None or dtype.kind == "O" else dtype.itemsize * 8)
 
 
 @cache
