@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp
 
 __all__ = ["work_of"]
 
@@ -15,9 +15,12 @@ def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
     (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
     counts as the largest that it may be.
     """
-    known = set(inputs)
-    return sum(
-        math.prod([n if isinstance(n, int) else n.vmax for n in u.src[0].shape])
-        for u in toposort(results, until=known.__contains__)
-        if u.op is Op.REDUCE_AXIS
-    )
+    total, seen, todo = 0, set(inputs), list(results)
+    while todo:
+        u = todo.pop()
+        if u not in seen:
+            seen.add(u)
+            todo.extend(u.src)
+            if u.op is Op.REDUCE_AXIS:
+                total += math.prod([n if isinstance(n, int) else n.vmax for n in u.src[0].shape])
+    return total
