@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FAMILIES", "PACKAGES"]
+__all__ = ["FAMILIES", "PACKAGES", "exported"]
 
 Made = tuple[bytes, list[dict[str, Any]]]
 PACKAGES = {"torchvision": "torchvision", "transformers": "transformers", "sklearn": "skl2onnx"}
 
 
-def _exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int = 17) -> Made:
+def exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int = 17) -> Made:
     """A torch module as a model of ONNX; the sizes in which the two sets of inputs differ are symbolic."""
     import torch
 
@@ -61,7 +61,7 @@ def _vision(name: str, size: int, dynamo: bool, **more: Any) -> Callable[[], Mad
         _seeded()
         model = models.get_model(name, weights=None, **more)
         wrapped = _Out(model) if "seg" in type(model).__module__ else model
-        return _exported(wrapped, _images((1, 3, size, size), (3, 3, size, size)), dynamo)
+        return exported(wrapped, _images((1, 3, size, size), (3, 3, size, size)), dynamo)
 
     return make
 
@@ -101,7 +101,7 @@ def _detection(name: str, size: int, dynamo: bool, **more: Any) -> Callable[[], 
                 return tuple(found.values())
 
         images = _images((1, 3, size, size), (1, 3, size, size))
-        return _exported(Boxes(), images, dynamo, 18)
+        return exported(Boxes(), images, dynamo, 18)
 
     return make
 
@@ -178,7 +178,7 @@ def _language(config: str, model: str, dynamo: bool, **sizes: Any) -> Callable[[
             mask = np.ones((rows, length), np.int64)
             mask[-1, length - 2 * (rows - 1) :] = 0
             sets.append({"ids": r.randint(3, 90, (rows, length)), "mask": mask})
-        return _exported(First(), sets, dynamo, 18)
+        return exported(First(), sets, dynamo, 18)
 
     return make
 
@@ -205,7 +205,7 @@ def _other(
             def forward(self, *values: Any) -> Any:
                 return made(**dict(zip(names, values, strict=True)), return_dict=False)[0]
 
-        return _exported(First(), sets, False, 18) if not dynamo else _exported(_named(First(), names), sets, True)
+        return exported(First(), sets, False, 18) if not dynamo else exported(_named(First(), names), sets, True)
 
     return make
 

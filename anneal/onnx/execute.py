@@ -27,9 +27,9 @@ from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.types import Map, array_code, array_dtype, device_array, fits_device
+from anneal.onnx.types import Map, array_code, array_dtype, device_array, fits_device, type_of
 from anneal.onnx.work import work_of
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
@@ -83,13 +83,26 @@ def leaves(value: Any) -> Iterator[Any]:
 class _Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
-    __slots__ = ("graph", "key", "outer", "values")
+    __slots__ = ("at", "graph", "key", "outer", "values")
 
     def __init__(self, graph: Graph, key: tuple[Any, ...], outer: _Scope | None) -> None:
         self.graph = graph
         self.key = key
         self.outer = outer
         self.values: dict[str, Any] = {}
+        self.at = 0  # the place of the node that runs
+
+    def waiting(self) -> list[Tensor]:
+        """Tensors that a later node reads, here or around."""
+        out: list[Tensor] = []
+        scope: _Scope | None = self
+        while scope is not None:
+            last = scope.graph.last_uses
+            for name, value in scope.values.items():
+                if last.get(name, -1) >= scope.at:
+                    out += [v for v in leaves(value) if isinstance(v, Tensor)]
+            scope = scope.outer
+        return out
 
     def find(self, name: str) -> Any:
         scope: _Scope | None = self
@@ -134,6 +147,7 @@ class Run:
         self.elements = elements
         self.work = 0  # elements that sums and extremes go through so far
         self.reads = reads
+        self.keeps = False  # whether what later nodes read is computed together with what the host reads
         self.training = training
         self.float64 = float64
         self.watch = watch
@@ -163,6 +177,7 @@ class Run:
                 self.constants.fix(value)
             scope.values[name] = value if trained is None else trained
         for n, node in enumerate(graph.nodes):
+            scope.at = n
             self.node(n, node, scope)
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
@@ -361,6 +376,8 @@ class Call:
             return run.memo.read[id(value)][1]
         if not run.reads:
             raise NeedsHostError(str(self.node))
+        if run.keeps:  # else each read would compute anew what they share
+            realize([value, *self._scope.waiting()])
         array = value.detach().numpy()
         if run.is_fixed(value):
             run.memo.read[id(value)] = value, array
@@ -502,7 +519,7 @@ class Call:
         graph = node.body()
         if graph is None:
             assert node.function is not None
-            graph = node.function.graph(node, [_type_of(v) for v in values])
+            graph = node.function.graph(node, [type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = _Scope(graph, (*self._key, graph.path), None)
@@ -574,17 +591,3 @@ def brief(value: Any) -> str:
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return "nothing" if value is None else type(value).__name__
-
-
-def _type_of(value: Any) -> Any:
-    """The TypeProto of a value."""
-    from onnx import TypeProto
-
-    out = TypeProto()
-    if isinstance(value, list):
-        out.sequence_type.elem_type.CopyFrom(_type_of(value[0]) if value else TypeProto())
-    elif value is not None:
-        out.tensor_type.elem_type = array_code(value.dtype.name)
-        for d in value.shape:
-            out.tensor_type.shape.dim.add().dim_value = int(d)
-    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from anneal.errors import OnnxError
@@ -83,6 +84,17 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)  # initialisers: arrays; None where weights are missing
     nodes: list[Node] = field(default_factory=list)
     free: frozenset[str] = frozenset()  # names that come from the graphs outside
+
+    @cached_property
+    def last_uses(self) -> dict[str, int]:
+        """The place of the last node that reads a value, by its name; outputs are read behind all nodes."""
+        out = {}
+        for n, node in enumerate(self.nodes):
+            out.update(dict.fromkeys(node.inputs, n))
+            for inner in node.subgraphs():
+                out.update(dict.fromkeys(inner.free, n))
+        out.update({v.name: len(self.nodes) for v in self.outputs})
+        return out
 
 
 @dataclass(eq=False)

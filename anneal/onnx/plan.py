@@ -112,6 +112,7 @@ class Plan:
     def _eager(self, given: list[Any]) -> list[Any]:
         """One run as it comes, with values read in the middle."""
         run = self.model.start(self.memo, self.elements)
+        run.keeps = True
         with no_grad():
             results = self._walked(run, given)
             realize([t for t in leaves(results) if isinstance(t, Tensor)] + list(self.memo.used.values()))

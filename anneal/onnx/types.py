@@ -139,3 +139,17 @@ def device_array(array: Any, device: str, float64: str = "float32", *, constant:
                 return Tensor(array.astype(narrow), device=device)
             raise DTypeError(f"{e}; its values do not fit {narrow}") from None
         raise
+
+
+def type_of(value: Any) -> Any:
+    """The TypeProto of a value."""
+    from onnx import TypeProto
+
+    out = TypeProto()
+    if isinstance(value, list):
+        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
+    elif value is not None:
+        out.tensor_type.elem_type = array_code(value.dtype.name)
+        for d in value.shape:
+            out.tensor_type.shape.dim.add().dim_value = int(d)
+    return out
