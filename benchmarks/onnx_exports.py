@@ -26,6 +26,7 @@ def exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int 
         for name, x in inputs[0].items()
     }
     out = io.BytesIO()
+    torch.backends.mha.set_fastpath_enabled(False)  # fused layers, which the exporters do not know
     with torch.no_grad():
         if dynamo:
             dims = [dict.fromkeys(where, torch.export.Dim.DYNAMIC) for where in axes.values()]
@@ -107,9 +108,9 @@ def _detection(name: str, size: int, dynamo: bool, **more: Any) -> Callable[[], 
 
 
 _CLASSIFIERS = {
-    "alexnet": 96, "densenet121": 64, "efficientnet_v2_s": 64, "googlenet": 64, "inception_v3": 96, "mnasnet0_5": 64,
+    "alexnet": 224, "densenet121": 64, "efficientnet_v2_s": 64, "googlenet": 64, "inception_v3": 96, "mnasnet0_5": 64,
     "mobilenet_v2": 64, "mobilenet_v3_small": 64, "regnet_x_400mf": 64, "regnet_y_400mf": 64, "resnet18": 64,
-    "resnext50_32x4d": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "swin_v2_t": 64, "vgg11_bn": 64,
+    "resnext50_32x4d": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "swin_v2_t": 64, "vgg11_bn": 224,
     "maxvit_t": 224, "vit_b_32": 224, "convnext_tiny": 64, "wide_resnet50_2": 64, "efficientnet_b0": 64,
 }  # fmt: skip
 _SEGMENTERS = {"deeplabv3_mobilenet_v3_large": 64, "fcn_resnet50": 64, "lraspp_mobilenet_v3_large": 64}
