@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, OnnxError
+from anneal.backend import get_device
+from anneal.errors import AnnealError, DTypeError, OnnxError
 from anneal.onnx.demand import deciding
 from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
@@ -19,7 +21,7 @@ from anneal.onnx.graph import Program, ValueInfo
 from anneal.onnx.plan import Plan, signature
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
-from anneal.onnx.types import device_array, fits_device
+from anneal.onnx.types import fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 
 if TYPE_CHECKING:
@@ -65,12 +67,20 @@ def load(
     """
     if float64 not in ("float32", "error"):
         raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
+    device = device or default_device()
+    if not structure_only:
+        threading.Thread(target=_open, args=(device,)).start()  # it takes as long as reading does
     proto, folder, large = parsed(source)
     program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
-    model = Model(program, device or default_device(), budget, float64, elements)
+    model = Model(program, device, budget, float64, elements)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)
     return model
+
+
+def _open(device: str) -> None:
+    with contextlib.suppress(AnnealError):  # whoever uses the device is told
+        get_device(device)
 
 
 class Model:
@@ -221,7 +231,7 @@ class Model:
         if decides or not fits_device(value.dtype):
             return value
         try:
-            return device_array(value, self.device, self.float64)
+            return uploaded(value, self.device, self.float64)
         except DTypeError as e:
             raise OnnxError(f"input {info.name!r}: {e}") from None
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.ops import wrap_array
+from anneal.runtime import storage_of
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device"]
+__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device", "uploaded"]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -100,3 +101,12 @@ def device_array(array: Any, device: str, float64: str = "float32", *, constant:
                 return Tensor(array.astype(narrow), device=device)
             raise DTypeError(f"{e}; its values do not fit {narrow}") from None
         raise
+
+
+def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
+    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns."""
+    t = device_array(array, device, float64, constant=True)
+    storage = storage_of(t.uop)
+    if storage is not None:
+        storage.ensure()
+    return t
