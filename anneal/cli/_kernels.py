@@ -85,13 +85,15 @@ def print_lines(
     said = None
     for line in wanted:
         origin = [x for x in (_shown(line.lines), ", ".join(line.modules[:3])) if x]
-        if line.ops and (line.ops, origin, line.rules) != said:
+        if line.ops and (line.ops, origin, line.rules, line.passes) != said:
             data(f"    // {', '.join(line.ops[-3:])}: {'  '.join(origin)}")
             for rule in line.rules[:2]:
                 data(f"    //   by {rule}")
             if len(line.rules) > 2:
                 data(f"    //   and {len(line.rules) - 2} rules before")
-            said = (line.ops, origin, line.rules)
+            if line.passes:
+                data(f"    //   made in {', '.join(line.passes)}")
+            said = (line.ops, origin, line.rules, line.passes)
         data(f"{line.number:4d} {line.text}")
 
 
