@@ -238,7 +238,8 @@ class Binder:
     def _pad(self, p: Pad) -> None:
         item = self._alone()
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
-        item.steps.append((whole.fill, (0,)))
+        if math.prod(p.extents.values()) < whole.size or not p.extents:
+            item.steps.append((whole.fill, (0,)))
         item.touch(whole, True)
         if p.extents:
             axes = sorted(p.extents)

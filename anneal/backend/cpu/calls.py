@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,12 +23,15 @@ __all__ = [
     "scatter",
     "take",
     "take_rows",
+    "tap_calls",
     "use_worker",
 ]
 
 _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 FOLD: dict[Op, Callable[..., Any]] = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
+# A reduce over fewer elements in a row than this, for so many results, goes place by place.
+_SHORT, _MANY = 8, 1024
 _ONES: dict[tuple[np.dtype[Any], int], Array] = {}
 
 
@@ -154,7 +158,16 @@ def reduce_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array
         rows = _row_extrema(f, axes, x, out)
         if rows is not None:
             return rows
+    if out.size >= _MANY and _in_short_runs(x, axes):
+        return tap_calls(op, axes, ins, out)
     return [(f.reduce, (x, axes, x.dtype, out, True))]
+
+
+def _in_short_runs(x: Array, axes: tuple[int, ...]) -> bool:
+    """Whether NumPy's own reduce would walk few elements at a time: then a pass for each of them is faster."""
+    long = [i for i in range(x.ndim) if x.shape[i] > 1]
+    inner = min(long, key=lambda i: abs(x.strides[i]), default=-1)
+    return inner in axes and x.shape[inner] <= _SHORT and math.prod(x.shape[i] for i in axes) <= _SHORT**2
 
 
 def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[Any] | None:
@@ -182,6 +195,33 @@ def _row_extrema(f: Any, axes: tuple[int, ...], x: Array, out: Array) -> list[An
         steps.append((partial(f, out=o1), (first, x2[:, i])))
         first = o1
     return steps
+
+
+def tap_calls(op: Op, axes: tuple[int, ...], ins: Sequence[Array], out: Array) -> list[Any]:
+    """A reduce over short axes of views, or of the products of two: a pass over `out` for each place along the axes."""
+    fold = FOLD[op]
+    part: Array = np.ndarray(out.shape, out.dtype, _scratch(out.nbytes))
+    steps: list[Any] = []
+    lengths = [max(x.shape[axis] for x in ins) for axis in axes]
+    for number, place in enumerate(itertools.product(*map(range, lengths))):
+        at: list[Any] = [slice(None)] * out.ndim
+        for axis, n in zip(axes, place, strict=True):
+            at[axis] = slice(n, n + 1)
+        views = [_at(x, at) for x in ins]
+        tap = views[0]
+        if len(views) > 1:
+            tap = part if number else out
+            steps.append((np.multiply, (*views, tap)))
+        elif not number:
+            steps.append((np.copyto, (out, tap)))
+        if number:
+            steps.append((partial(fold, out=out), (out, tap)))
+    return steps
+
+
+def _at(x: Array, places: Sequence[Any]) -> Array:
+    """A part of an array, with all of an axis along which it is repeated."""
+    return x[tuple([p if n > 1 else slice(None) for p, n in zip(places, x.shape, strict=True)])]
 
 
 # One per worker: workers run at the same time, the kernels of one worker one after another.
