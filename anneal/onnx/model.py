@@ -23,7 +23,7 @@ from anneal.onnx.graph import Program, ValueInfo
 from anneal.onnx.plan import Plan, UnsizedError, signature
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
-from anneal.onnx.types import fits_device, uploaded
+from anneal.onnx.types import device_array, fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 
 if TYPE_CHECKING:
@@ -290,7 +290,9 @@ class Model:
         if decides or not fits_device(value.dtype):
             return value
         try:
-            return uploaded(value, self.device, self.float64)
+            # what goes to a plan with Variables is uploaded to memory with room for the largest
+            place = device_array if self.bounds.variables.keys() & set(info.shape or ()) else uploaded
+            return place(value, self.device, self.float64)
         except DTypeError as e:
             raise OnnxError(f"input {info.name!r}: {e}") from None
 
