@@ -26,7 +26,9 @@ _RANDOM = "random"
 
 @dataclass(frozen=True)
 class Job:
-    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N."""
+    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N, `shapes` as
+    NAME=LOW:HIGH.
+    """
 
     file: Path
     inputs: Sequence[str]
@@ -34,6 +36,7 @@ class Job:
     seed: int
     device: str | None
     as_json: bool
+    shapes: Sequence[str] = ()
 
 
 def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int:
@@ -104,7 +107,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
     """Run a model and print its outputs' shapes and values, write them, or time it."""
     if output is not None:
         check_writable(output)
-    model = load(job.file, job.device)
+    model = load(job.file, job.device, shapes=_bounds(job.shapes))
     feeds = _feeds(model, job)
     begun = time.perf_counter()
     results = {name: _array(value) for name, value in model.run(feeds).items()}
@@ -114,6 +117,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         "seconds": first,
         "outputs": {name: _told(value) for name, value in results.items()},
         "host_steps": [asdict(s) for s in model.host_steps],
+        "sizes": [asdict(s) for s in model.sizes],
     }
     if timed:
         report["times"] = _times(model, feeds)
@@ -126,6 +130,8 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         data(f"{name}: {value}")
     for step in model.host_steps:
         message(f"on the host: {step.node}: {step.reason}")
+    for size in model.sizes if job.shapes else ():
+        message(str(size))
     if timed:
         times = report["times"]
         message(
@@ -189,7 +195,7 @@ def _feeds(model: Model, job: Job) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    sizes = _sizes(job.sizes)
+    sizes = {name: low for name, (low, _) in model.bounds.limits.items()} | _sizes(job.sizes)
     generator = np.random.default_rng(job.seed)
     out = {}
     for v in model.inputs:
@@ -206,6 +212,18 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
         if not name or not number.isdigit():
             raise UserError(f"--size takes NAME=N, a symbolic size of the model and a number, not {text!r}")
         out[name] = int(number)
+    return out
+
+
+def _bounds(texts: Sequence[str]) -> dict[str, Any]:
+    """Bounds as `load` takes them."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        name, _, what = text.rpartition("=")
+        ends = what.split(":")
+        if not name or len(ends) > 2 or not all(end.isdigit() for end in ends):
+            raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
+        out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
     return out
 
 

@@ -1,11 +1,11 @@
 """Running the nodes of a graph, one after the other.
 
-A value is a Tensor on the device, a NumPy array on the host, a list of values (a sequence) or None (an empty optional).
-Every value is one of three:
+A value is a Tensor on the device, a NumPy array on the host, an array of sizes that Variables are in (`Sizes`), a list
+of values (a sequence) or None (an empty optional). Every value is one of three:
 
 - *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
   it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the device;
-- *plain*: a tensor whose values come with each run, and whose shape is fixed;
+- *plain*: a tensor whose values come with each run, and whose shape is fixed, or made of Variables; so are `Sizes`;
 - *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
 
 A run with loose values is dynamic: nothing of it can be replayed without asking the host again. `Run.steps` tells where
@@ -15,7 +15,7 @@ the host was asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any
@@ -26,14 +26,16 @@ from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.types import array_code, array_dtype, device_array, fits_device
+from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
+from anneal.onnx.types import array_code, array_dtype, device_array
+from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
 from anneal.tensor import Tensor
 from anneal.uop import arena
+from anneal.uop.sizes import most
 
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
 
 _AXES = 64  # NumPy's
-_ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
 
 
 class NeedsHostError(Exception):
@@ -68,15 +70,6 @@ class Memo:
             self.fixed[id(v)] = v
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The arrays and tensors of a value: itself, or the items of sequences."""
-    if isinstance(value, list):
-        for v in value:
-            yield from leaves(v)
-    elif value is not None:
-        yield value
-
-
 class _Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
@@ -106,7 +99,8 @@ class Run:
         constants: what is fixed for all runs of the model.
         budget: how many nodes it may execute, those of subgraphs counted each time.
         elements: how many one value may have.
-        reads: whether values may be read from the device in the middle; NeedsHostError otherwise.
+        reads: whether values may be read from the device in the middle; NeedsHostError otherwise. "fixed": those that
+            are fixed may.
         training: whether gradients flow: nothing that is a parameter is fixed then.
         watch: called with each node and its results.
     """
@@ -119,7 +113,7 @@ class Run:
         budget: int,
         elements: int,
         *,
-        reads: bool = True,
+        reads: bool | str = True,
         training: bool = False,
         float64: str = "float32",
         watch: Any = None,
@@ -227,7 +221,11 @@ class Run:
             return [self.loosen(v) for v in value]
         if id(value) in self.loose:
             return value
-        own: Any = value.view() if isinstance(value, np.ndarray) else value.reshape(*value.shape, 1).squeeze(-1)
+        own: Any
+        if isinstance(value, Sizes):
+            own = Sizes(value.items, value.dtype)
+        else:
+            own = value.view() if isinstance(value, np.ndarray) else value.reshape(*value.shape, 1).squeeze(-1)
         self.loose[id(own)] = own
         return own
 
@@ -244,6 +242,8 @@ class Run:
         for memo in (self.constants, self.memo):
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
+        if isinstance(array, Sizes):
+            return tensor_of(array, self.device)
         try:
             t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
@@ -323,14 +323,14 @@ class Call:
         """The error that says what is wrong here: `raise node.fail("...")`."""
         return self.node.fault(message, fix)
 
-    def room(self, *shape: int) -> None:
+    def room(self, *shape: Any) -> None:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
         if len(shape) > _AXES:
             raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
-        size = math.prod([max(int(n), 0) for n in shape])
+        size = math.prod([max(most(n), 0) for n in shape])
         if size > self.of.elements:
             raise self.fail(
-                f"asks for {size} elements, of shape {[int(n) for n in shape]}; the file and the inputs justify "
+                f"asks for {size} elements, of shape {[most(n) for n in shape]}; the file and the inputs justify "
                 f"{self.of.elements}",
                 "raise `elements` of anneal.onnx.load if that is right",
             )
@@ -344,7 +344,7 @@ class Call:
             return value  # a loose one makes the results loose as any input does
         if id(value) in run.memo.read:
             return run.memo.read[id(value)][1]
-        if not run.reads:
+        if not run.reads or (run.reads == "fixed" and not run.is_fixed(value)):
             raise NeedsHostError(str(self.node))
         array = value.detach().numpy()
         if run.is_fixed(value):
@@ -485,7 +485,7 @@ class Call:
         graph = node.body()
         if graph is None:
             assert node.function is not None
-            graph = node.function.graph(node, [_type_of(v) for v in values])
+            graph = node.function.graph(node, [type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
         scope = _Scope(graph, (*self._key, graph.path), None)
@@ -507,15 +507,36 @@ class Call:
         attributes = self.read_attributes(of)
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
+        if any(isinstance(v, Sizes) for v in given):
+            return self.sized(of, given, wanted, attributes)
         if of.raw:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
-            if not any(isinstance(v, Tensor) for v in others) and (_is_small(others) or not _fit_device(others)):
+            if not any(isinstance(v, Tensor) for v in others) and (is_small(others) or not fit_device(others)):
                 return of.on_host(self, *given, **attributes)
-            if not _fit_device(others):
+            if not fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
+        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
+        return of.function(self, *given, **attributes)
+
+    def sized(self, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
+        """What the operator gives where symbolic sizes are among its inputs: on the host if it moves or computes such,
+        else on the device, from the numbers of this run.
+        """
+        data = [v for v, w in zip(given, wanted) if not w and v is not None]
+        name, on_host = self.op if not self.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)
+        if on_host and any(isinstance(v, Sizes) for v in data):
+            dtype = next(v.dtype for v in data if isinstance(v, Sizes))
+            if name in ARITHMETIC:
+                function, truth = ARITHMETIC[name]
+                return host_value(function(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+            if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
+                moved = (of.on_host or of.function)(self, *[objects(v) for v in given], **attributes)
+                return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
+        if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
+            return of.function(self, *given, **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
         return of.function(self, *given, **attributes)
 
@@ -526,48 +547,3 @@ class Call:
             name: given.get(name, None if default is Parameter.empty else default)
             for name, default in of.attributes.items()
         }
-
-
-def _is_small(arrays: list[Any]) -> bool:
-    """Whether what an operator makes of these arrays is small: as long as they broadcast, or else as all pairs of their
-    elements.
-    """
-    try:
-        size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
-    except ValueError:
-        size = _ON_HOST + 1
-    if size > _ON_HOST:
-        size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
-    return size <= _ON_HOST
-
-
-def _fit_device(values: list[Any]) -> bool:
-    return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
-
-
-def dtype_name(value: Any) -> str:
-    """The name of a tensor's or an array's dtype."""
-    return str(getattr(value.dtype, "name", value.dtype))
-
-
-def brief(value: Any) -> str:
-    """A value's dtype and shape, for messages."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return f"{dtype_name(value)}{list(value.shape)}"
-    if isinstance(value, list):
-        return f"a sequence of {len(value)}"
-    return "nothing" if value is None else type(value).__name__
-
-
-def _type_of(value: Any) -> Any:
-    """The TypeProto of a value."""
-    from onnx import TypeProto
-
-    out = TypeProto()
-    if isinstance(value, list):
-        out.sequence_type.elem_type.CopyFrom(_type_of(value[0]) if value else TypeProto())
-    elif value is not None:
-        out.tensor_type.elem_type = array_code(value.dtype.name)
-        for d in value.shape:
-            out.tensor_type.shape.dim.add().dim_value = int(d)
-    return out

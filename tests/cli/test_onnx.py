@@ -64,6 +64,14 @@ def test_run_takes_files_writes_files_and_times(file: str, tmp_path: Path, capsy
     assert json.loads(random.out)["outputs"]["y"].startswith("float32[5, 2]")
 
 
+def test_run_takes_bounds_of_sizes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "onnx", "run", file, "--size", "n=5", "--shape", "n=2:8", "--device", "cpu")
+    assert "n (2 to 8): one plan" in done.err
+    report = json.loads(run(capsys, "onnx", "run", file, "--shape", "n=2:8", "--device", "cpu", "--json").out)
+    assert report["sizes"] == [{"name": "n", "bounds": [2, 8], "reason": ""}]
+    assert "float32[2, " in report["outputs"]["y"]
+
+
 def test_run_says_where_the_host_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.onnx"
     nodes = [node("NonZero", ["x"], ["p"], name="where"), node("Cast", ["p"], ["y"], to=1)]
@@ -115,6 +123,8 @@ def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: p
         (["run", "{file}", "--input", "x=none.npy"], "cannot be read", 4),
         (["run", "{file}", "--input", "x=README.md"], "is no .npy file", 4),
         (["run", "{file}", "--size", "n=many"], "NAME=N", 2),
+        (["run", "{file}", "--shape", "n=1:2:3"], "NAME=LOW:HIGH", 2),
+        (["run", "{file}", "--shape", "n=1:4", "--size", "n=5"], "which goes from 1 to 4, and has 5", 4),
         (["check", "{file}", "--device", "cpu", "--adapter", "x"], "--adapter", 2),
         (["run", "{file}", "--output", "/no/such/folder/o.npz"], "no/such/folder", 4),
     ],

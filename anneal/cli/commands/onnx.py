@@ -29,6 +29,13 @@ Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
 ]
 
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, all of which one plan serves; or NAME=N."
+    ),
+]
+
 
 @app.command("info")
 def onnx_info(
@@ -50,6 +57,7 @@ def onnx_run(
     file: OnnxFile,
     input: Inputs = None,
     size: Sizes = None,
+    shape: Bounds = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.npz", help="Where the outputs are written, by name.")
     ] = None,
@@ -65,7 +73,8 @@ def onnx_run(
     from anneal.cli._onnx import run as run_model
 
     with settings.override(**choose_device(device.value if device else None, adapter)):
-        run_model(Job(file, input or (), size or (), seed, None, as_json), output=output, timed=time)
+        job = Job(file, input or (), size or (), seed, None, as_json, shape or ())
+        run_model(job, output=output, timed=time)
 
 
 @app.command("check")
