@@ -11,7 +11,7 @@ from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
-from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
+from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
 
 __all__ = [
     "ALL",
@@ -19,6 +19,7 @@ __all__ = [
     "Adapter",
     "Buffer",
     "Cpu",
+    "Example",
     "FiredRule",
     "Firing",
     "KernelCall",
@@ -36,6 +37,7 @@ __all__ = [
     "advice",
     "after_pass",
     "cpu",
+    "example_of",
     "firings",
     "kernel_calls",
     "kernel_text",
@@ -43,7 +45,6 @@ __all__ = [
     "nodes",
     "of_line",
     "op_rules",
-    "ops_of_method",
     "passes",
     "refusals",
     "step_graph",

@@ -27,7 +27,7 @@ MISTAKES = [
     (("graph", "mpl"), "Did you mean 'mlp'"),
     (("kernels", "convs"), "Did you mean 'conv'"),
     (("explain", "mull"), "Did you mean 'MUL'"),
-    (("explain",), "explain takes an OP, or --model MODEL"),
+    (("explain", "--step"), "--step, --batch and --device belong to --model"),
     (("explain", "mul", "--model", "mlp"), "explain takes an OP, or --model MODEL"),
     (("explain", "mul", "--step"), "--step, --batch and --device belong to --model"),
     (("explain", "--model", "mpl"), "Did you mean 'mlp'"),

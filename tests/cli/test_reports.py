@@ -261,6 +261,23 @@ def test_explain(capsys: pytest.CaptureFixture[str], op: str, parts: list[str]) 
     assert any(report["ops"].values())
 
 
+def test_explain_shows_what_a_method_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "explain", "conv2d").out
+    assert text.startswith("Tensor.conv2d builds: CAST, MUL, REDUCE_AXIS")
+    report = json.loads(run(capsys, "explain", "conv2d", "--json").out)
+    assert report["example"].startswith("conv2d(Tensor.arange(9)")
+    assert f"  {report['example']}   is made of\n    %0 = " in text
+    assert {n["op"] for n in report["nodes"]} >= {"MUL", "REDUCE_AXIS"}
+
+
+def test_explain_lists_the_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run(capsys, "explain")
+    assert [line.split()[0] for line in outcome.out.partition("\n\n")[0].splitlines()] == list(ALL)
+    report = json.loads(run(capsys, "explain", "--json").out)
+    assert list(report["ops"]) == list(ALL)
+    assert "conv2d" in report["methods"]
+
+
 @pytest.mark.parametrize("op", sorted(ALL))
 def test_every_op_has_an_explanation(capsys: pytest.CaptureFixture[str], op: str) -> None:
     outcome = run(capsys, "explain", op)
