@@ -171,7 +171,8 @@ def test_every_command_in_every_circumstance(
                 done = launched(arguments, env=env, cwd=cwd, stderr=full)
         else:
             done = launched(arguments, close="2>&-", env=env, cwd=cwd)
-        if command.speaks:
+        # doctor on a machine with a graphics card has no advice, and so nothing for stderr
+        if command.speaks and not done.stdout.startswith("\u2713 webgpu".encode()):
             wanted = (*[c for c in wanted if c], 4)
             if done.returncode == 4 and "--json" not in arguments:
                 assert b"anneal: stderr cannot be written: " in done.stdout
