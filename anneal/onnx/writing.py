@@ -25,6 +25,7 @@ from anneal.onnx.exporting import (
     Writer,
     carrier,
     code_of,
+    told,
     traced,
 )
 from anneal.onnx.graph import ValueInfo
