@@ -137,7 +137,7 @@ def _written(trace: Traced, names: list[str], opset: int) -> tuple[Writer, list[
     if lowering.missing:
         raise _refused(lowering.missing)
     writer.path = ""
-    taken: set[str] = set()
+    taken: dict[str, str] = {}
     outputs = []
     for name, u, v in zip(names, trace.results, values, strict=True):
         _give(writer, v, name, taken)
@@ -155,14 +155,13 @@ def _sources(inputs: list[Input]) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _give(w: Writer, v: Value, name: str, taken: set[str]) -> None:
-    """Have an output be a value, in its dtype."""
+def _give(w: Writer, v: Value, name: str, taken: dict[str, str]) -> None:
+    """Have an output be a value, in its dtype; `taken` has those that are outputs already, and under which name."""
     found = v.name if carrier(v.dtype) is v.dtype else w.cast(v.name, v.dtype)
-    made = any(found in n.output for n in reversed(w.nodes))
-    if not made or found in taken:
-        found = w.node("Identity", [found])
+    if found in taken or not any(found in n.output for n in reversed(w.nodes)):
+        found = w.node("Identity", [taken.get(found, found)])
     w.rename(found, name)
-    taken.add(name)
+    taken[found] = name
 
 
 def _refused(missing: list[Missing]) -> OnnxError:

@@ -296,16 +296,14 @@ def _batch_norm(scaled: UOp, bias: UOp) -> Recipe | None:
     x, mean = inner.src[0].src
     r = inner.src[1].src[0]
     eps = _eps(r)
-    if eps is None or x.shape != shape or scaled.dtype not in _FLOATS:
+    if eps is None or x.shape != shape or 0 in shape:
         return None
     rows = [_channels(p, shape) for p in (scaled.src[1], bias, mean)]
-    if r.shape != tuple([n if i == 1 else 1 for i, n in enumerate(shape)]):
+    if None in rows or r.shape != tuple([n if i == 1 else 1 for i, n in enumerate(shape)]):
         return None
-    rows.append(reshape(r.src[0].src[0], (shape[1],)))
     given = [p for p in rows if p is not None]
-    if len(given) < 4 or 0 in shape:
-        return None
-    return _one("BatchNormalization", (x, *given), scaled.dtype, shape, epsilon=eps)
+    variance = reshape(r.src[0].src[0], (shape[1],))
+    return _one("BatchNormalization", (x, *given, variance), scaled.dtype, shape, epsilon=eps)
 
 
 def _mean(u: UOp, opset: int) -> Recipe | None:

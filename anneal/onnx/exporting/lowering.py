@@ -42,6 +42,7 @@ _FORMS: dict[Op, Callable[[Writer, UOp, list[Value]], Value]] = {
     Op.UPDATE: updated,
 }
 _SAME = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.CUSTOM_DERIVATIVE))
+_MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
 
 
 class Leaf(NamedTuple):
@@ -147,12 +148,11 @@ class Lowering:
 
     def _is_given(self, index: UOp) -> bool:
         """Whether an index is an input as it is, whose values are its maker's part."""
-        while index.op in (Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH):
+        while index not in self.leaves and index.op in _MOVES:
             index = index.src[0]
         if index.op is Op.WHERE:
             return self._is_given(index.src[2])
-        leaf = self.leaves.get(index)
-        return leaf is not None and leaf.weight is None
+        return index in self.leaves and self.leaves[index].weight is None
 
 
 _REASONS = {

@@ -16,12 +16,10 @@ _LAST = (1 << 63) - 1  # an end beyond every axis
 def reshaped(w: Writer, u: UOp, given: list[Value]) -> Value:
     """RESHAPE. Axes of size 1 that only come or go in front leave a value as it is."""
     v, old, new = given[0], u.src[0].shape, u.shape
-    if _trailing(old) == _trailing(new):
-        kept = _trailing(new)
-        if len(v.shape) <= len(kept):
-            return v
-        if v.shape == kept or all(n == 1 for n in v.shape):
-            return v if len(v.shape) <= len(new) else Value(w.reshape(v.name, new), v.dtype, new)
+    if all(n == 1 for n in v.shape):
+        return v if len(v.shape) <= len(new) else Value(w.reshape(v.name, (1,) * len(new)), v.dtype, (1,) * len(new))
+    if _trailing(old) == _trailing(new) and len(v.shape) <= len(_trailing(new)):
+        return v
     spread = _spread(v, old, new)
     if spread is not None:
         return Value(w.reshape(v.name, spread), v.dtype, spread)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.onnx.exporting.elementwise import cast
-from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier
-from anneal.uop import DType, Op, UOp, dtypes, reduce_identity
+from anneal.onnx.exporting.values import Shape, Value, Writer, broadcast, carrier
+from anneal.rewrite import substitute
+from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, reduce_identity
+from anneal.uop.sizes import product
 
 __all__ = ["argsorted", "gathered", "plain_index", "reduced", "reduced_by", "scattered", "updated"]
 
@@ -29,13 +31,57 @@ def reduced(w: Writer, u: UOp, given: list[Value]) -> Value:
     if any(old[a] == 0 for a in axes):
         return Value(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
     v = w.ranked(given[0], len(old))
-    long = [a for a in axes if v.shape[a] == old[a]]
     if op is Op.ADD or op is Op.MUL:
-        v, long = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape))])), list(axes)
-    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+        v = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))]))
+    long = [a for a in axes if v.shape[a] == old[a]]
     if not long:
         return v
-    return Value(_reduced(w, op, v.name, v.dtype, long), v.dtype, shape)
+    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+    if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
+        name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
+        return Value(w.settled(name, u.dtype), u.dtype, shape)
+    return Value(_reduced(w, op, v.name, v.dtype, long), u.dtype, shape)
+
+
+def _is_small(u: UOp) -> bool:
+    """Whether a sum or product of integers surely fits what runtimes add integers up in, int32 or the digits of a
+    float64: onnxruntime's reductions round, and stop at the ends of the range where ours wrap around."""
+    x, (op, axes) = u.src[0], u.arg
+    count = product([x.shape[a] for a in axes])
+    if op is Op.MUL or x.vmin is None or x.vmax is None or not isinstance(count, int):
+        return False
+    return max(abs(x.vmin), abs(x.vmax)) * count < 1 << 31
+
+
+def _whole_sum(w: Writer, v: Value, axes: list[int], shape: Shape) -> str:
+    """A sum of integers as a product with ones: those are exact."""
+    kept = [a for a in range(len(shape)) if a not in axes]
+    name = w.node("Transpose", [v.name], perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
+    count = product([v.shape[a] for a in axes])
+    rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
+    one = w.node("Expand", [w.scalar(v.dtype, 1), w.shape((count, 1))])
+    return w.reshape(w.node("MatMul", [rows, one]), shape)
+
+
+def _whole_product(w: Writer, v: Value, axes: list[int]) -> str:
+    """A product of integers, half of an axis times the other half, until there is one; of a symbolic size ONNX's."""
+    name = v.name
+    for a in axes:
+        n = v.shape[a]
+        if not isinstance(n, int):
+            name = reduced_by(w, "ReduceProd", name, [a])
+            continue
+        while n > 1:
+            half = n // 2
+            parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
+            name = w.node("Mul", parts[:2])
+            name = w.node("Concat", [name, parts[2]], axis=a) if len(parts) > 2 else name
+            n -= half
+    return name
+
+
+def _part(w: Writer, name: str, axis: int, begin: int, end: int) -> str:
+    return w.node("Slice", [name, w.ints([begin]), w.ints([end]), w.ints([axis])])
 
 
 def _reduced(w: Writer, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
@@ -47,36 +93,30 @@ def _reduced(w: Writer, op: Op, name: str, dtype: DType, axes: list[int]) -> str
         turn = w.scalar(_INT64, -(1 << 63))
         return w.node("Add", [reduced_by(w, _REDUCTIONS[op], w.node("Add", [name, turn]), axes), turn])
     found = reduced_by(w, _REDUCTIONS[op], name, axes)
-    return w.settled(found, dtype) if op is Op.ADD or op is Op.MUL else found
+    return w.settled(found, dtype) if dtype.is_narrow and op in (Op.ADD, Op.MUL) else found
 
 
 # -- look-ups ---------------------------------------------------------------------------------------------------------
 
 
-def plain_index(index: UOp, n: Any, trusted: bool) -> tuple[UOp, bool]:
-    """An index as ONNX may read it, and whether it is surely inside an axis of `n`: of an input (`trusted`) that is
-    its maker's part, and one that is wrapped round from the end is one that ONNX wraps."""
-    bare = index
-    while (
-        bare.op in (Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.CONTIGUOUS, Op.DETACH) and bare.src[0].dtype.is_int
-    ):
-        bare = bare.src[0]
-    if isinstance(n, int) and index.vmin is not None and index.vmin >= 0 and index.vmax < n:
+def plain_index(index: UOp, n: Any, is_given: bool) -> tuple[UOp, bool]:
+    """An index as ONNX may read it, and whether it is surely inside an axis of `n`: one that is given is its maker's
+    part, and if it is wrapped round from the end, ONNX does that."""
+    if isinstance(n, int) and index.vmin is not None and index.vmin >= 0 and index.vmax is not None and index.vmax < n:
         return index, True
-    if bare.op is Op.WHERE and bare.shape and index is bare:
+    bare = index
+    while bare.op in MOVEMENT:
+        bare = bare.src[0]
+    if is_given and bare.op is Op.WHERE:
         test, wrapped, plain = bare.src
-        if (
-            test.op is Op.LT
-            and test.src[0] is plain
-            and test.src[1].is_const
-            and test.src[1].arg == 0
-            and wrapped.op is Op.ADD
-            and wrapped.src[0] is plain
-            and wrapped.src[1].is_const
-            and wrapped.src[1].arg == n
-        ):
-            return plain, trusted
-    return index, trusted
+        if test.op is Op.LT and _is_of(test, plain, 0) and wrapped.op is Op.ADD and _is_of(wrapped, plain, n):
+            return substitute(index, {bare: plain}), True
+    return index, is_given and bare.op is not Op.WHERE
+
+
+def _is_of(u: UOp, x: UOp, number: Any) -> bool:
+    """Whether `u` has the sources `x` and a number."""
+    return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
 
 
 def gathered(w: Writer, u: UOp, given: list[Value], sure: bool) -> Value:

@@ -6,6 +6,7 @@ A stand-in is a node without values. Sizes that vary are Variables, bound to the
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import itertools
 import weakref
@@ -19,7 +20,7 @@ from anneal.nn import Module
 from anneal.runtime import Jit, here, realize
 from anneal.tensor import Tensor, Variable, tree_leaves, tree_map
 from anneal.transforms import paths_of
-from anneal.uop import DType, Op, UOp, arena, toposort
+from anneal.uop import DType, Op, UOp, arena
 from anneal.uop.sizes import size_text
 
 __all__ = ["Input", "Traced", "told", "traced"]
@@ -65,7 +66,9 @@ def traced(
     args, kwargs = _arguments(example)
     weights = _named_tensors(inner)
     realize(list(weights.values()))
-    given, inputs, originals = _stand_ins(inner, args, kwargs, dynamic, names)
+    (args, kwargs), inputs, originals = _stand_ins(inner, args, kwargs, dynamic, names)
+    nodes = {i.node: i.name for i in inputs}
+    given = {nodes[t.uop]: t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
     device = next((t.device for t in (*originals, *weights.values())), "cpu")
     before = {name: t.uop for name, t in weights.items()}
     mark = arena().watermark()
@@ -73,9 +76,9 @@ def traced(
     here.assigned.append(assigned)
     here.depth += 1  # jit functions inside are looked into
     try:
-        out = inner(*given[0], **given[1])
+        out = inner(*args, **kwargs)
         leaves = _results(out)
-        _check_unchanged(assigned, leaves, weights, inputs)
+        _check_unchanged(assigned, leaves, weights, given)
     finally:
         here.depth -= 1
         here.assigned.pop()
@@ -184,6 +187,7 @@ def _stand_ins(
         t = leaves[i] if isinstance(leaves[i], Tensor) else Tensor(leaves[i])
         shape = _sized(name, t.shape, dynamic.get(name, {}), variables)
         node = UOp(Op.PARAM, t.dtype, (), (-1, shape), tag=("input", next(_NUMBERS)))
+        node = UOp(Op.CONTIGUOUS, t.dtype, (node,))  # as values in memory are: no op makes it that
         inputs.append(Input(name, node, t.dtype, shape))
         originals.append(t)
         new[i] = Tensor._from_uop(node, t.device)
@@ -247,25 +251,22 @@ def _results(out: Any) -> list[Tensor]:
 
 
 def _check_unchanged(
-    assigned: list[weakref.ref[Tensor]], results: list[Tensor], weights: dict[str, Tensor], inputs: list[Input]
+    assigned: list[weakref.ref[Tensor]], results: list[Tensor], weights: dict[str, Tensor], given: dict[str, Tensor]
 ) -> None:
     """Raise OnnxError if the function assigned to tensors that others see afterwards."""
-    mine = {id(t) for t in results}
-    stand_ins = {i.node for i in inputs}
-    names = {id(t): name for name, t in weights.items()}
-    changed: dict[int, str] = {}
-    for r in assigned:
-        t = r()
-        if t is None:
-            continue
-        if id(t) in names:
-            changed[id(t)] = names[id(t)]
-        elif id(t) not in mine and any(u in stand_ins for u in toposort((t.uop,))):
-            changed[id(t)] = f"a tensor of shape {t.shape}"
-    if changed:
+    names = {id(t): f"its argument {n}" for n, t in given.items()} | {id(t): n for n, t in weights.items()}
+    mine = {id(t) for t in results} - set(names)
+
+    def changed() -> list[str]:
+        live = {id(t): t for r in assigned if (t := r()) is not None and id(t) not in mine}
+        return [names.get(n, f"a tensor of shape {t.shape} that it reaches") for n, t in live.items()]
+
+    if changed():
+        gc.collect()  # a tensor of the function's own may wait in a cycle
+    if found := changed():
         raise OnnxError(
-            f"export: the function changes {', '.join(changed.values())}, and a file keeps nothing from one run to the "
-            "next; switch a module to .eval(), or take the old value as an argument and return the new one"
+            f"export: the function changes {', '.join(found)}, and a file keeps nothing from one run to the next; switch "
+            "a module to .eval(), write x = x + y for x += y, or take the old value as an argument and return the new one"
         )
 
 
