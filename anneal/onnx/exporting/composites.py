@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.exporting.contractions import contraction
+from anneal.onnx.exporting.contractions import contraction, factors
 from anneal.onnx.exporting.recipes import Recipe
 from anneal.onnx.exporting.reductions import reduced_by
 from anneal.onnx.exporting.values import Value, Writer
 from anneal.onnx.exporting.windows import convolution, pool
-from anneal.ops.nodes import reshape
+from anneal.ops.nodes import expand, reduce_axis, reshape
 from anneal.schedule import pieces_of
-from anneal.uop import DType, Op, UOp, dtypes, normalise_const
+from anneal.uop import DType, Op, UOp, alu, dtypes, normalise_const
 from anneal.uop.sizes import product
 
 __all__ = ["composite"]
@@ -135,12 +135,34 @@ def _less_its_top(u: UOp, axes: tuple[int, ...] | None) -> UOp | None:
 
 def _div(u: UOp, _: int) -> Recipe | None:
     """exp(x - top) over its sum."""
-    e = u.src[0]
-    if u.dtype not in _FLOATS or e.op is not Op.EXP:
+    if u.dtype not in _FLOATS:
         return None
-    axes = _of_sum(u.src[1], e)
+    top, total = u.src
+    e = top.src[0] if top.op is Op.CUSTOM_DERIVATIVE else top
+    if e.op is not Op.EXP:
+        return _attention(u)
+    axes = _of_sum(total, top)
     x = _less_its_top(e.src[0], axes)
     return None if x is None or axes is None else _one("Softmax", (x,), u.dtype, u.shape, axis=axes[0])
+
+
+def _attention(u: UOp) -> Recipe | None:
+    """Values weighted by exp(x - top) and divided by its sum at the end: weighted by a softmax."""
+    product, total = u.src
+    found = factors(product.src[0]) if product.op is Op.RESHAPE else None
+    if found is None or total.op is not Op.EXPAND or total.src[0].op is not Op.REDUCE_AXIS:
+        return None
+    weights = total.src[0].src[0]
+    left, right = found
+    bare = left.src[0] if left.op is Op.EXPAND else left
+    if bare.op is not Op.RESHAPE or bare.src[0] is not weights or total.src[0].arg[1] != (len(weights.shape) - 1,):
+        return None
+    if _div(share := alu(Op.DIV, (weights, expand(total.src[0], weights.shape))), 0) is None:
+        return None
+    space = product.src[0].src[0].shape
+    terms = alu(Op.MUL, (expand(reshape(share, bare.shape), space), right))
+    new = reshape(reduce_axis(terms, *product.src[0].arg), u.shape)
+    return Recipe((new,), lambda w, given: given[0])
 
 
 def _sub(u: UOp, _: int) -> Recipe | None:
@@ -279,7 +301,7 @@ def _standardized(u: UOp, weight: UOp | None, bias: UOp | None) -> Recipe | None
 
 def _channels(u: UOp, shape: Any) -> UOp | None:
     """The row that is repeated to `u` along all axes but the second."""
-    if u.op is not Op.EXPAND or len(shape) < 2 or shape[1] == 1:
+    if u.op is not Op.EXPAND or len(shape) < 2:
         return None
     bare = u.src[0]
     if bare.shape != tuple([n if i == 1 else 1 for i, n in enumerate(shape)]):

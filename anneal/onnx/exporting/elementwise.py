@@ -25,7 +25,7 @@ _OF_BOOLS = {
     Op.NE: "Xor", Op.EQ: "Equal",
 }  # fmt: skip
 _BITS = {Op.AND: "BitwiseAnd", Op.OR: "BitwiseOr", Op.XOR: "BitwiseXor"}
-_OVERFLOWS = frozenset((Op.NEG, Op.ABS, Op.ADD, Op.SUB, Op.MUL, Op.NOT, Op.SHL, Op.IDIV))
+_OVERFLOWS = frozenset((Op.NEG, Op.ABS, Op.ADD, Op.SUB, Op.MUL, Op.SHL, Op.IDIV))
 
 
 def without_form(u: UOp, opset: int) -> str:
@@ -164,7 +164,7 @@ def _of_integers(w: Writer, u: UOp, names: list[str]) -> str:
     if op in _BITS:
         return w.node(_BITS[op], names)
     if op is Op.NOT:
-        name = w.node("Sub", [w.scalar(carrier(dtype), -1), *names])
+        return w.node("Sub", [w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names])
     elif op is Op.SHL:
         name = w.node("Mul", [names[0], _power(w, names[1], dtype)])
     elif op is Op.SHR:
