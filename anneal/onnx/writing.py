@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from anneal.onnx.exporting import (
 )
 from anneal.onnx.graph import ValueInfo
 from anneal.onnx.types import array_code
-from anneal.uop import Op, UOp
+from anneal.uop import Op, UOp, toposort
+from anneal.uop.sizes import is_symbolic, variables_of
 
 __all__ = ["Exported", "export"]
 
@@ -73,8 +74,9 @@ def export(
     """Write what a module or a function of tensors computes as an ONNX file of standard operators.
 
     The function is called once, on stand-ins of the examples' dtypes and shapes, and what it computes is written.
-    Tensors and arrays among the arguments are inputs, with the names of the parameters; other arguments are fixed. A
-    module is exported in the mode that it is in. The weights that are used are initialisers with their own names.
+    Tensors and arrays among the arguments are inputs, with the names of the parameters, and so is a Variable with a
+    value (`at.bind(3)`, an int64 of shape ()); other arguments are fixed.
+    A module is exported in the mode that it is in. The weights that are used are initialisers with their own names.
 
     Args:
         function: a module, or a function of tensors to tensors, or nests of them.
@@ -128,10 +130,11 @@ def _written(trace: Traced, names: list[str], opset: int) -> tuple[Writer, list[
     """The written graph, and name, dtype and shape of each output."""
     writer = Writer(opset, _sources(trace.inputs))
     writer.names.update([*[i.name for i in trace.inputs], *names])
-    leaves = {i.node: Leaf(i.name, i.dtype, None) for i in trace.inputs}
+    leaves = {i.node: Leaf(i.name, i.dtype, None) for i in trace.inputs if i.node.op is not Op.BIND}
     for name, t in trace.weights.items():
         if t.uop not in leaves:
             leaves[t.uop] = Leaf(writer.unique(name), t.dtype, t)
+    _check_sizes(trace.results, writer.sources)
     lowering = Lowering(writer, leaves, Constants(trace.device, leaves, trace.made))
     values = lowering.lower(trace.results)
     if lowering.missing:
@@ -145,14 +148,34 @@ def _written(trace: Traced, names: list[str], opset: int) -> tuple[Writer, list[
     return writer, outputs
 
 
-def _sources(inputs: list[Input]) -> dict[str, tuple[str, int]]:
-    """For each Variable an axis of an input that is as long."""
-    found: dict[str, tuple[str, int]] = {}
+def _sources(inputs: list[Input]) -> dict[str, tuple[str, int | None]]:
+    """For each Variable an axis of an input that is as long, or the input that it is."""
+    found: dict[str, tuple[str, int | None]] = {i.node.arg[0]: (i.name, None) for i in inputs if i.node.op is Op.BIND}
     for i in inputs:
         for axis, n in enumerate(i.shape):
             if isinstance(n, UOp) and n.op is Op.BIND:
                 found.setdefault(n.arg[0], (i.name, axis))
     return found
+
+
+def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
+    """Raise OnnxError for a Variable whose value no input tells."""
+    found = dict.fromkeys(x for u in toposort(results) for x in _variables((u, u.shape, u.arg)))
+    for x in found:
+        if x.arg[0] not in sources:
+            raise OnnxError(
+                f"export: no input tells the Variable {x.arg[0]!r}: have it as the size of an axis of an input, or pass "
+                f"{x.arg[0]}.bind(value) as an argument of its own"
+            )
+
+
+def _variables(arg: Any) -> Iterator[UOp]:
+    """The Variables of the sizes in an arg, a shape, or a node that is a size."""
+    if isinstance(arg, tuple):
+        for part in arg:
+            yield from _variables(part)
+    elif isinstance(arg, UOp) and is_symbolic(arg):
+        yield from variables_of(arg)
 
 
 def _give(w: Writer, v: Value, name: str, taken: dict[str, str]) -> None:

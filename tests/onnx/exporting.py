@@ -13,6 +13,7 @@ import onnxruntime as ort
 import anneal.onnx
 from anneal.onnx import Exported
 from anneal.tensor import Tensor, tree_leaves, tree_map
+from anneal.uop import UOp
 
 __all__ = ["check_export", "run_file", "same"]
 
@@ -48,8 +49,9 @@ def check_export(
     onnx.checker.check_model(str(path), full_check=True)
     for given in [arguments, *(feeds or [])]:
         values = tree_map(lambda a: Tensor(a) if isinstance(a, np.ndarray) else a, given)
-        want = [np.asarray(t.numpy() if isinstance(t, Tensor) else t) for t in tree_leaves(function(*values))]
-        arrays = [t.numpy() for t in tree_leaves(values) if isinstance(t, Tensor)]
+        want = [(t if isinstance(t, Tensor) else Tensor(t)).numpy() for t in tree_leaves(function(*values))]
+        inputs = [t for t in tree_leaves(values) if isinstance(t, (Tensor, UOp))]
+        arrays = [t.numpy() if isinstance(t, Tensor) else np.array(t.arg[3]) for t in inputs]
         named = {i.name: a for i, a in zip(made.inputs, arrays, strict=True)}
         for got, w in zip(run_file(path, named), want, strict=True):
             same(got, w)

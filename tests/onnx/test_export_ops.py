@@ -284,13 +284,17 @@ def test_products(formula: str, left: tuple[int, ...], right: tuple[int, ...], d
     check_export(lambda x, y: Tensor.einsum(formula, x, y), a, b, folder=tmp_path)
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4,))])
+@pytest.mark.parametrize(
+    "shapes", [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4,))]
+)
 def test_matmul(shapes: Any, tmp_path: Path) -> None:
     check_export(lambda x, y: x @ y, *[floats(*s) for s in shapes], folder=tmp_path)
 
 
 def test_matmul_is_one_node(tmp_path: Path) -> None:
-    made = check_export(lambda x, w, b: F.linear(x, w, b).relu(), floats(2, 3, 4), floats(5, 4), floats(5), folder=tmp_path)
+    made = check_export(
+        lambda x, w, b: F.linear(x, w, b).relu(), floats(2, 3, 4), floats(5, 4), floats(5), folder=tmp_path
+    )
     assert made.operators == {"Transpose": 1, "MatMul": 1, "Add": 1, "Relu": 1}
 
 
@@ -321,7 +325,9 @@ CONVOLUTIONS: list[Any] = [
 def test_convolutions(x: np.ndarray, weight: tuple[int, ...], options: dict[str, Any], tmp_path: Path) -> None:
     """One Conv, with its padding and its bias."""
     conv = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[x.ndim]
-    made = check_export(lambda x, w, b: conv(x, w, b, **options), x, floats(*weight), floats(weight[0]), folder=tmp_path)
+    made = check_export(
+        lambda x, w, b: conv(x, w, b, **options), x, floats(*weight), floats(weight[0]), folder=tmp_path
+    )
     assert made.operators == {"Conv": 1}
 
 
@@ -332,7 +338,9 @@ def test_a_padded_input_is_the_convolutions_padding(tmp_path: Path) -> None:
     assert made.operators == {"Conv": 1}
 
 
-@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2}]
+)
 def test_transposed_convolutions(options: dict[str, Any], tmp_path: Path) -> None:
     check_export(lambda x, w: F.conv_transpose2d(x, w, **options), IMAGE, floats(4, 3, 3, 3), folder=tmp_path)
 
@@ -450,7 +458,9 @@ def test_writing_into_a_tensor(tmp_path: Path) -> None:
 def test_bits(tmp_path: Path) -> None:
     x = np.concatenate([SPECIAL, np.float32([1e-45, -3e-39, 3.4e38, 1.1754944e-38, 7.0, -0.1])])
     check_export(
-        lambda x: (x.bitcast(dtypes.int32), x.bitcast("uint32"), x.bitcast("int32").bitcast("float32")), x, folder=tmp_path
+        lambda x: (x.bitcast(dtypes.int32), x.bitcast("uint32"), x.bitcast("int32").bitcast("float32")),
+        x,
+        folder=tmp_path,
     )
 
 
@@ -460,7 +470,9 @@ def test_derivatives_are_graphs_like_others(tmp_path: Path) -> None:
     def loss(w: Tensor, x: Tensor) -> Tensor:
         return (F.conv2d(x.reshape(1, 1, 4, 4), w).relu() ** 2).sum()
 
-    check_export(lambda w, x: vmap(grad(loss), in_axes=(None, 0))(w, x), floats(2, 1, 2, 2), floats(3, 4, 4), folder=tmp_path)
+    check_export(
+        lambda w, x: vmap(grad(loss), in_axes=(None, 0))(w, x), floats(2, 1, 2, 2), floats(3, 4, 4), folder=tmp_path
+    )
 
 
 @pytest.mark.parametrize("opset", range(17, 24))

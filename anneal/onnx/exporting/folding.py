@@ -13,6 +13,7 @@ from anneal.onnx.types import array_dtype
 from anneal.ops.nodes import shrink
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, toposort
+from anneal.uop.sizes import symbolic_arg
 
 __all__ = ["Constant", "Constants", "carried"]
 
@@ -81,7 +82,10 @@ class Constants:
             for x in toposort((u,), until=known.__contains__):
                 varies = x in self._named or x.op in _VARIES or (x.op is Op.THREEFRY and x in self._drawn)
                 known[x] = (
-                    not varies and all(map(known.__getitem__, x.src)) and all(isinstance(n, int) for n in x.shape)
+                    not varies
+                    and all(map(known.__getitem__, x.src))
+                    and not symbolic_arg(x.shape)
+                    and not symbolic_arg(x.arg)
                 )
         return known[u]
 

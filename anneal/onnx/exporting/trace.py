@@ -20,7 +20,7 @@ from anneal.nn import Module
 from anneal.runtime import Jit, here, realize
 from anneal.tensor import Tensor, Variable, tree_leaves, tree_map
 from anneal.transforms import paths_of
-from anneal.uop import DType, Op, UOp, arena
+from anneal.uop import DType, Op, UOp, arena, dtypes
 from anneal.uop.sizes import size_text
 
 __all__ = ["Input", "Traced", "told", "traced"]
@@ -30,7 +30,8 @@ _MOST = 1 << 15  # of a size that is named without bounds
 
 
 class Input(NamedTuple):
-    """An argument that a run gives: its name, the node that stands for it, and its dtype and shape."""
+    """An argument that a run gives: its name, the node that stands for it (of a size its bound Variable), and its dtype
+    and shape."""
 
     name: str
     node: UOp
@@ -172,9 +173,9 @@ def _stand_ins(
     paths = [p for n, a in zip(parameters, args) for p in paths_of(a, n)]
     paths += [p for n, a in kwargs.items() for p in paths_of(a, n)]
     leaves = tree_leaves(tree)
-    where = [i for i, v in enumerate(leaves) if isinstance(v, (Tensor, np.ndarray))]
+    where = [i for i, v in enumerate(leaves) if isinstance(v, (Tensor, np.ndarray)) or _is_bound(v)]
     if names is not None and len(names) != len(where):
-        raise OnnxError(f"export: input_names has {len(names)} names, but the example has {len(where)} tensors")
+        raise OnnxError(f"export: input_names has {len(names)} names, but the example has {len(where)} inputs")
     chosen = list(names) if names is not None else [_as_name(paths[i]) for i in where]
     unknown = [n for n in dynamic if n not in chosen]
     if unknown:
@@ -182,10 +183,14 @@ def _stand_ins(
     if len(set(chosen)) != len(chosen):
         raise OnnxError(f"export: two inputs have one name in {', '.join(chosen)}; give others as input_names=")
     variables: dict[str, UOp] = {}
+    values: dict[str, int] = {}
     inputs, originals, new = [], [], list(leaves)
     for name, i in zip(chosen, where, strict=True):
+        if _is_bound(leaves[i]):
+            inputs.append(Input(name, leaves[i], dtypes.int64, ()))
+            continue
         t = leaves[i] if isinstance(leaves[i], Tensor) else Tensor(leaves[i])
-        shape = _sized(name, t.shape, dynamic.get(name, {}), variables)
+        shape = _sized(name, t.shape, dynamic.get(name, {}), variables, values)
         node = UOp(Op.PARAM, t.dtype, (), (-1, shape), tag=("input", next(_NUMBERS)))
         node = UOp(Op.CONTIGUOUS, t.dtype, (node,))  # as values in memory are: no op makes it that
         inputs.append(Input(name, node, t.dtype, shape))
@@ -193,6 +198,11 @@ def _stand_ins(
         new[i] = Tensor._from_uop(node, t.device)
     rest = iter(new)
     return tree_map(lambda _: next(rest), tree), inputs, originals
+
+
+def _is_bound(leaf: Any) -> bool:
+    """Whether a leaf is a Variable with a value: a size or a position that a run gives as a number."""
+    return isinstance(leaf, UOp) and leaf.op is Op.BIND
 
 
 def _by_position(bound: inspect.BoundArguments) -> list[str]:
@@ -207,8 +217,10 @@ def _by_position(bound: inspect.BoundArguments) -> list[str]:
     return out
 
 
-def _sized(name: str, shape: tuple[Any, ...], axes: Mapping[int, Any], variables: dict[str, UOp]) -> tuple[Any, ...]:
-    """The shape with bound Variables for the axes that vary."""
+def _sized(
+    name: str, shape: tuple[Any, ...], axes: Mapping[int, Any], variables: dict[str, UOp], values: dict[str, int]
+) -> tuple[Any, ...]:
+    """The shape with bound Variables for the axes that vary; `variables` and their `values` are noted."""
     out = list(shape)
     if not isinstance(axes, Mapping):
         raise OnnxError(f"export: dynamic[{name!r}] is a dict from axes to names or Variables, not {axes!r}")
@@ -227,6 +239,10 @@ def _sized(name: str, shape: tuple[Any, ...], axes: Mapping[int, Any], variables
         known = variables.setdefault(variable.arg[0], variable)
         if known is not variable:
             raise OnnxError(f"export: {variable.arg[0]!r} has two bounds: give the same Variable wherever it is meant")
+        if values.setdefault(variable.arg[0], n) != n:
+            raise OnnxError(
+                f"export: {variable.arg[0]!r} is {values[variable.arg[0]]} and {n} in the example (axis {axis} of {name})"
+            )
         try:
             out[axis] = variable.bind(n)
         except UserError as e:

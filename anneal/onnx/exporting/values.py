@@ -52,9 +52,10 @@ class Value(NamedTuple):
 
 
 class Writer:
-    """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it."""
+    """A graph in the making. `sources` says for each symbolic size the input and the axis that tell it, or the input
+    that is it."""
 
-    def __init__(self, opset: int, sources: dict[str, tuple[str, int]]) -> None:
+    def __init__(self, opset: int, sources: dict[str, tuple[str, int | None]]) -> None:
         self.opset = opset
         self.sources = sources
         self.nodes: list[Any] = []
@@ -157,7 +158,10 @@ class Writer:
         path, self.path = self.path, "/sizes"
         if x.op is Op.VARIABLE or x.op is Op.BIND:
             name, axis = self.sources[x.arg[0]]
-            found = self.node("Shape", [name], start=axis, end=axis + 1)
+            if axis is None:
+                found = self.node("Reshape", [name, self.ints([1])])
+            else:
+                found = self.node("Shape", [name], start=axis, end=axis + 1)
         elif x.op is Op.NEG:
             found = self.node("Neg", [self._sizes[x.src[0]]])
         else:
