@@ -229,8 +229,7 @@ def _mul(u: UOp, opset: int) -> Recipe | None:
 
 
 def _add(u: UOp, opset: int) -> Recipe | None:
-    pieces = pieces_of(u)
-    if pieces:
+    if u.src[1].op is Op.PAD and (pieces := pieces_of(u)):
         return _concatenation(u, pieces)
     if u.dtype not in _FLOATS:
         return None
@@ -331,25 +330,30 @@ def _batch_norm(scaled: UOp, bias: UOp) -> Recipe | None:
 def _mean(u: UOp, opset: int) -> Recipe | None:
     """A sum times one over the number of what is summed."""
     total, share = u.src
-    if not share.is_const:
-        return None
     inner = total.src[0] if total.op is Op.RESHAPE else total
     if inner.op is not Op.REDUCE_AXIS or inner.arg[0] is not Op.ADD:
         return None
     axes = inner.arg[1]
     x = inner.src[0]
-    many = product([x.shape[a] for a in axes])
-    if not isinstance(many, int) or not many or not _is(share, 1 / many):
+    if not _is_share(share, product([x.shape[a] for a in axes])):
         return None
     pooled = pool(inner, total.shape, opset, mean=True)
     if pooled is not None or contraction(inner, total.shape) is not None:
         return pooled
 
     def emit(w: Writer, given: list[Value]) -> Value:
-        name = reduced_by(w, "ReduceMean", w.whole(given[0], x.shape).name, axes)
-        return Value(name if total is inner else w.reshape(name, u.shape), u.dtype, u.shape)
+        without = u.shape == tuple([n for a, n in enumerate(x.shape) if a not in axes])
+        name = reduced_by(w, "ReduceMean", w.whole(given[0], x.shape).name, axes, keepdims=not without)
+        return Value(name if without or total is inner else w.reshape(name, u.shape), u.dtype, u.shape)
 
     return Recipe((x,), emit)
+
+
+def _is_share(u: UOp, many: Any) -> bool:
+    """Whether `u` is one over a number, which may be symbolic."""
+    if isinstance(many, int):
+        return many > 0 and _is(u, 1 / many)
+    return u.op is Op.RECIP and u.src[0].op is Op.CAST and u.src[0].src[0] is many
 
 
 def _concatenation(u: UOp, pieces: list[UOp]) -> Recipe | None:

@@ -14,12 +14,11 @@ from anneal.uop import COMPARE, DType, Op, UOp, dtypes
 __all__ = ["cast", "elementwise", "without_form"]
 
 _BOOL = dtypes.bool_
-_PLAIN = {
-    Op.EXP: "Exp", Op.LOG: "Log", Op.SIN: "Sin", Op.COS: "Cos", Op.TANH: "Tanh", Op.SQRT: "Sqrt",
-    Op.RECIP: "Reciprocal", Op.FLOOR: "Floor", Op.CEIL: "Ceil", Op.ROUND: "Round", Op.SIGN: "Sign", Op.ABS: "Abs",
-    Op.NEG: "Neg", Op.ADD: "Add", Op.SUB: "Sub", Op.MUL: "Mul", Op.DIV: "Div", Op.POW: "Pow", Op.MAX: "Max",
-    Op.MIN: "Min",
-}  # fmt: skip
+_ALIKE = (
+    Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.SIGN, Op.ABS, Op.NEG, Op.ADD,
+    Op.SUB, Op.MUL, Op.DIV, Op.POW, Op.MAX, Op.MIN,
+)  # fmt: skip
+_PLAIN = {op: op.name.capitalize() for op in _ALIKE} | {Op.RECIP: "Reciprocal"}
 _OF_BOOLS = {
     Op.ADD: "Or", Op.OR: "Or", Op.MAX: "Or", Op.MUL: "And", Op.AND: "And", Op.MIN: "And", Op.SUB: "Xor", Op.XOR: "Xor",
     Op.NE: "Xor", Op.EQ: "Equal",

@@ -21,8 +21,10 @@ from anneal.onnx.exporting.recipes import Recipe
 from anneal.onnx.exporting.reductions import argsorted, gathered, plain_index, reduced, scattered, updated
 from anneal.onnx.exporting.values import Shape, Value, Writer, carrier
 from anneal.onnx.exporting.windows import convolution, pool
+from anneal.ops.nodes import reshape
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena
+from anneal.uop.sizes import product
 
 __all__ = ["Leaf", "Lowering", "Missing"]
 
@@ -113,7 +115,7 @@ class Lowering:
         constant = self.constants.of(u)
         if constant is not None:
             return Recipe((), lambda w, _: constant.written(w))
-        return composite(u, self.writer.opset) or self._summed(u) or self._own(u)
+        return composite(u, self.writer.opset) or self._summed(u) or self._looked_up(u) or self._own(u)
 
     def _summed(self, u: UOp) -> Recipe | None:
         """A sum of products or a pool, in the shape that a reshape of it gives it, if there is one."""
@@ -128,6 +130,31 @@ class Lowering:
         if recipe is not None:
             self._products[total] = u
         return recipe
+
+    def _looked_up(self, u: UOp) -> Recipe | None:
+        """A look-up of slices by indices that are surely inside, in the shape that a reshape of it gives it."""
+        found = u.src[0] if u.op is Op.RESHAPE else u
+        if found.op is not Op.GATHER or found.arg != 0:
+            return None
+        table, index = found.src
+        bare = index.src[0] if index.op is Op.EXPAND else index
+        if bare.shape != (found.shape[0], *[1] * (len(found.shape) - 1)):
+            return None  # an index for each element, not one for each slice
+        while bare not in self.leaves and bare.op is Op.RESHAPE:
+            bare = bare.src[0]
+        front, rest = u.shape[: len(bare.shape)], u.shape[len(bare.shape) :]
+        if front != bare.shape or found.shape[1:] != table.shape[1:]:
+            return None
+        plain, inside = plain_index(bare, table.shape[0], self._is_given(bare))
+        if not inside:
+            return None
+        slices = reshape(table, (table.shape[0], *rest))
+
+        def emit(w: Writer, given: list[Value]) -> Value:
+            names = [w.whole(v, s.shape).name for v, s in zip(given, (slices, plain), strict=True)]
+            return Value(w.node("Gather", names, axis=0), u.dtype, u.shape)
+
+        return Recipe((slices, plain), emit)
 
     def _own(self, u: UOp) -> Recipe:
         if u.op in _SAME:

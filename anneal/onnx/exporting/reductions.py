@@ -17,11 +17,11 @@ _BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
 _REDUCTIONS = {Op.ADD: "ReduceSum", Op.MUL: "ReduceProd", Op.MAX: "ReduceMax", Op.MIN: "ReduceMin"}
 
 
-def reduced_by(w: Writer, op: str, name: str, axes: Sequence[int]) -> str:
-    """A reduction along axes that stay with size 1; their place in the node depends on the opset."""
+def reduced_by(w: Writer, op: str, name: str, axes: Sequence[int], *, keepdims: bool = True) -> str:
+    """A reduction along axes, which stay with size 1 or go; their place in the node depends on the opset."""
     if op == "ReduceSum" or w.opset >= 18:
-        return w.node(op, [name, w.ints(axes)], keepdims=1)
-    return w.node(op, [name], axes=list(axes), keepdims=1)
+        return w.node(op, [name, w.ints(axes)], keepdims=int(keepdims))
+    return w.node(op, [name], axes=list(axes), keepdims=int(keepdims))
 
 
 def reduced(w: Writer, u: UOp, given: list[Value]) -> Value:
