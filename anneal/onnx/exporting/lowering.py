@@ -24,7 +24,6 @@ from anneal.onnx.exporting.windows import convolution, pool
 from anneal.ops.nodes import reshape
 from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Op, UOp, arena
-from anneal.uop.sizes import product
 
 __all__ = ["Leaf", "Lowering", "Missing"]
 
