@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import LAST_SEED, AdapterFlag, Device, DeviceFlag, Json
+from anneal.cli._flags import LAST_SEED, MOST_AT_ONCE, AdapterFlag, Device, DeviceFlag, Json, Model
 
 __all__ = ["app"]
 
@@ -99,3 +99,27 @@ def onnx_check(
     with settings.override(**choose_device(device.value if device else None, adapter)):
         job = Job(file, input or (), size or (), seed, None, as_json)
         check_model(job, tolerance=tolerance)
+
+
+@app.command("export")
+def onnx_export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="The file.")],
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples in each run; any number if not given."),
+    ] = None,
+    opset: Annotated[int, typer.Option("--opset", min=17, max=23, help="The version of the operators.")] = 20,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
+    ] = None,
+    model_dir: Annotated[
+        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: a checkpoint instead of GPT-2 small.")
+    ] = None,
+    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small one from random weights.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model of examples/, in evaluation mode, as an ONNX file."""
+    from anneal.cli._export import Order, export_model
+
+    export_model(Order(model, output, batch, opset, weights, model_dir, scratch, as_json))
