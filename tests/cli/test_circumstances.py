@@ -71,6 +71,7 @@ if importlib.util.find_spec("onnx"):
     COMMANDS["onnx info"] = Command("onnx info {onnx}")
     COMMANDS["onnx run"] = Command("onnx run {onnx} --json")
     COMMANDS["onnx check"] = Command("onnx check {onnx}")
+    COMMANDS["onnx export"] = Command("onnx export mlp -o {out}/m.onnx")
 
 CIRCUMSTANCES = (
     "stdout full", "stdout closed", "stderr closed", "stderr full", "both closed", "all closed", "reader left", "Ctrl-C",
