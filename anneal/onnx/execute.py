@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,13 +33,18 @@ from anneal.tensor import Tensor
 from anneal.uop import arena
 from anneal.uop.sizes import most
 
-__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
+__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
 
 
 class NeedsHostError(Exception):
-    """A value is wanted on the host, where a run is to be made of device work alone."""
+    """A value is wanted on the host, where a run is to be made of device work alone.
+
+    `number` is that of the node that wants it, or that the graph which does is in, in the outermost graph.
+    """
+
+    number = -1
 
 
 @dataclass(frozen=True)
@@ -70,24 +75,35 @@ class Memo:
             self.fixed[id(v)] = v
 
 
-class _Scope:
+class Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
     __slots__ = ("graph", "key", "outer", "values")
 
-    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: _Scope | None) -> None:
+    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
         self.graph = graph
         self.key = key
         self.outer = outer
         self.values: dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
-        scope: _Scope | None = self
+        """The value of this name, here or in a graph around. Raises KeyError if there is none."""
+        scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.outer
         raise KeyError(name)
+
+
+class Pieces(Protocol):
+    """How graphs run whose nodes do not all work on the device alone: see `anneal.onnx.segments`."""
+
+    def run(self, run: Run, scope: Scope) -> bool:
+        """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
+
+    def note(self, graph: Graph, number: int, needs_host: bool) -> None:
+        """Note of a node that has run whether it needed the host."""
 
 
 class Run:
@@ -131,15 +147,24 @@ class Run:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
+        self.pieces: Pieces | None = None  # captures of what is between the nodes that need the host
 
-    def main(self, graph: Graph, feeds: dict[str, Any]) -> list[Any]:
-        """The outputs of the main graph."""
-        scope = _Scope(graph, (), None)
+    def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
+        """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
+        scope = Scope(graph, key, None)
         scope.values.update(feeds)
         return self.graph(scope)
 
-    def graph(self, scope: _Scope) -> list[Any]:
+    def graph(self, scope: Scope) -> list[Any]:
         """The outputs of the graph of `scope`, which has its inputs."""
+        graph = scope.graph
+        self.start(scope)
+        if self.pieces is None or not self.pieces.run(self, scope):
+            self.nodes(scope)
+        return [scope.find(v.name) if v.name else None for v in graph.outputs]
+
+    def start(self, scope: Scope) -> None:
+        """Put the initialisers of its graph into `scope`."""
         graph = scope.graph
         for name, value in graph.constants.items():
             if name in scope.values:
@@ -152,11 +177,18 @@ class Run:
             if trained is None:
                 self.constants.fix(value)
             scope.values[name] = value if trained is None else trained
-        for n, node in enumerate(graph.nodes):
-            self.node(n, node, scope)
-        return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
-    def node(self, n: int, node: Node, scope: _Scope) -> None:
+    def nodes(self, scope: Scope) -> None:
+        """Run the nodes of the graph of `scope`, one after the other."""
+        graph = scope.graph
+        for n, node in enumerate(graph.nodes) if graph.numbers is None else zip(graph.numbers, graph.nodes):
+            try:
+                self.node(n, node, scope)
+            except NeedsHostError as e:
+                e.number = n
+                raise
+
+    def node(self, n: int, node: Node, scope: Scope) -> None:
         """Run one node: its outputs are put into `scope`."""
         key = (*scope.key, n)
         results = self.memo.results.get(key)
@@ -182,6 +214,8 @@ class Run:
                 self.constants.results[key] = results
             elif self.is_fixed(list(results)):
                 self.memo.results[key] = results
+            if self.pieces is not None:
+                self.pieces.note(scope.graph, n, call.needs_host)
         if self.watch is not None:
             self.watch(node, results)
         if len(results) < len(node.outputs) and any(node.outputs[len(results) :]):
@@ -264,7 +298,7 @@ class Call:
     `wants(n)` whether the n-th is used; `device` is where tensors are made.
     """
 
-    def __init__(self, run: Run, node: Node, scope: _Scope, key: tuple[Any, ...]) -> None:
+    def __init__(self, run: Run, node: Node, scope: Scope, key: tuple[Any, ...]) -> None:
         self.of = run
         self.node = node
         self._scope = scope
@@ -409,7 +443,7 @@ class Call:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
         if len(inputs) != len(graph.inputs):
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
-        scope = _Scope(graph, (*self._key, self._turns, graph.path), self._scope)
+        scope = Scope(graph, (*self._key, self._turns, graph.path), self._scope)
         self._turns += 1
         self.of.spend(self.node)
         for info, value in zip(graph.inputs, inputs):
@@ -422,7 +456,7 @@ class Call:
     def again(self, name: str, values: dict[str, Any]) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
         graph = self._scope.graph
-        scope = _Scope(graph, (*self._key, "again"), self._scope)
+        scope = Scope(graph, (*self._key, "again"), self._scope)
         scope.values.update(values)
         wanted, between = {name} - values.keys(), []
         for n in range(len(graph.nodes) - 1, -1, -1):
@@ -479,6 +513,12 @@ class Call:
             results = (results,)
         return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
 
+    @property
+    def needs_host(self) -> bool:
+        """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
+        of = self.node.implementation
+        return self._read or (of is not None and not of.pure)
+
     def body(self, values: list[Any]) -> list[Any]:
         """What a function gives: its body runs with no view of the graph around it."""
         node = self.node
@@ -488,10 +528,12 @@ class Call:
             graph = node.function.graph(node, [type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
-        scope = _Scope(graph, (*self._key, graph.path), None)
+        scope = Scope(graph, (*self._key, graph.path), None)
         for n, info in enumerate(graph.inputs):
             scope.values[info.name] = values[n] if n < len(values) else None
-        return self.of.graph(scope)
+        self.of.start(scope)
+        self.of.nodes(scope)
+        return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
     def computed(self, of: Implementation, values: list[Any]) -> Any:
         """What the operator's function gives: each input as the function wants it."""

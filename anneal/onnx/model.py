@@ -121,7 +121,7 @@ class Model:
         self.outputs = graph.outputs
         self.lock = threading.RLock()
         self.deciding = deciding(graph)  # names whose values decide shapes
-        self._known = {v.name: v for v in graph.inputs}
+        self.known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
@@ -241,13 +241,13 @@ class Model:
     def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
         """The feeds as values of a run, each checked against its input."""
         for name in feeds:
-            if name not in self._known:
+            if name not in self.known:
                 raise OnnxError(f"run: the model has no input {name!r}; its inputs are {self._told()}")
         for v in self.inputs:
             if v.name not in feeds and "optional" not in v.kind:
                 raise OnnxError(f"run: input {v.name!r} is missing; the inputs are {self._told()}")
         out = {}
-        for name, info in self._known.items():
+        for name, info in self.known.items():
             if name in feeds:
                 out[name] = self._placed(_value(feeds[name], info), info, detach)
             elif name not in self.program.graph.constants:
