@@ -217,13 +217,11 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
     apart = sum(a.nbytes for _, a in arrays) > _APART if external is None else external
     data = path.with_name(f"{path.name}.data") if apart else None
     inputs = [(i.name, i.dtype, i.shape) for i in parts.trace.inputs]
-    tensors, written = _tensors(arrays, data)
     graph = helper.make_graph(
         parts.writer.nodes,
         parts.trace.name,
         [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in inputs],
         [helper.make_tensor_value_info(n, code_of(d), told(s)) for n, d, s in parts.outputs],
-        tensors,
     )
     opsets = [helper.make_opsetid("", parts.opset)]
     model = helper.make_model(
@@ -233,6 +231,7 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
         opset_imports=opsets,
         ir_version=helper.find_min_ir_version_for(opsets),
     )
+    written = _fill(model.graph.initializer, arrays, data)  # at the end: what makes models copies them
     content = model.SerializeToString(deterministic=True)
     try:
         if data is not None:
@@ -249,26 +248,25 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
     return Exported(path, data, parts.opset, infos[0], infos[1], nodes, dict(operators.most_common()), total)
 
 
-def _tensors(arrays: list[tuple[str, Any]], data: Path | None) -> tuple[list[Any], int]:
-    """The initialisers, and how many bytes they have in a file of their own."""
+def _fill(initialisers: Any, arrays: list[tuple[str, Any]], data: Path | None) -> int:
+    """Add the initialisers to a graph; how many bytes they have in a file of their own."""
     from onnx import TensorProto
 
-    out, at = [], 0
+    at = 0
     for name, array in arrays:
-        tensor = TensorProto(name=name, data_type=array_code(array.dtype.name), dims=array.shape)
+        tensor = initialisers.add(name=name, data_type=array_code(array.dtype.name), dims=array.shape)
         if data is None or array.nbytes < _SMALL:
             tensor.raw_data = array.tobytes()
-        else:
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", data.name), ("offset", at), ("length", array.nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-            at += -(-array.nbytes // _ALIGNED) * _ALIGNED
-        out.append(tensor)
-    return out, at
+            continue
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", data.name), ("offset", at), ("length", array.nbytes)):
+            tensor.external_data.add(key=key, value=str(value))
+        at += -(-array.nbytes // _ALIGNED) * _ALIGNED
+    return at
 
 
 def _write_rows(file: Any, arrays: list[Any]) -> None:
     for array in arrays:
         if array.nbytes >= _SMALL:
-            file.write(np.ascontiguousarray(array).tobytes())
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
             file.write(bytes(-array.nbytes % _ALIGNED))

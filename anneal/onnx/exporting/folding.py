@@ -64,10 +64,10 @@ class Constants:
         """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
         if u.op is Op.CONST:
             return Constant(np.array(u.arg, array_dtype(code_of(u.dtype))), u.dtype)
+        if 0 in u.shape and not symbolic_arg(u.shape):  # it has no values that could change
+            return Constant(np.zeros(u.shape, array_dtype(code_of(u.dtype))), u.dtype)
         if u.op is Op.EXPAND or not self.is_constant(u):
             return None
-        if not u.size:
-            return Constant(np.zeros(u.shape, array_dtype(code_of(u.dtype))), u.dtype)
         shape = self._unrepeated(u)
         if not self._is_data(u) and math.prod(shape) * u.dtype.itemsize > MOST and not self._is_random(u):
             return None

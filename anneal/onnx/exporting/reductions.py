@@ -125,6 +125,8 @@ def gathered(w: Writer, u: UOp, given: list[Value], sure: bool) -> Value:
     source = u.src[0]
     axis, rank = u.arg, len(u.shape)
     n = source.shape[axis]
+    if n.__class__ is int and not n:
+        return Value(w.scalar(u.dtype, 0), u.dtype, ())
     index = w.ranked(index, rank)
     inside = None
     if not sure:
