@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, box_of, linear
+from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, Unsettled, box_of, linear
 from anneal.backend.cpu.plan import Value, bits, mask_of
 from anneal.backend.cpu.windows import LEAST, MOST, Access, Window, factors_of, forms_of, innermost, overlaps
 from anneal.rewrite import substitute
@@ -281,7 +281,9 @@ class Analysis:
         main = next((f for f in views if overlaps(self.loads[f].form, over, extent)), None)
         if main is None or (len(factors) > 1 and sum(u.src[0] in v.src for v in self.nodes) > 1):
             return None
-        return Window(factors, main, taps) if all(map(self.dims.settled, self.loads[main].form.dims)) else None
+        if not all(map(self.dims.settled, self.loads[main].form.dims)):
+            raise Unsettled  # it may be laid out anew: each size has a plan of its own
+        return Window(factors, main, taps)
 
     def _is_view(self, u: UOp) -> bool:
         return u.op is Op.LOAD and not self.loads[u].form.nodes and self.loads[u].predicate is None
