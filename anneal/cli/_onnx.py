@@ -19,7 +19,7 @@ from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
 from anneal.uop import toposort
 
-__all__ = ["Job", "check_model", "info", "run", "traced_run"]
+__all__ = ["Job", "check_model", "feeds_of", "info", "run", "traced_run"]
 
 _RANDOM = "random"
 
@@ -86,7 +86,7 @@ def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[s
         return None
     try:
         whole = load(file, "cpu")
-        results = whole.trace(_feeds(whole, Job(file, (), sizes, 0, "cpu", True)))
+        results = whole.trace(feeds_of(whole, Job(file, (), sizes, 0, "cpu", True)))
     except OnnxError:
         return None
     tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
@@ -108,7 +108,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
     if output is not None:
         check_writable(output)
     model = load(job.file, job.device, shapes=_bounds(job.shapes))
-    feeds = _feeds(model, job)
+    feeds = feeds_of(model, job)
     begun = time.perf_counter()
     results = {name: _array(value) for name, value in model.run(feeds).items()}
     first = time.perf_counter() - begun
@@ -162,7 +162,7 @@ def traced_run(file: Path, batch: int | None) -> StepGraph:
     model = load(file)
     first = {v.shape[0] for v in model.inputs if v.shape}
     sizes = [f"{d}={batch}" for d in first if isinstance(d, str)] if batch else []
-    results = model.trace(_feeds(model, Job(file, (), sizes, 0, None, False)))
+    results = model.trace(feeds_of(model, Job(file, (), sizes, 0, None, False)))
     tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
     outputs = [t.uop for t in tensors]
     return StepGraph(str(file), outputs, outputs, toposort(outputs))
@@ -171,7 +171,7 @@ def traced_run(file: Path, batch: int | None) -> StepGraph:
 def check_model(job: Job, *, tolerance: float) -> None:
     """Compare every node's value with another runtime's; AnnealError if one differs."""
     model = load(job.file, job.device, structure_only=True)
-    found = check(job.file, _feeds(model, job), job.device, tolerance=tolerance)
+    found = check(job.file, feeds_of(model, job), job.device, tolerance=tolerance)
     if job.as_json:
         json_report(asdict(found))
     else:
@@ -183,7 +183,7 @@ def check_model(job: Job, *, tolerance: float) -> None:
         data("no node differs")
 
 
-def _feeds(model: Model, job: Job) -> dict[str, Any]:
+def feeds_of(model: Model, job: Job) -> dict[str, Any]:
     """The inputs that a command line names; random ones where it names none."""
     given = {}
     for text in job.inputs:

@@ -3,6 +3,9 @@
 Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
 """
 
+from typing import TYPE_CHECKING
+
+from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
@@ -13,29 +16,81 @@ from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
 
+if TYPE_CHECKING:
+    from anneal.inspect.checking import (
+        CheckedKernel,
+        Checking,
+        Difference,
+        GradientCheck,
+        Limits,
+        NotFinite,
+        Replayed,
+        Report,
+        Suspect,
+        check,
+        check_gradients,
+        replayed,
+        repro_of,
+        under_check,
+    )
+else:
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "checking": (
+                "CheckedKernel",
+                "Checking",
+                "Difference",
+                "GradientCheck",
+                "Limits",
+                "NotFinite",
+                "Replayed",
+                "Report",
+                "Suspect",
+                "check",
+                "check_gradients",
+                "check_gradients",
+                "replayed",
+                "repro_of",
+                "under_check",
+            )
+        },
+    )
+
 __all__ = [
     "ALL",
     "KINDS",
     "Adapter",
     "Buffer",
+    "CheckedKernel",
+    "Checking",
     "Cpu",
+    "Difference",
     "Example",
     "FiredRule",
     "Firing",
+    "GradientCheck",
     "KernelCall",
     "KernelText",
+    "Limits",
     "Line",
     "Node",
+    "NotFinite",
     "OpRules",
     "Part",
     "PassInfo",
     "PassState",
     "Refusal",
+    "Replayed",
+    "Report",
     "StepGraph",
     "Survey",
+    "Suspect",
     "TextLine",
     "advice",
     "after_pass",
+    "check",
+    "check_gradients",
     "cpu",
     "example_of",
     "firings",
@@ -47,9 +102,12 @@ __all__ = [
     "op_rules",
     "passes",
     "refusals",
+    "replayed",
+    "repro_of",
     "step_graph",
     "survey",
     "tensor_methods",
+    "under_check",
     "versions",
     "wgsl_for",
 ]

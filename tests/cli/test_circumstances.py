@@ -57,6 +57,7 @@ COMMANDS = {
     "kernels": Command("kernels mlp"),
     "kernels lines": Command("kernels mlp --kernel 1 --lines"),
     "kernels time": Command("kernels mlp --time", speaks=True),
+    "check": Command("check mlp --batch 8"),
     "explain": Command("explain mul"),
     "explain model": Command("explain --model mlp --limit 3"),
     "gpt2 sample": Command("gpt2 sample Hello --max-tokens 3 --model-dir {gpt2}", speaks=True),
@@ -261,6 +262,7 @@ READING = {
     "train --model-dir": "train gpt2 --steps 1 --model-dir {place}",
     "MODEL.bin": "run llama2c {place}",
     "--tokenizer": "run llama2c {llama}/model.bin --tokenizer {place}",
+    "--replay": "check --replay {place}",
     "--weights": "run resnet9 --weights {place}",
 }
 THINGS = (

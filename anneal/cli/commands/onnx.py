@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import LAST_SEED, MOST_AT_ONCE, AdapterFlag, Device, DeviceFlag, Json, Model
+from anneal.cli._flags import LAST_SEED, MOST_AT_ONCE, AdapterFlag, Device, DeviceFlag, Inputs, Json, Model, Sizes
 
 __all__ = ["app"]
 
@@ -21,14 +21,6 @@ app = typer.Typer(
 )
 
 OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.")]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
-]
-Sizes = Annotated[
-    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
-]
-
 Bounds = Annotated[
     list[str] | None,
     typer.Option(
