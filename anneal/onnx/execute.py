@@ -15,7 +15,7 @@ the host was asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any, Protocol
@@ -102,8 +102,20 @@ class Pieces(Protocol):
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
 
+    def decides(self, name: str) -> bool:
+        """Whether the values of this name decide shapes."""
+
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
         """Note of a node that has run whether it needed the host."""
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A jit function that a node replays, which is made once."""
+
+    def node(self, run: Run, scope: Scope, node: Node, of: Implementation, given: list[Any], count: int) -> list[Any]:
+        """The `count` results that `of` gives in place of `node`'s own operator for other inputs, captured.
+
+        Raises NeedsHostError if it cannot be captured.
+        """
 
 
 class Run:
@@ -307,6 +319,7 @@ class Call:
         self._made = 0  # constants that were made
         self.of_file = False  # whether the results follow from the file alone
         self._tainted = False  # whether an input is loose
+        self._alone = False  # whether it replays captures of its own
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
@@ -453,6 +466,14 @@ class Call:
             self._read = True
         return results
 
+    def captured(self, pieces: Pieces, of: Implementation, given: list[Any], count: int) -> list[Any]:
+        """What `of` gives in place of the node's operator: see `Pieces.node`."""
+        return pieces.node(self.of, self._scope, self.node, of, given, count)
+
+    def decides(self, name: str) -> bool:
+        """Whether the values of an input of a subgraph decide shapes."""
+        return self.of.pieces is not None and self.of.pieces.decides(name)
+
     def again(self, name: str, values: dict[str, Any]) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
         graph = self._scope.graph
@@ -517,7 +538,21 @@ class Call:
     def needs_host(self) -> bool:
         """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
         of = self.node.implementation
-        return self._read or (of is not None and not of.pure)
+        return self._read or self._alone or (of is not None and not of.pure)
+
+    def replays(self, turns: str) -> Pieces | None:
+        """Where captures of its many `turns` are kept; None if they are to be one graph, as gradients may flow.
+
+        Raises NeedsHostError inside a capture, so that the node stands beside it.
+        """
+        run = self.of
+        if run.pieces is None:
+            if run.reads is not True:
+                raise NeedsHostError(str(self.node))
+            return None
+        self._alone = True
+        run.steps.append(HostStep(str(self.node), f"its {turns} are replayed, for one graph of them would be large"))
+        return run.pieces
 
     def body(self, values: list[Any]) -> list[Any]:
         """What a function gives: its body runs with no view of the graph around it."""
