@@ -32,6 +32,7 @@ __all__ = ["Pieces"]
 
 _KEPT = 16  # captures of one part
 _SURPRISES = 32  # nodes of one graph that turn out to need the host after its first run
+_SELDOM = 64  # captures of one part that are made, whether they are used again or not
 _LEAST = 16  # the largest value, at least, of a size that was found
 
 
@@ -86,10 +87,6 @@ class Pieces:
         inner.values.update((name, v) for name, v in zip(names, given) if name)
         part.run(run, inner)
         return [inner.values[x] for x in outputs]
-
-    def decides(self, name: str) -> bool:
-        """Whether the values of this name decide shapes."""
-        return name in self.model.deciding
 
     def close(self) -> None:
         """Give back the memory of captures."""
@@ -212,6 +209,7 @@ class _Part:
         )
         self._kept: OrderedDict[Any, Captured] = OrderedDict()
         self._found = _Found()
+        self._made = self._found_again = 0
         self._whole = alone
         self._unsized = ""  # why there are no Variables
         self._alone = ""  # why it is not captured
@@ -250,6 +248,8 @@ class _Part:
         for why in (self._unsized and f"a capture for each size, because {self._unsized}", self._alone):
             if why:
                 run.steps.append(HostStep(f"{len(self.graph.nodes)} nodes of {self.graph.path}", why))
+        if results is not None:
+            run.spend(self.graph.nodes[0], len(self.graph.nodes))
         if results is None:
             for n, node in zip(self.graph.numbers or (), self.graph.nodes):
                 run.node(n, node, scope)
@@ -267,7 +267,11 @@ class _Part:
         shapes = {} if self._unsized or self._whole else self._shapes(feeds)
         key = signature(feeds, shapes), ids
         captured = self._kept.pop(key, None)
+        self._found_again += captured is not None
         if captured is None:
+            self._made += 1
+            if self._made > _SELDOM and self._found_again < 2 * self._made:
+                raise JitError("what goes in is seldom of the same shapes")
             own = (*self._key, *ids) if self._key else ()  # a graph inside another may see other constants in each turn
             captured = Captured(self.of.model, self.graph, feeds, shapes, fixed=fixed, key=own, inner=True)
         self._kept[key] = captured

@@ -75,7 +75,12 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
     turns = None if most is None else int(_one(node, most, "count"))
-    if turns is not None and goes and not any(node.decides(v.name) for v in body.inputs[:1]):
+    if (
+        turns is not None
+        and turns <= node.of.budget
+        and goes
+        and not any(node.decides(v.name) for v in body.inputs[:1])
+    ):
         pieces = _replays(node, body, turns)
         numbers, out_axes = (np.arange(turns), 0), [0] * len(rows)
         if pieces is not None and (
