@@ -46,21 +46,21 @@ class Pieces:
     def __init__(self, model: Model, shapes: Mapping[str, Any]) -> None:
         self.model = model
         self._shapes = shapes
-        self._graphs: dict[int, _Divided] = {}
+        self._graphs: dict[Graph, _Divided] = {}
         self._functions: dict[Any, Any] = {}
         self._nodes: dict[Any, _Part] = {}  # of one node each
 
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if it has not run before, or cannot be divided."""
-        divided = self._graphs.get(id(scope.graph))
+        divided = self._graphs.get(scope.graph)
         return divided is not None and divided.complete and divided.run(run, scope)
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
         """Note of a node that has run whether it needed the host."""
-        divided = self._graphs.get(id(graph))
+        divided = self._graphs.get(graph)
         if divided is None:
             main = graph is self.model.program.graph
-            divided = self._graphs[id(graph)] = _Divided(self.model, graph, self._shapes if main else {}, main)
+            divided = self._graphs[graph] = _Divided(self.model, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -76,12 +76,12 @@ class Pieces:
         """
         names = [f"input {n}" if v is not None else "" for n, v in enumerate(given)]
         outputs = [f"output {n}" for n in range(count)]
-        key = id(node), of.name, tuple(names), count
+        key = node, of.name, tuple(names), count
         part = self._nodes.get(key)
         if part is None:
             one = replace(node, implementation=of, inputs=tuple(names), outputs=tuple(outputs))
             graph = Graph(node.name, node.path, [ValueInfo(x) for x in names if x], nodes=[one])
-            part = _Part(_Divided(self.model, graph, {}, False), [0], set(outputs), alone=True)
+            part = _Part(_Divided(self.model, graph, {}, False), [0], set(outputs), (node, of.name))
             self._nodes[key] = part
         inner = Scope(part.of.graph, (), scope)
         inner.values.update((name, v) for name, v in zip(names, given) if name)
@@ -184,10 +184,10 @@ def _reads(node: Node) -> set[str]:
 class _Part:
     """Nodes that run on the device alone; `wanted` are names that others read.
 
-    `alone`: they are captured for each size, or it is a NeedsHostError.
+    `key`: what stands for a graph that is made for one node: it is captured for each size, or it is a NeedsHostError.
     """
 
-    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str], alone: bool = False) -> None:
+    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str], key: tuple[Any, ...] = ()) -> None:
         graph = of.graph
         self.of = of
         nodes = [graph.nodes[n] for n in numbers]
@@ -197,7 +197,7 @@ class _Part:
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)
         self._own = {v.name for v in graph.inputs}
-        self._key = () if of.main else (id(graph),)
+        self._key: tuple[Any, ...] = key or (() if of.main else (graph,))  # objects: no other has their place later
         self.graph = Graph(
             graph.name,
             graph.path,
@@ -210,7 +210,7 @@ class _Part:
         self._kept: OrderedDict[Any, Captured] = OrderedDict()
         self._found = _Found()
         self._made = self._found_again = 0
-        self._whole = alone
+        self._whole = bool(key)
         self._unsized = ""  # why there are no Variables
         self._alone = ""  # why it is not captured
 

@@ -556,3 +556,20 @@ def test_a_loop_inside_a_loop_sees_the_number_of_the_outer_turn() -> None:
     m, reference = anneal.onnx.load(file, "cpu"), session(file)
     for n in range(5):
         check(file, m, {"x": np.linspace(0, 1 + n / 4, 4, dtype=np.float32)}, reference)
+
+
+def test_a_part_whose_inputs_are_seldom_the_same_is_not_captured() -> None:
+    # the number of a turn decides a shape, and how many turns there are is found in the run
+    body = graph(
+        [*LOOPS["parts"], node("ReduceMax", ["next"], ["top"], keepdims=0), node("Less", ["top", "bar"], ["goes"])],
+        [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", 4)],
+        [helper.make_tensor_value_info("goes", BOOL, []), floats("next", 4), floats("out", None)],
+    )
+    nodes = [node("ReduceMax", ["x"], ["most"], keepdims=0), node("Cast", ["most"], ["times"], to=I64)]
+    nodes += [node("Loop", ["times", "", "x"], ["last", "rows"], body=body), node("Neg", ["rows"], ["y"])]
+    weights = [array(n, v) for n, v in {"four": 4, "zero": [0], "one": [1]}.items()] + [array("bar", 3, np.float32)]
+    file = bytes(model(nodes, [floats("x", 4)], untyped("last", "y"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(3):
+        check(file, m, {"x": np.array([70 + n, 1, 2, 3], np.float32)}, reference)
+    assert any("seldom of the same shapes" in s.reason for s in m.host_steps)

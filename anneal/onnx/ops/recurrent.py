@@ -124,7 +124,7 @@ def _direction(
     if pieces is None:
         y, states = _steps(projected, cell, states, step, functions, lengths)
     else:
-        key = id(node.node), backward
+        key = node.node, backward
         y, states = _replayed(pieces, key, projected, cell, states, step, functions, lengths)
     if backward:
         y = y.flip(0) if lengths is None else _by_length(y, lengths)
