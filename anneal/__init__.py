@@ -6,6 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal.inspect import check as check
+
 __version__ = "0.1.0"
 
 _LAZY = {"check": "anneal.inspect", "empty_cache": "anneal.tensor", "memory": "anneal.tensor"}
