@@ -502,6 +502,44 @@ def cache_prune(
     prune(older_than=older_than, max_size=max_size, everything=everything, as_json=as_json)
 
 
+Host = Annotated[
+    str | None,
+    typer.Option("--host", metavar="HOST", help="Let others in at this address, with the token that is printed."),
+]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Open no browser.")]
+
+
+@app.command()
+def web(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0 takes a free port.")
+    ] = "127.0.0.1:3001",
+    host: Host = None,
+    no_open: NoOpen = False,
+) -> None:
+    """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
+    from anneal.web import Options, serve
+
+    serve(Options(f":{address.rpartition(':')[2]}" if host else address, host, opens=not no_open))
+
+
+@app.command()
+def viz(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A model of examples/ (nanogpt), or an ONNX file.")
+    ] = None,
+    address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
+    no_open: NoOpen = False,
+) -> None:
+    """Open the studio at the graph of a model."""
+    from anneal.cli._models import check_traceable
+    from anneal.web import Options, serve
+
+    wanted = model or "nanogpt"
+    check_traceable(wanted)
+    serve(Options(address, shows=wanted, opens=not no_open))
+
+
 def run(argv: list[str] | None) -> int:
     """Run the command line; the documented exit code. A user's mistake prints one message and no traceback."""
     from anneal.cli._output import streams

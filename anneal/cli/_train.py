@@ -16,7 +16,7 @@ from anneal import settings
 from anneal.cli._bundle import Bundle, Several
 from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._models import DRAWING, Training, check_model, load_example
+from anneal.cli._models import DRAWING, Trainable, check_model, load_example
 from anneal.cli._output import console, going_on, message
 from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
 from anneal.errors import SettingError, UserError
@@ -180,7 +180,7 @@ def _picture(options: Options) -> Path | None:
     return options.picture or Path(f"{options.model}.png")
 
 
-def _draw(training: Training, options: Options) -> Picture | None:
+def _draw(training: Trainable, options: Options) -> Picture | None:
     """What there is to see, written to its file."""
     pixels, path = getattr(training, "picture", None), _picture(options)
     if pixels is None or path is None:
@@ -191,7 +191,7 @@ def _draw(training: Training, options: Options) -> Picture | None:
     return Picture(path, pixels)
 
 
-def _advance(training: Training, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
+def _advance(training: Trainable, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
     """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
 
     Reading a loss waits for the device, which would stand still between steps if every loss were read at once.

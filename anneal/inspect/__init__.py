@@ -9,46 +9,71 @@ from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
 from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
+from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
+from anneal.inspect.models import random_input, traced_model
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
+from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
+from anneal.inspect.tensor_files import TensorEntry, TensorFile, tensor_file
+from anneal.inspect.worked import Batching, Worked, batching, worked
 
 __all__ = [
     "ALL",
     "KINDS",
     "Adapter",
+    "Batching",
     "Buffer",
     "Cpu",
     "FiredRule",
     "Firing",
+    "GraphNode",
     "KernelCall",
     "KernelText",
+    "LaunchFacts",
+    "Life",
     "Line",
+    "MemoryPlan",
     "Node",
     "OpRules",
     "Part",
+    "PassGraph",
     "PassInfo",
+    "PassNode",
     "PassState",
     "Refusal",
     "StepGraph",
     "Survey",
+    "TensorEntry",
+    "TensorFile",
     "TextLine",
+    "Worked",
     "advice",
     "after_pass",
+    "batching",
     "cpu",
     "firings",
+    "graph_nodes",
     "kernel_calls",
+    "kernel_pass_graphs",
     "kernel_text",
     "launch",
+    "launch_facts",
+    "memory_plan",
     "nodes",
     "of_line",
     "op_rules",
     "ops_of_method",
+    "pass_graphs",
     "passes",
+    "random_input",
     "refusals",
     "step_graph",
     "survey",
+    "tensor_file",
     "tensor_methods",
+    "traced_model",
     "versions",
     "wgsl_for",
+    "worked",
 ]

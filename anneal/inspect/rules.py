@@ -13,7 +13,7 @@ from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
 from anneal.uop import ALL, MOVEMENT, Op, UOp, toposort
 
-__all__ = ["ALL", "KINDS", "OpRules", "op_rules", "ops_of_method", "tensor_methods"]
+__all__ = ["ALL", "KINDS", "OpRules", "op_rules", "ops_of_method", "outputs_of_method", "tensor_methods"]
 
 PACKAGE = Path(anneal.__file__).resolve().parent
 # What tables of each kind are for, in the order in which a program meets them.
@@ -49,6 +49,11 @@ def tensor_methods() -> list[str]:
 
 def ops_of_method(name: str) -> list[str]:
     """The ops in the graph that a Tensor method builds for small arguments, movement and leaves left out."""
+    return list(dict.fromkeys(u.op.name for u in toposort(outputs_of_method(name)) if _has_rules(u)))
+
+
+def outputs_of_method(name: str) -> list[UOp]:
+    """What a Tensor method gives for small arguments, of matrices of two by two; nothing if none of them suits it."""
     from anneal.tensor import Tensor
 
     x = Tensor([[0.1, 0.2], [0.3, 0.4]])
@@ -64,10 +69,9 @@ def ops_of_method(name: str) -> list[str]:
     for attempt in tries:
         try:
             result = attempt(getattr(x, name))
-            outputs = [result.uop] if isinstance(result, Tensor) else [t.uop for t in result if isinstance(t, Tensor)]
+            return [result.uop] if isinstance(result, Tensor) else [t.uop for t in result if isinstance(t, Tensor)]
         except (TypeError, ValueError, IndexError, AttributeError, RuntimeError):
             continue
-        return list(dict.fromkeys(u.op.name for u in toposort(outputs) if _has_rules(u)))
     return []
 
 
