@@ -90,7 +90,7 @@ def doctor(adapter: AdapterFlag = None, as_json: Json = False) -> None:
 
 
 def _train_help() -> str:
-    from anneal.cli._models import MODELS
+    from anneal.training import MODELS
 
     width = max(map(len, MODELS))
     # \b keeps click from making one paragraph of the lines.
@@ -140,6 +140,12 @@ def train(
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
     ] = False,
+    vitals: Annotated[
+        bool,
+        typer.Option(
+            "--vitals", help="With --json or --bundle: learning rate, gradients' norm and memory of each step."
+        ),
+    ] = False,
     download: Download = False,
     as_json: Json = False,
 ) -> None:
@@ -150,7 +156,7 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, download=download,
+        bundle=bundle, vitals=vitals, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))
 

@@ -157,7 +157,7 @@ class Answers:
 
     def ops(self, _: dict[str, Any]) -> Any:
         """The names of ops and of Tensor methods."""
-        return {"ops": inspect.ALL, "methods": inspect.tensor_methods()}
+        return {"ops": list(inspect.ALL), "methods": inspect.tensor_methods()}
 
     def explain(self, q: dict[str, Any]) -> Any:
         """The rules of an op, or of the ops that a Tensor method builds, with an example."""

@@ -113,7 +113,7 @@ def _cookie(text: str) -> str:
         found = SimpleCookie(text).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return "" if found is None else str(found.value)
 
 
 def _asked(scope: Scope) -> str:

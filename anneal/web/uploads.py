@@ -48,8 +48,8 @@ class Uploads:
 
     async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
         """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
-        kind = name.rpartition(".")[2].lower()
-        if kind not in KINDS:
+        stem, _, kind = name.lower().rpartition(".")
+        if not stem or kind not in KINDS:
             raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in KINDS)}")
         room = ALL - sum(u.bytes for u in self.all())
         self.folder.mkdir(parents=True, exist_ok=True)

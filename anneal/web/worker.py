@@ -27,7 +27,8 @@ def main() -> None:
 
         code = 1
         try:
-            anneal(sys.argv[2:])
+            sys.argv[:] = ["anneal", *sys.argv[2:]]  # a run bundle tells the command
+            anneal()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
         finally:
