@@ -220,11 +220,13 @@ function Shape(props: {
 }) {
   const { box, at } = props;
   if (!at) return null;
-  const name = [box.label, box.phase, box.detail, box.changed ? `${box.changed} changed` : "", box.group ? (box.open ? "open" : "closed") : ""];
+  const marked = box.changed > 0 && !box.open;
+  const said = [box.label, box.open ? "" : box.detail, marked ? `${Math.min(99, box.changed)} changed` : ""].filter(Boolean).join(" ");
+  const name = [said, box.phase, box.group ? (box.open ? "open" : "closed") : ""];
   const kind = `box ${box.phase} ${box.group ? "group" : "node"} ${box.open ? "open" : ""} ${props.selected ? "selected" : ""} ${props.related ? "related" : ""} ${box.changed ? "changed" : ""}`;
   return (
     <g
-      class={kind} role="button" tabIndex={props.first ? 0 : -1} data-key={box.key} transform={`translate(${at.x} ${at.y})`}
+      class={kind} role="button" tabindex={props.first ? 0 : -1} data-key={box.key} transform={`translate(${at.x} ${at.y})`}
       aria-label={name.filter(Boolean).join(", ")} aria-pressed={props.selected} aria-expanded={box.group ? box.open : undefined}
       onClick={() => props.onSelect(box)} onDblClick={() => box.group && props.onOpen(box)}
       onKeyDown={(e: KeyboardEvent) => props.onKey(e, box)}
@@ -235,6 +237,7 @@ function Shape(props: {
       ) : (
         <>
           <text x={12} y={box.detail ? 17 : 18} class="label">{box.label}</text>
+          {" "}
           {box.detail && <text x={12} y={31} class="detail">{box.detail}</text>}
         </>
       )}
@@ -245,7 +248,8 @@ function Shape(props: {
           <path d={box.open ? "M5 9h8" : "M5 9h8M9 5v8"} />
         </g>
       )}
-      {box.changed > 0 && !box.open && <g class="mark" transform={`translate(${at.w - 4} 0)`}><circle r={8} /><text y={3}>{box.changed > 99 ? "99" : box.changed}</text></g>}
+      {" "}
+      {marked && <g class="mark" aria-hidden="true" transform={`translate(${at.w - 4} 0)`}><circle r={8} /><text y={3}>{box.changed > 99 ? "99" : box.changed}</text></g>}
     </g>
   );
 }
