@@ -45,6 +45,7 @@ class Studio:
 
     where: Path
     key: Key
+    warm: bool = False  # start the inspecting child before anybody asks
     jobs: Jobs = field(init=False)
     runs: Runs = field(init=False)
     uploads: Uploads = field(init=False)
@@ -65,11 +66,14 @@ def application(studio: Studio) -> Guard:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         studio.jobs.read()
-        watching = asyncio.create_task(studio.jobs.watch())
+        watching = [asyncio.create_task(studio.jobs.watch())]
+        if studio.warm:
+            watching.append(asyncio.create_task(_warm(studio)))
         try:
             yield
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             await studio.inspector.stop()
 
     pages = [Route(path, _page) for path in VIEWS]
@@ -97,6 +101,12 @@ def application(studio: Studio) -> Guard:
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={Exception: _failed, 404: _missing})
     app.state.studio = studio
     return Guard(app, studio.key)
+
+
+async def _warm(studio: Studio) -> None:
+    """Start the inspector once the first page is out, so that the first question need not wait for its imports."""
+    await asyncio.sleep(1)
+    await studio.inspector.ask({"ask": "ops"})
 
 
 def _studio(request: Request) -> Studio:

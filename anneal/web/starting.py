@@ -49,7 +49,7 @@ def serve(options: Options) -> None:
     from anneal.web.server import Studio, application
 
     key = Key(_hosts(host, options.host, port), always=options.host is not None)
-    studio = Studio(Path.cwd(), key)
+    studio = Studio(Path.cwd(), key, warm=True)
     url = f"http://{_spelt(host)}:{port}{_path(studio, options.shows)}"
     if key.always:
         url += f"?token={key.token}"

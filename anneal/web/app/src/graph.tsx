@@ -90,11 +90,11 @@ function Passes(props: { list: PassSummary[] | null; now: string; start: string 
 
 const HIDDEN = new Set(["CONST", "SINK"]);
 
-function itemsOf(graph: Graph, after: PassGraph | null, ofKernel: boolean, fused: Set<number>): Item[] {
+function itemsOf(graph: Graph, after: PassGraph | null, ofKernel: boolean): Item[] {
   const groups = paths(graph.nodes);
   if (!after) {
     return graph.nodes.filter((n) => !HIDDEN.has(n.op)).map((n) => ({
-      id: n.id, label: n.op, detail: shape(n.shape), src: n.src, phase: n.phase, path: groups[n.id]!, changed: false, fused: fused.has(n.id), leaf: !n.src.length,
+      id: n.id, label: n.op, detail: shape(n.shape), src: n.src, phase: n.phase, path: groups[n.id]!, changed: false,
     }));
   }
   const path: string[][] = [];
@@ -108,7 +108,7 @@ function itemsOf(graph: Graph, after: PassGraph | null, ofKernel: boolean, fused
   const loose = !ofKernel && after.info.stage !== "tensor";
   return after.nodes.filter((n) => !HIDDEN.has(n.op)).map((n) => ({
     id: n.id, label: n.op, detail: n.shape.length ? shape(n.shape) : n.arg && n.arg.length < 24 ? n.arg : "", src: n.src,
-    phase: ofKernel || loose ? "forward" : phase[n.id]!, path: ofKernel ? [] : path[n.id]!.length ? path[n.id]! : ["new"], changed: n.changed, fused: false, leaf: !n.src.length,
+    phase: ofKernel || loose ? "forward" : phase[n.id]!, path: ofKernel ? [] : path[n.id]!.length ? path[n.id]! : ["new"], changed: n.changed,
   }));
 }
 
@@ -122,11 +122,11 @@ function Drawn(props: { graph: Graph; after: PassGraph | null; route: Route; tab
     const mine = new Set(chosen?.kernels ?? []);
     return new Set(props.graph.nodes.filter((n) => n.kernels.some((k) => mine.has(k))).map((n) => n.id));
   }, [chosen, props.graph]);
-  const items = useMemo(() => (props.after && !shown ? [] : itemsOf(props.graph, props.after, props.ofKernel, fused)), [props.graph, props.after, props.ofKernel, fused, shown]);
+  const items = useMemo(() => (props.after && !shown ? [] : itemsOf(props.graph, props.after, props.ofKernel)), [props.graph, props.after, props.ofKernel, shown]);
   const related = useMemo(() => {
-    const view = visible(items, open);
-    return new Set(view.boxes.filter((b) => b.fused && !b.open).map((b) => b.key));
-  }, [items, open]);
+    if (!fused.size) return new Set<string>();
+    return new Set(visible(items, open).boxes.filter((b) => !b.open && b.nodes.some((n) => fused.has(n))).map((b) => b.key));
+  }, [items, open, fused]);
   if (props.after && !shown) return <TextOf after={props.after} />;
   if (props.after && items.length > 600 && props.ofKernel) return <Nodes after={props.after} />;
   const select = (b: Box) => (b.group ? put({ group: b.key, node: null }) : put({ node: b.key.slice(1), group: null }));

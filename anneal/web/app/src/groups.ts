@@ -9,8 +9,6 @@ export interface Item {
   // The names of the groups that the node is in, outermost first; none for a node that stands alone.
   path: string[];
   changed: boolean;
-  fused: boolean;
-  leaf: boolean;
 }
 
 export interface Box {
@@ -23,7 +21,6 @@ export interface Box {
   parent: string | null;
   nodes: number[];
   changed: number;
-  fused: number;
 }
 
 export interface Edge { from: string; to: string; count: number }
@@ -53,11 +50,10 @@ export function visible(items: Item[], open: Set<string>): View {
         boxes.get(key) ??
         put({
           key, label: item.path[depth - 1]!, detail: "", phase: item.phase, group: true, open: open.has(key), parent,
-          nodes: [], changed: 0, fused: 0,
+          nodes: [], changed: 0,
         });
       shown.nodes.push(item.id);
       shown.changed += item.changed ? 1 : 0;
-      shown.fused += item.fused ? 1 : 0;
       if (!shown.open) break;
       parent = key;
       shown = null;
@@ -75,7 +71,7 @@ export function visible(items: Item[], open: Set<string>): View {
     of.set(item.id, `#${item.id}`);
     put({
       key: `#${item.id}`, label: item.label, detail: item.detail, phase: item.phase, group: false, open: false, parent,
-      nodes: [item.id], changed: item.changed ? 1 : 0, fused: item.fused ? 1 : 0,
+      nodes: [item.id], changed: item.changed ? 1 : 0,
     });
   }
   const edges = new Map<string, Edge>();
@@ -105,6 +101,14 @@ interface Raw { id: number; op: string; src: number[]; phase: string; module: st
 // The groups of every node. Memory and constants go where they are first used; numbers of a list stay with its name
 // ("h.0"); what belongs to no module is grouped by the function that made it, and large ones by their kernels.
 export function paths(nodes: Raw[]): string[][] {
+  let known = grouped.get(nodes);
+  if (!known) grouped.set(nodes, (known = group(nodes)));
+  return known;
+}
+
+const grouped = new WeakMap<Raw[], string[][]>();
+
+function group(nodes: Raw[]): string[][] {
   const user = new Map<number, number>();
   for (const n of nodes) for (const s of n.src) if (!user.has(s)) user.set(s, n.id);
   const byId = new Map(nodes.map((n) => [n.id, n]));

@@ -8,7 +8,7 @@ export interface Layout { boxes: Map<string, Placed>; edges: Path[]; width: numb
 
 let elk: Elk | null = null;
 
-const WIDE = 6.7; // a character, at the size that boxes are labelled in
+const WIDE = 7.3; // a character, at the size that boxes are labelled in
 const sizeOf = (label: string, detail: string, group: boolean) => ({
   width: Math.max(64, Math.ceil(Math.max(label.length * WIDE, detail.length * 5.9)) + (group ? 44 : 22)),
   height: detail ? 40 : 28,
@@ -36,8 +36,8 @@ export async function layout(view: View, down = true): Promise<Layout> {
       "elk.spacing.nodeNode": "18",
       "elk.layered.spacing.nodeNodeBetweenLayers": "34",
       "elk.layered.spacing.edgeNodeBetweenLayers": "10",
-      "elk.layered.nodePlacement.strategy": "BRANDES_KOEPF",
-      "elk.layered.thoroughness": "3",
+      "elk.layered.nodePlacement.strategy": "SIMPLE",
+      "elk.layered.thoroughness": "1",
       "elk.separateConnectedComponents": "true",
     },
     children: [],
