@@ -120,7 +120,7 @@ def _refuse_others(path: StrPath, found: os.stat_result) -> None:
 
 
 def _place(path: StrPath) -> tuple[Path, os.stat_result | None]:
-    """Where the file is, links followed, and its facts if it is there."""
+    """The file's path, links followed, and its facts if it is there."""
     found = _stat(path)
     if found is not None:
         _refuse_others(path, found)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import _harness as h
-from benchmarks import compile_time, gpt2, matmul, memory, memory_bound, nanogpt, startup, train_step
+from benchmarks import compile_time, gpt2, matmul, memory, memory_bound, nanogpt, onnx_peers, startup, train_step
 
 RESULTS = h.ROOT / "benchmarks" / "results"
 HEAD = """# Benchmarks
@@ -27,6 +27,7 @@ SECTIONS = (
     (train_step, "A training step"),
     (nanogpt, "From command to sample"),
     (gpt2, "GPT-2 small"),
+    (onnx_peers, "ONNX files"),
     (compile_time, "Compiling a training step"),
     (startup, "Start-up"),
     (memory, "Memory"),

@@ -149,7 +149,7 @@ def _receive(asset: Asset, path: Path, part: Path, start: int, show: _Show) -> i
 
 
 def _begin(asset: Asset, path: Path, part: Path, start: int, response: Response) -> int:
-    """Where in the file the body of this response begins."""
+    """The offset in the file at which the body of this response begins."""
     status = response.status_code
     answer = f"the server answers {status} {response.reason or ''}".rstrip()
     if status == 416:
@@ -184,7 +184,7 @@ def _wrong(asset: Asset, path: Path, what: str) -> DataError:
 
 
 def _innermost(error: Exception) -> Exception:
-    """What the socket said: requests wraps urllib3's error, which wraps that."""
+    """The socket's own error: requests wraps urllib3's, which wraps that."""
     while True:
         inner = getattr(error, "reason", None) or (error.args[-1] if error.args else None)
         if not isinstance(inner, Exception):

@@ -27,7 +27,7 @@ __all__ = ["fetch", "location", "verify"]
 
 
 def location(asset: Asset) -> Path:
-    """Where the file is kept, whether or not it is there.
+    """The path at which the file is kept, whether or not it is there.
 
     >>> from anneal import files, settings
     >>> from anneal.assets import ASSETS

@@ -56,7 +56,7 @@ def enabled() -> bool:
 
 
 def folder() -> Path | None:
-    """Where entries are kept, or None if there is no such place."""
+    """The folder of the entries, or None if there is no such place."""
     chosen = settings.current().cache_dir
     return Path(chosen) if chosen else _user_folder()
 
@@ -87,7 +87,7 @@ def disk_key(*parts: object) -> bytes | None:
 
 
 def load(kind: str, key: bytes | None, decode: Callable[[Any], Any] = lambda value: value) -> Any | None:
-    """What `decode` makes of what was saved under `key`, or None: also where it can make nothing of it."""
+    """The entry saved under `key`, as `decode` reads it, or None: also where `decode` can make nothing of it."""
     where = folder() if settings.current().cache else None
     if where is None or key is None:
         return None

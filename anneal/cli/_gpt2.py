@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(slots=True)
 class Run:
-    """What has been measured and said so far; times in seconds."""
+    """Measurements and text so far; times in seconds."""
 
     begun: float
     compiled: float  # what this process had spent on compiling before
@@ -259,7 +259,7 @@ def _printer(options: Options) -> Show:
 
 
 def _close(run: Run, decoder: Any) -> None:
-    """What ended the text, and how fast it came."""
+    """A line that says why the text ended, and how fast it came."""
     if run.stop == "end of text":
         message("the text ended here: <|endoftext|>")
     elif run.stop == "context":

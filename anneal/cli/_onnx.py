@@ -18,14 +18,16 @@ from anneal.inspect import random_input
 from anneal.onnx import Description, Model, check, load
 from anneal.tensor import Tensor
 
-__all__ = ["Job", "check_model", "info", "run"]
+__all__ = ["Job", "check_model", "feeds_of", "info", "run"]
 
 _RANDOM = "random"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N."""
+    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N, `shapes` as
+    NAME=LOW:HIGH.
+    """
 
     file: Path
     inputs: Sequence[str]
@@ -33,6 +35,7 @@ class Job:
     seed: int
     device: str | None
     as_json: bool
+    shapes: Sequence[str] = ()
 
 
 def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int:
@@ -82,7 +85,7 @@ def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[s
         return None
     try:
         whole = load(file, "cpu")
-        results = whole.trace(_feeds(whole, Job(file, (), sizes, 0, "cpu", True)))
+        results = whole.trace(feeds_of(whole, Job(file, (), sizes, 0, "cpu", True)))
     except OnnxError:
         return None
     tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
@@ -103,8 +106,8 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
     """Run a model and print its outputs' shapes and values, write them, or time it."""
     if output is not None:
         check_writable(output)
-    model = load(job.file, job.device)
-    feeds = _feeds(model, job)
+    model = load(job.file, job.device, shapes=_bounds(job.shapes))
+    feeds = feeds_of(model, job)
     begun = time.perf_counter()
     results = {name: _array(value) for name, value in model.run(feeds).items()}
     first = time.perf_counter() - begun
@@ -113,6 +116,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         "seconds": first,
         "outputs": {name: _told(value) for name, value in results.items()},
         "host_steps": [asdict(s) for s in model.host_steps],
+        "sizes": [asdict(s) for s in model.sizes],
     }
     if timed:
         report["times"] = _times(model, feeds)
@@ -125,6 +129,8 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         data(f"{name}: {value}")
     for step in model.host_steps:
         message(f"on the host: {step.node}: {step.reason}")
+    for size in model.sizes if job.shapes else ():
+        message(str(size))
     if timed:
         times = report["times"]
         message(
@@ -153,7 +159,7 @@ def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
 def check_model(job: Job, *, tolerance: float) -> None:
     """Compare every node's value with another runtime's; AnnealError if one differs."""
     model = load(job.file, job.device, structure_only=True)
-    found = check(job.file, _feeds(model, job), job.device, tolerance=tolerance)
+    found = check(job.file, feeds_of(model, job), job.device, tolerance=tolerance)
     if job.as_json:
         json_report(asdict(found))
     else:
@@ -165,7 +171,7 @@ def check_model(job: Job, *, tolerance: float) -> None:
         data("no node differs")
 
 
-def _feeds(model: Model, job: Job) -> dict[str, Any]:
+def feeds_of(model: Model, job: Job) -> dict[str, Any]:
     """The inputs that a command line names; random ones where it names none."""
     given = {}
     for text in job.inputs:
@@ -177,7 +183,7 @@ def _feeds(model: Model, job: Job) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    sizes = _sizes(job.sizes)
+    sizes = {name: low for name, (low, _) in model.bounds.limits.items()} | _sizes(job.sizes)
     generator = np.random.default_rng(job.seed)
     out = {}
     for v in model.inputs:
@@ -194,6 +200,18 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
         if not name or not number.isdigit():
             raise UserError(f"--size takes NAME=N, a symbolic size of the model and a number, not {text!r}")
         out[name] = int(number)
+    return out
+
+
+def _bounds(texts: Sequence[str]) -> dict[str, Any]:
+    """Bounds as `load` takes them."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        name, _, what = text.rpartition("=")
+        ends = what.split(":")
+        if not name or len(ends) > 2 or not all(end.isdigit() for end in ends):
+            raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
+        out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
     return out
 
 

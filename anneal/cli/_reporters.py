@@ -20,7 +20,7 @@ LAST = 50  # steps whose mean is the final loss
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is known before the first step."""
+    """The facts known before the first step."""
 
     model: str
     info: str
@@ -40,7 +40,7 @@ class Start:
 
 @dataclass(slots=True)
 class Progress:
-    """What has been measured so far; times in milliseconds, one per step, beside the losses."""
+    """Measurements so far; times in milliseconds, one per step, beside the losses."""
 
     losses: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a model has drawn: a PNG file, and its pixels, uint8 (h, w, 3)."""
+    """A picture that a model has drawn: a PNG file, and its pixels, uint8 (h, w, 3)."""
 
     path: Path
     pixels: Any

@@ -184,7 +184,7 @@ def _picture(options: Options) -> Path | None:
 
 
 def _draw(training: Trainable, options: Options) -> Picture | None:
-    """What there is to see, written to its file."""
+    """The model's picture, written to its file."""
     pixels, path = getattr(training, "picture", None), _picture(options)
     if pixels is None or path is None:
         return None

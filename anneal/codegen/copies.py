@@ -130,7 +130,7 @@ class _Copies:
         return dims, out
 
     def walks(self) -> Iterator[dict[UOp, UOp]]:
-        """What became of each node, as if the first copies, the second ones and so on were made by a walk each."""
+        """The replacement of each node, as if the first copies, the second ones and so on were made by a walk each."""
         for n in range(max(len(copies) for _, copies in self.copies.values())):
             yield {u: copies[n] for u, (_, copies) in self.copies.items() if n < len(copies)}
 

@@ -86,7 +86,7 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Body:
 
 
 def bodies_of(sink: UOp, target: Target | None = None) -> list[Body]:
-    """What `generate` puts into the module of `sink`: one body, or one for each of its parts, in their order.
+    """The bodies that `generate` puts into the module of `sink`: one, or one for each of its parts, in their order.
 
     None comes from a cache, so that who listens hears all that happens.
     """

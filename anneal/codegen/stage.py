@@ -29,7 +29,7 @@ _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where an element of a tile lies: a stride for each range, and `pad` elements left out after every fourth value of
+    """Places of a tile's elements: a stride for each range, and `pad` elements left out after every fourth value of
     the range numbered `padded`."""
 
     strides: tuple[int, ...]

@@ -122,7 +122,7 @@ def _compare(given: dict[int, tuple[str, Sequence[Array]]]) -> None:
 def in_threads(
     function: Callable[[ThreadGroup], R], size: int, *, device: str | None = None, timeout: float = 600.0
 ) -> list[R]:
-    """What `function` gives to each participant of a group of `size` threads, each in a context of its own.
+    """Results of `function` for each participant of a group of `size` threads, each in a context of its own.
 
     Args:
         function: takes a participant's view of the group.

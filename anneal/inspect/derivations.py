@@ -89,7 +89,7 @@ class Derivations:
                 steps.append((old, rule))
 
     def of(self, u: UOp, within: Collection[int]) -> Origins:
-        """Where `u` comes from, as far as that is one of the nodes `within`."""
+        """The nodes from which `u` comes, as far as they are `within`."""
         found: set[int] = set()
         rules: dict[FiredRule, None] = {}
         seen, row = {u}, [u]
@@ -107,7 +107,7 @@ class Derivations:
         return Origins(frozenset(found), tuple(rules))
 
     def below(self, roots: Iterable[UOp], within: Collection[int], stored: Iterable[int]) -> dict[UOp, Origins]:
-        """Where `roots` and all nodes below them come from.
+        """The derivations of `roots` and all nodes below them.
 
         A node that comes from nowhere has what its sources come from, or else those who read it: the arithmetic of an
         index has the access that it is for. A store of such a node is of `stored`.

@@ -41,7 +41,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """What the cpu device runs on; `blas` is the library that NumPy multiplies matrices with."""
+    """The hardware of the cpu device; `blas` is the library that NumPy multiplies matrices with."""
 
     status: str
     processor: str
@@ -92,7 +92,7 @@ def _facts(adapter: Any) -> Adapter:
 
 
 def advice(system: str, found: list[Adapter]) -> list[str]:
-    """What to type on this system so that a hardware adapter appears, and what works meanwhile."""
+    """The commands to type on this system so that a hardware adapter appears, and what works meanwhile."""
     lines = []
     if system == "Linux":
         if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():

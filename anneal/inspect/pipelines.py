@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PassState:
-    """What there is after `info`, in parts; of launch `kernel`, if it is a pass of the code generator."""
+    """The graph after the pass `info`, in parts; of launch `kernel`, if it is a pass of the code generator."""
 
     info: PassInfo
     kernel: int | None
@@ -55,7 +55,7 @@ def passes() -> tuple[PassInfo, ...]:
 def after_pass(
     sink: UOp, cost_model: CostModel, until: str, kernel: int | None = None, target: Target | None = None
 ) -> PassState:
-    """What the passes up to `until` make of `sink` (`SINK(outputs...)`), or of launch `kernel` of its plan.
+    """The graph that the passes up to `until` make of `sink` (`SINK(outputs...)`), or of launch `kernel` of its plan.
 
     Raises UserError for a name that is no pass, with the names of all; for a pass of the code generator without a
     kernel, and for one of the scheduler with a kernel.

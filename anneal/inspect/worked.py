@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import anneal
 from anneal.inspect.graphs import Node, nodes
 from anneal.inspect.kernels import kernel_calls
-from anneal.inspect.rules import ops_of_method, outputs_of_method
+from anneal.inspect.rules import example_of, tensor_methods
 from anneal.inspect.structure import PassGraph, pass_graphs
 from anneal.schedule import CostModel, graph, origins, plan_for
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp
 
 __all__ = ["Batching", "Worked", "batching", "worked"]
 
@@ -36,9 +37,9 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """`Tensor.method` of small matrices: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
+    """A call of a Tensor method: the `nodes` of its graph, what each pass makes of it, its kernels as WGSL."""
 
-    method: str
+    call: str
     nodes: tuple[Node, ...]
     passes: tuple[PassGraph, ...]
     kernels: tuple[str, ...]
@@ -61,22 +62,27 @@ def batching(op: str) -> Batching | None:
 
 
 def worked(name: str, cost_model: CostModel) -> Worked | None:
-    """An example of the op, or the Tensor method, called `name`; None where no method builds it of small matrices.
+    """An example of the op, or the Tensor method, called `name`; None where no method builds it of small arguments.
 
     >>> from anneal.backend import planned_cost_model
-    >>> worked("EXP", planned_cost_model("cpu")).method
-    'exp'
+    >>> worked("EXP", planned_cost_model("cpu")).call.endswith(".exp()")
+    True
     """
+    methods = tensor_methods()
     for method in dict.fromkeys((METHODS.get(name.upper(), name.lower()), name.lower())):
-        outputs = outputs_of_method(method)
-        if not outputs or (hasattr(Op, name) and name not in [*ops_of_method(method), *_ops(outputs)]):
+        example = example_of(method) if method in methods else None
+        if example is None or (hasattr(Op, name) and name not in [u.op.name for u in example.nodes]):
             continue
-        sink = graph(outputs)
+        sink = graph(_outputs(example.nodes))
         plan = plan_for(sink, cost_model)[0]
         texts = dict.fromkeys([k.text for k in kernel_calls(plan, origins(sink))])
-        return Worked(method, tuple(nodes(toposort(outputs))), tuple(pass_graphs(sink, cost_model)), tuple(texts))
+        return Worked(
+            example.source, tuple(nodes(list(example.nodes))), tuple(pass_graphs(sink, cost_model)), tuple(texts)
+        )
     return None
 
 
-def _ops(outputs: list[UOp]) -> list[str]:
-    return [u.op.name for u in toposort(outputs)]
+def _outputs(order: Sequence[UOp]) -> list[UOp]:
+    """The nodes that none of the others reads."""
+    read = {s for u in order for s in u.src}
+    return [u for u in order if u not in read]

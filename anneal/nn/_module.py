@@ -62,7 +62,7 @@ class Module:
         super().__setattr__(name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """The module's computation; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

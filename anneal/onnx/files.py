@@ -12,6 +12,7 @@ import numpy as np
 from anneal.errors import OnnxError
 from anneal.onnx.schemas import text_of
 from anneal.onnx.types import array_dtype, element_name
+from anneal.onnx.wire import without_large
 
 __all__ = ["parsed", "reader_of"]
 
@@ -25,8 +26,12 @@ _FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a 
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
-def parsed(source: str | os.PathLike[str] | bytes) -> tuple[Any, Path | None]:
-    """The ModelProto of a file or of its bytes, and the folder that external data may come from.
+def parsed(
+    source: str | os.PathLike[str] | bytes, *, whole: bool = False
+) -> tuple[Any, Path | None, dict[bytes, memoryview]]:
+    """The ModelProto of a file or of its bytes, the folder that external data may come from, and large elements.
+
+    Large ones are tokens in the ModelProto, see `without_large`; none are if it is to be `whole`.
 
     Raises OnnxError for a file that is missing or is no ONNX model.
     """
@@ -45,25 +50,34 @@ def parsed(source: str | os.PathLike[str] | bytes) -> tuple[Any, Path | None]:
             raise OnnxError(f"{what}: cannot be read: {e.strerror or e}") from None
         folder = path.resolve().parent
     proto = ModelProto()
+    small, large = (data, {}) if whole else without_large(data)
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(small)
     except DecodeError as e:
         raise OnnxError(
             f"{what}: is no ONNX model ({e}); a text file or another format must be converted first"
         ) from None
     if not proto.HasField("graph"):
         raise OnnxError(f"{what}: has no graph, so it is no ONNX model")
-    return proto, folder
+    return proto, folder, large
 
 
-def reader_of(folder: Path | None, *, structure_only: bool = False) -> Callable[[Any, str], Any]:
-    """A function `(TensorProto, where) -> array`; with `structure_only` large tensors and missing ones are None."""
+def reader_of(
+    folder: Path | None, large: dict[bytes, memoryview], *, structure_only: bool = False
+) -> Callable[[Any, str], Any]:
+    """A function `(TensorProto, where) -> array`; with `structure_only` large tensors and missing ones are None.
+
+    `folder` and `large` are what `parsed` gave.
+    """
 
     def read(tensor: Any, where: str) -> Any:
         external = tensor.data_location == 1
         if structure_only and (external or _elements(tensor, where) > 1024):
             return None
-        return _array(tensor, where, _external(tensor, where, folder) if external else None)
+        if external:
+            return _array(tensor, where, _external(tensor, where, folder))
+        raw = tensor.raw_data if tensor.HasField("raw_data") else None
+        return _array(tensor, where, None if raw is None else np.frombuffer(large.get(raw, raw), np.uint8))
 
     return read
 
@@ -78,7 +92,7 @@ def _elements(tensor: Any, where: str) -> int:
 
 
 def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
-    """The elements of a TensorProto; `raw` are the bytes of external data."""
+    """The elements of a TensorProto; `raw` are the bytes that it has as such, here or in another file."""
     code = tensor.data_type
     dtype = array_dtype(code)
     if dtype is None:
@@ -92,8 +106,6 @@ def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
         out[:] = [s.decode("utf-8", "surrogateescape") for s in tensor.string_data]
         return out.reshape(shape)
     bits = _BITS.get(code, dtype.itemsize * 8)
-    if raw is None and tensor.HasField("raw_data"):
-        raw = np.frombuffer(tensor.raw_data, np.uint8)
     if raw is not None:
         _check(where, len(raw), -(-size * bits // 8), shape, "bytes")
         if code not in _BITS:

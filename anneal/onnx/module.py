@@ -41,7 +41,7 @@ class OnnxModule(Module):
             own = name if not name.startswith("_") and name and not hasattr(Module, name) else f"p{name}"
             while own in vars(self):
                 own += "_"
-            tensor = device_array(array, model.device, model.float64)
+            tensor = device_array(array, model.device, model.float64, constant=True)
             setattr(self, own, tensor.requires_grad_(array.ndim > 0 and name not in statistics))
             self._names[path, name] = own
         self.realize()

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DTypeError
+from anneal.ops import wrap_array
+from anneal.runtime import storage_of
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device"]
+__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device", "uploaded"]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -76,9 +78,10 @@ def fits_device(dtype: np.dtype[Any]) -> bool:
     return dtype.name in _ON_DEVICE
 
 
-def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
+def device_array(array: Any, device: str, float64: str = "float32", *, constant: bool = False) -> Tensor:
     """An array as a Tensor on a device. On one without 64-bit integers they become 32-bit ones if their values allow;
-    float64 becomes float32 where the device has none, if `float64` says so.
+    float64 becomes float32 where the device has none, if `float64` says so. A `constant`, which nobody writes, is not
+    copied before it is uploaded.
 
     Raises DTypeError for elements that the device cannot hold.
     """
@@ -87,7 +90,7 @@ def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
         raise DTypeError(f"takes a value of {what}, which no device holds")
     array = np.ascontiguousarray(array).reshape(array.shape)
     try:
-        return Tensor(array, device=device)
+        return Tensor(wrap_array(array, device) if constant else array, device=device)
     except DTypeError as e:
         name = array.dtype.name
         if name == "float64" and float64 == "float32":
@@ -98,3 +101,12 @@ def device_array(array: Any, device: str, float64: str = "float32") -> Tensor:
                 return Tensor(array.astype(narrow), device=device)
             raise DTypeError(f"{e}; its values do not fit {narrow}") from None
         raise
+
+
+def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
+    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns."""
+    t = device_array(array, device, float64, constant=True)
+    storage = storage_of(t.uop)
+    if storage is not None:
+        storage.ensure()
+    return t

@@ -59,7 +59,7 @@ def check_device_dtype(device: str, dtype: DType) -> None:
 
 
 def _ragged(data: Any) -> str | None:
-    """Where a nested list stops being a box, in words; None if it is one."""
+    """The place, in words, at which a nested list stops being a box; None if it is one."""
     level: list[tuple[str, Any]] = [("", data)]
     while level and any(isinstance(x, (list, tuple)) for _, x in level):
         sizes: dict[int | None, str] = {}

@@ -211,7 +211,7 @@ def modulo(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 @checked
 def remainder(x: Tensor, other: Operand) -> Tensor:
-    """What floor division leaves: the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
+    """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([7, -7]) % 3
@@ -222,7 +222,7 @@ def remainder(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def fmod(x: Tensor, other: Operand) -> Tensor:
-    """What division rounded towards zero leaves: the sign of `x`, as C's fmod.
+    """The remainder of division rounded towards zero: it has the sign of `x`, as C's fmod.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([7, -7]).fmod(3)

@@ -100,7 +100,7 @@ def _target_shape(name: str, x: Tensor, target: Tensor, axis: int, ignored: int 
 
 
 def _hits(target: UOp, shape: tuple[int, ...], axis: int) -> UOp:
-    """Where the position along `axis` is the target's: a mask, so the gradient is elementwise and exact."""
+    """A mask that is true where the position along `axis` is the target's; its gradient is elementwise and exact."""
     index = reshape(target.cast(_INT32), (*shape[:axis], 1, *shape[axis + 1 :]))
     classes = reshape(
         UOp(Op.IOTA, _INT32, (), (shape[axis],)), tuple([n if i == axis else 1 for i, n in enumerate(shape)])

@@ -116,7 +116,7 @@ def taken(x: Tensor, place: Tensor) -> Tensor:
 
 
 def from_rows(t: Tensor, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    """What was made of `as_rows`, with the axes that went at size 1 if they are to be kept."""
+    """The result for `as_rows`, with the axes that went at size 1 if they are to be kept."""
     axes = axes_of("reduce", axis, t.ndim)
     return x.reshape([1 if i in axes else n for i, n in enumerate(t.shape)]) if keepdim else x
 
@@ -204,7 +204,7 @@ def _middle_of_numbers(rows: Tensor) -> Tensor:
 
 
 def _middle(x: Tensor, rows: Tensor, place: Tensor, at: int, keepdim: bool) -> ValuesIndices:
-    """What stands at a place of each row, and the place."""
+    """The element at a place of each row, and the place."""
     values, indices = taken(rows, place).squeeze(-1), place.squeeze(-1)
     return ValuesIndices(from_rows(x, values, at, keepdim), from_rows(x, indices, at, keepdim))
 
@@ -272,7 +272,7 @@ def bincount(x: Tensor, minlength: int) -> Tensor:
 
 @checked
 def searchsorted(x: Tensor, values: Any, right: bool = False) -> Tensor:
-    """Where in this sorted row each value would go: before equal elements, or with `right` after them, as int32.
+    """The places in this sorted row where values would go, as int32: before equal elements, or with `right` after them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 6]))

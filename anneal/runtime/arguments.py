@@ -60,7 +60,7 @@ def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) ->
 
 
 def difference(old: Any, new: Any, where: str = "arguments") -> Failure | None:
-    """Where two structures that `flatten` gave differ first; None if they are equal.
+    """The first place where two structures that `flatten` gave differ; None if they are equal.
 
     >>> difference(("tuple", ("V", int, 1)), ("tuple", ("V", int, 2)))
     Failure(what='arguments[0]', old='1', new='2')

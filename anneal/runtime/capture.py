@@ -22,6 +22,7 @@ from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
+from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
@@ -204,9 +205,9 @@ class Capture:
 
             def copy(arguments: list[Storage]) -> Handle:
                 """The result looks at state: later calls change that, and must not change this."""
-                own = Storage(held.storage.size, held.storage.dtype, device.name)
-                own.buffer = copy_of(device, held.storage)
-                return make(buffer_leaf(own, self._now(shape)), device.name)
+                own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
+                own.buffer = copy_of(device, held.storage, needed(now))
+                return make(buffer_leaf(own, now), device.name)
 
             return copy
         if key not in internal:
@@ -349,7 +350,7 @@ class Capture:
             )
 
     def results(self, arguments: list[Storage]) -> Any:
-        """What the function returns when it is called with `arguments`, after the steps have run."""
+        """The function's result for `arguments`, after the steps have run."""
         return rebuild(self.result, iter([make(arguments) for make in self.sources]), self._now)
 
     def _now(self, sizes: Any) -> Any:
@@ -372,7 +373,7 @@ class Capture:
                 held.clear()
 
     def reserved(self) -> tuple[str, str, int]:
-        """What this holds beside the tensors that others can see: see `memory_report`."""
+        """The memory held here beside the tensors that others can see: see `memory_report`."""
         memory = [staging.memory for staging in self.arguments]
         memory += [r.own.memory for r in self.reads.values() if r.own is not None]
         memory += [copy.aside for copy in self.copies]
@@ -389,7 +390,7 @@ class Capture:
         self._restart()
 
     def _restart(self) -> None:
-        """What is prepared of the coming runs is prepared anew: they all write what the last of them was to."""
+        """Prepare the coming runs anew: they all write what the last of them was to."""
         for launch in self.launches:
             launch.batch.restart()
         for waiting in self.in_flight.values():

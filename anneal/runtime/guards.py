@@ -204,7 +204,7 @@ class _Contents:
         raise NotImplementedError
 
     def failure(self) -> Failure:
-        """What it held, and what it holds now."""
+        """The value that it held, and the one that it holds now."""
         raise NotImplementedError
 
 
@@ -309,8 +309,9 @@ def _bound(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 @cache
 def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """What code reaches from variables by names alone, ("local", "self", "options", "scale"), and the attributes that
-    it asks of anything else. Code of functions inside it counts; a variable stands for what was last put there.
+    """The values that code reaches from variables by names alone, ("local", "self", "options", "scale"), and the
+    attributes that it asks of anything else. Code of functions inside it counts; a variable stands for what was last
+    put there.
     """
     chains: set[tuple[str, ...]] = set()
     loose: set[str] = set()

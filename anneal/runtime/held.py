@@ -159,7 +159,7 @@ class Written:
 
 @cache
 def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
-    """What `getrefcount` says of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
+    """`getrefcount` of a node that its arena, one tensor and one `Written` hold, and of the BUFFER below."""
     storage = Storage(1, dtypes.float32, "cpu")
     tensor = kind._from_uop(buffer_leaf(storage, (1, 1) if reshaped else (1,)), "cpu")
     h = Written.__new__(Written)
@@ -167,9 +167,10 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     return getrefcount(h.leaf), getrefcount(h.flat)
 
 
-def copy_of(device: AnyDevice, storage: Storage) -> OpaqueBuffer:
-    """A new buffer with the contents of `storage`."""
+def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> OpaqueBuffer:
+    """A new buffer with the contents of `storage`; of the first `count` elements alone, if that is given."""
     with device.lock:
         fresh = device.alloc(storage.size, storage.dtype)
-        device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
+        if count != 0:
+            device.copy(storage.ensure(), fresh, storage.size if count is None else count, storage.dtype)
     return fresh

@@ -102,7 +102,7 @@ class HostFunction:
         return f"host_call of {self.name}"
 
     def _several(self, made: Any) -> list[Array]:
-        """What the function gave as arrays, as many as were said."""
+        """The function's results as arrays, as many as were said."""
         if made is None:
             raise DTypeError(f"{self.title}: the function gives nothing; it returns an array for each result")
         one = isinstance(made, (np.ndarray, np.generic)) or np.isscalar(made)

@@ -12,6 +12,7 @@ from anneal.schedule.places import Origin
 from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule, name_of
 
 if TYPE_CHECKING:
+    from anneal.schedule.concat import pieces_of
     from anneal.schedule.donation import donate
     from anneal.schedule.fusion import Reason
     from anneal.schedule.inplace import overwrites_rows
@@ -24,6 +25,7 @@ else:
     __getattr__ = opened_later(
         __name__,
         {
+            "concat": ("pieces_of",),
             "donation": ("donate",),
             "fusion": ("Reason",),
             "inplace": ("overwrites_rows",),
@@ -60,6 +62,7 @@ __all__ = [
     "origins",
     "overwrites_rows",
     "parametrise",
+    "pieces_of",
     "plan_for",
     "read_elements",
     "refused",

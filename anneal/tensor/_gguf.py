@@ -157,7 +157,7 @@ class _Reader:
         return _fault(self.path, f"{self.where}: {what}")
 
     def take(self, count: int) -> int:
-        """Where the next `count` bytes begin."""
+        """The offset of the next `count` bytes."""
         if count > len(self.data) - self.at:
             raise self.fault(f"it ends after {len(self.data)} bytes, and {count} more were to come: was it cut short?")
         at, self.at = self.at, self.at + count

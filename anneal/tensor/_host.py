@@ -44,7 +44,7 @@ def host_call(
     gradient: Gradient | None = None,
     vmap_method: VmapMethod = "sequential",
 ) -> Tensor | tuple[Tensor, ...]:
-    """What `function` makes of the values of `inputs`, on the host, whenever a result is computed.
+    """The result of `function` for the values of `inputs`, on the host, whenever a result is computed.
 
     It gets NumPy arrays and gives arrays; it is part of the graph, so it is called when results are realized, between
     the kernels before it and those after it, and by each replay of a jit function. It may be called again, or not at

@@ -17,7 +17,7 @@ _SMALL = 1000
 
 
 def text(t: Tensor) -> str:
-    """What `repr` shows. Up to 1000 values are computed and shown; a larger tensor is described and not computed."""
+    """The text of `repr`. Up to 1000 values are computed and shown; a larger tensor is described and not computed."""
     tail = f", dtype={t.dtype.name}"
     if t.device != HOST:
         tail += f", device={t.device!r}"

@@ -272,7 +272,7 @@ class Tensor(Handle):
 
     @property
     def grad(self) -> Tensor | None:
-        """What backward() has added up for this leaf. Raises JitError for one that was taken inside a jit function."""
+        """The gradient that backward() has added up for this leaf. JitError for one taken inside a jit function."""
         if self._grad is INSIDE:
             raise JitError(
                 f"the gradient of a tensor of shape {self.shape} was taken inside a jit function and stays there: return "

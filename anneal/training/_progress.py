@@ -1,4 +1,4 @@
-"""What long work without output says meanwhile: a line every ten seconds into a pipe, one line kept up to date on a
+"""Messages of long work without output: a line every ten seconds into a pipe, one line kept up to date on a
 terminal.
 """
 

@@ -11,7 +11,7 @@ from anneal.transforms.batching import BATCHING
 from anneal.transforms.forward import jvp
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.reverse import grad, value_and_grad, vjp
-from anneal.transforms.tree import tree_leaves, tree_map
+from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
 __all__ = [
     "BATCHING",
@@ -21,6 +21,7 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "paths_of",
     "take_results",
     "tree_leaves",
     "tree_map",

@@ -108,7 +108,7 @@ def _reduce_axis(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 
 def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    """Where only the index differs, the examples are more positions to read; else each example reads its own part."""
+    """A batch of gathers: if only the index differs, examples are more positions; else each reads its own part."""
     (x, index), axis = sources, y.arg
     if batched[0]:
         return UOp(Op.GATHER, y.dtype, (x, _full(index, batched[1], n)), axis + 1)
@@ -131,7 +131,7 @@ def _gather(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
 
 
 def _scatter_add(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
-    """Where only the values differ, the examples are more columns; else more rows, each example's below the last's."""
+    """A batch of scatters: if only the values differ, examples are more columns; else more rows, one below another."""
     index, value = sources
     rows = y.arg[0]
     if not batched[0]:

@@ -34,7 +34,7 @@ class HostCalls:
                     self.first[y] = call
 
     def contributions(self, y: UOp, g: UOp | None) -> Sequence[UOp | None]:
-        """What a result adds to the cotangents of the call's inputs: the last that comes brings it for all.
+        """A result's share of the cotangents of the call's inputs: the last that comes brings it for all.
 
         Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
         """

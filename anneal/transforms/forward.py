@@ -45,7 +45,7 @@ def push_forward(path: Path, roots: list[UOp], tangents: dict[UOp, UOp]) -> None
 
 
 def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
-    """What the tangent of the source at `place` adds to that of `y`."""
+    """The share of `y`'s tangent that comes from the source at `place`."""
     if y.op is Op.BUFFER:
         return to_memory(tangent, y.shape)
     if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:

@@ -122,7 +122,7 @@ def _pulled_back(here: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp],
 
 
 def sources_of(u: UOp) -> tuple[UOp, ...]:
-    """What a node was computed from; a realised tensor's buffer remembers its graph as `origin`."""
+    """The nodes from which a node was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:
         origin = getattr(u.arg, "origin", None)
         return () if origin is None else (origin,)

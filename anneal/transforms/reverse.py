@@ -38,7 +38,7 @@ def numbers_of(name: str, argnums: Numbers, args: Sequence[Any]) -> list[int]:
 
 
 def split(name: str, has_aux: bool, out: Any) -> tuple[Any, Any]:
-    """What a function returned as (result, aux)."""
+    """A function's return value as (result, aux)."""
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:

@@ -69,7 +69,7 @@ def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
 
 
 def like(name: str, tree: Any, other: Any, what: str, reference: str) -> list[Any]:
-    """What stands in `other` at the leaves of `tree`; `other` may have any subtree there.
+    """The parts of `other` at the leaves of `tree`; `other` may have any subtree there.
 
     Raises TransformError naming the place where the structures differ; `what` and `reference` are what to call them.
     """

@@ -167,7 +167,8 @@ class Answers:
             ops = [name]
         elif name.lower() in (methods := inspect.tensor_methods()):
             name = name.lower()
-            ops = inspect.ops_of_method(name)
+            example = inspect.example_of(name)
+            ops = example.ops if example is not None else []
         else:
             raise suggest("op or Tensor method", name, [*inspect.ALL, *methods])
         return {

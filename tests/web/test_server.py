@@ -104,7 +104,7 @@ def test_an_op_is_explained_with_an_example(client: Client) -> None:
     assert [o["op"] for o in found["ops"]] == ["EXP"]
     assert "exp(x) -> g * y" in [r["text"] for r in found["ops"][0]["rules"]]
     assert found["ops"][0]["batching"]["place"].startswith("anneal/transforms/batching.py:")
-    assert found["example"]["method"] == "exp"
+    assert found["example"]["call"].endswith(".exp()")
     assert "@compute" in found["example"]["kernels"][0]
     assert [o["op"] for o in client.get("/api/ask/explain?op=softmax").json()["ops"]][:2] == ["REDUCE_AXIS", "SUB"]
 

@@ -138,7 +138,7 @@ def _run_all(steps: list[Step]) -> None:
 
 
 def _chosen(program: Program, values: Mapping[str, int], one_worker: bool) -> CpuProgram:
-    """What of `program` runs with these values, if need be for one worker."""
+    """The calls of `program` that run with these values, if need be for one worker."""
     found = program.program(values) if isinstance(program, SymbolicProgram) else program
     assert isinstance(found, CpuProgram)
     return found.for_one_worker if one_worker else found
@@ -271,7 +271,7 @@ class CpuDevice(Device[Array]):
         return _aligned(size * held.itemsize).view(held)
 
     def upload(self, buffer: Array, data: Array) -> None:
-        np.copyto(buffer, data.reshape(-1), "unsafe")
+        np.copyto(buffer[: data.size], data.reshape(-1), "unsafe")
 
     def download(self, buffer: Array, size: int, dtype: DType) -> Array:
         return buffer[:size].copy()

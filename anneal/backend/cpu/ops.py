@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Emitter(Generic[V]):
-    """Where `lower` sends primitive calls. A value `V` stands for an array, or will when the kernel is bound."""
+    """The receiver of primitive calls of `lower`. A value `V` stands for an array, or will when the kernel is bound."""
 
     def emit(self, name: str, build: Build, ins: Sequence[V], dtype: np.dtype[Any], inplace: bool = True) -> V:
         """A new value of the broadcast shape of `ins`. `inplace`: the output may lie on an input of its own size."""

@@ -26,7 +26,7 @@ _CALL_NS = 700
 
 @dataclass(slots=True)
 class WorkItem:
-    """What one worker does of one kernel; `spans` are the addresses it touches, as (first, last + 1, whether it
+    """One worker's part of one kernel; `spans` are the addresses it touches, as (first, last + 1, whether it
     writes); `worth` is the estimated time in nanoseconds."""
 
     steps: list[Step] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Streams:
 
 
 class _Worker:
-    """What one worker has been given so far."""
+    """The tasks that one worker has been given so far."""
 
     def __init__(self, workers: int, regions: int) -> None:
         self.items: list[list[Step]] = []

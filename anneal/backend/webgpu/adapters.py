@@ -29,7 +29,7 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterInfo:
-    """What an adapter says about itself."""
+    """An adapter's description of itself."""
 
     name: str
     backend: str
@@ -66,7 +66,7 @@ def subgroup_size(adapter: Any) -> int:
 
 
 def fix_for(platform: str) -> str:
-    """What to try on this system when no adapter is found."""
+    """Advice for this system when no adapter is found."""
     return _FIXES.get(platform, _FIXES["linux"]) + "; or use device 'cpu'"
 
 

@@ -308,7 +308,7 @@ class _Scratch:
         return WebGpuBatch(self.device, [dispatch] * times, [program.name] * times, [use] * times)
 
     def values(self, program: WebGpuProgram) -> list[Array]:
-        """What one run leaves in the parameters it writes, 0 where nobody reads it."""
+        """The contents that one run leaves in the parameters it writes, 0 where nobody reads them."""
         for slot in self.written:
             self.device.upload(self.buffers[slot], self.start[slot])
         self.batch(program, 1).run()

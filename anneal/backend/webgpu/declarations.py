@@ -45,7 +45,7 @@ def sooner() -> Iterator[None]:
 
 
 def look_up(parser: Any, text: str) -> Any:
-    """What `Parser.parse_type` finds for the text of a type."""
+    """The finding of `Parser.parse_type` for the text of a type."""
     signature = _FUNCTION.fullmatch(text)
     if signature is None:
         found = _plain(parser, text)
@@ -94,7 +94,7 @@ def _recalled(parser: Any, source: str, *args: Any, **options: Any) -> None:
 
 
 def encode(parser: Any) -> dict[str, Any]:
-    """What a parser found, as plain data: every type once, by number. TypeError if there is more to it."""
+    """A parser's findings as plain data: every type once, by number. TypeError if there is more to it."""
     if parser._included_declarations or parser._recomplete:
         raise TypeError("unfinished declarations")
     number: dict[int, int] = {}

@@ -197,6 +197,10 @@ class WebGpuDevice(Device[Buffer]):
         found = self._programs.get(self._key(sink.key))
         return found or self._add(sink.key, name_of(sink), self._generate(sink))
 
+    def load(self, name: str, kernel: Kernel) -> WebGpuProgram:
+        """A program of code that was generated elsewhere, or otherwise; it is not kept."""
+        return WebGpuProgram(name, kernel)
+
     def _generate(self, sink: UOp) -> Kernel:
         width = settings.current().beam
         return generate(sink, self.target, best_opts(self, sink, width) if width else None)
@@ -309,7 +313,7 @@ class WebGpuDevice(Device[Buffer]):
         return bindings_of(kernel.params, self.target.binding_bytes)
 
     def entries(self, kernel: Kernel, buffers: Buffers) -> list[dict[str, Any]]:
-        """What a bind group of `kernel` holds: its buffers, found by slot, large ones in segments."""
+        """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
         out = []
         for b in self._bindings(kernel):
             buffer = buffers[b.slot]
@@ -353,7 +357,7 @@ class WebGpuDevice(Device[Buffer]):
         return found
 
     def set_variables(self, names: tuple[str, ...], values: tuple[int, ...]) -> None:
-        """What is submitted from here on reads these values."""
+        """Have whatever is submitted from here on read these values."""
         if self._known.get(names) != values:
             self._known[names] = values
             self.queue.write(self._tables[names].gpu, np.array(values, np.int32))

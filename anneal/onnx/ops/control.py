@@ -42,13 +42,13 @@ def constant(
     raise node.fail("has no value", "export the model with its weights")
 
 
-@op("Identity", raw=True)
+@op("Identity", raw=True, sizes=True)
 def identity(node: Call, x: Any) -> Any:
     """The input itself."""
     return x
 
 
-@op("If", raw=True, values=("cond",))
+@op("If", raw=True, sizes=True, values=("cond",))
 def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     """What one of two subgraphs gives."""
     if cond.size != 1:
@@ -56,7 +56,7 @@ def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any
     return tuple(node.run(then_branch if cond.item() else else_branch))
 
 
-@op("Loop", raw=True, values=("most", "cond"))
+@op("Loop", raw=True, sizes=True, values=("most", "cond"))
 def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Graph) -> Any:
     """A subgraph run again and again, at most `most` times, as long as it says so.
 
@@ -109,7 +109,7 @@ def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
     return np.zeros((length, *shape), dtype)
 
 
-@op("Scan", since=9, raw=True)
+@op("Scan", since=9, raw=True, sizes=True)
 def scan(
     node: Call,
     *values: Any,
@@ -218,7 +218,7 @@ def gradient(node: Call, *values: Any, xs: list[str], y: str, zs: Any = None) ->
     return tuple(back(out.ones_like()))
 
 
-@op("SequenceMap", since=17, raw=True)
+@op("SequenceMap", since=17, raw=True, sizes=True)
 def sequence_map(node: Call, sequence: Any, *others: Any, body: Graph) -> Any:
     """A subgraph run for each item of a sequence, and of other sequences; tensors among the inputs go to all turns."""
     if not isinstance(sequence, list):

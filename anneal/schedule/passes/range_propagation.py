@@ -193,7 +193,7 @@ _INDEXED = Watch[dict[Context, UOp]]()
 
 
 def indexed() -> AbstractContextManager[list[dict[Context, UOp]]]:
-    """What each node of the tensor graph became at each index, of every kernel that is made within the block."""
+    """Note, for each kernel made within the block, the node that every tensor-graph node became at each index."""
     return _INDEXED.listening()
 
 

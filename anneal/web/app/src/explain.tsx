@@ -11,7 +11,7 @@ interface OpRules { op: string; meaning: string; rules: Listed[]; batching: { ab
 interface Node { id: number; op: string; dtype: string; shape: (number | string)[]; arg: string | null; src: number[]; phase: string }
 interface Explained {
   name: string; kinds: Record<string, string>; ops: OpRules[];
-  example: { method: string; nodes: Node[]; passes: PassGraph[]; kernels: string[] } | null;
+  example: { call: string; nodes: Node[]; passes: PassGraph[]; kernels: string[] } | null;
 }
 
 export function ExplainView({ route }: { route: Route }) {
@@ -92,7 +92,7 @@ function Example({ e, route }: { e: NonNullable<Explained["example"]>; route: Ro
   const now = route.query.get("after") ?? "before";
   const pass = e.passes.find((p) => p.info.name === now);
   return (
-    <Panel title={`Example: Tensor.${e.method} of small matrices`} id="example">
+    <Panel title={`Example: ${e.call}`} id="example">
       <div class="pad">
         <Tabs label="What is shown" value={now} options={names.map((n) => [n, n === "before" ? "the graph" : n])} onChange={(v) => put({ after: v === "before" ? null : v }, true)} />
         {now === "WGSL" ? e.kernels.map((k) => <pre class="listing" tabIndex={0}>{k.split("\n").map((l) => <><Wgsl text={l} />{"\n"}</>)}</pre>)

@@ -1,0 +1,63 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "LAST_SEED",
+    "MOST",
+    "MOST_AT_ONCE",
+    "AdapterFlag",
+    "Batch",
+    "Device",
+    "DeviceFlag",
+    "Download",
+    "Inputs",
+    "Json",
+    "Model",
+    "PlannedFlag",
+    "Sizes",
+    "Traceable"
+]  # fmt: skip
+
+
+class Device(StrEnum):
+    """The values of --device."""
+
+    auto = "auto"
+    cpu = "cpu"
+    webgpu = "webgpu"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
+AdapterFlag = Annotated[
+    str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")
+]
+PlannedFlag = Annotated[
+    Device | None,
+    typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
+]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
+Traceable = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.")
+]
+# The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
+MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
+Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")
+]
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
+]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
+]

@@ -1,0 +1,53 @@
+"""`anneal cache`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anneal.cli._flags import Json
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="cache",
+    help="Look into, and tidy, what was compiled and kept on disk for the next process.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("where")
+def cache_where(as_json: Json = False) -> None:
+    """Print the folder; ANNEAL_CACHE_DIR chooses another, ANNEAL_CACHE=0 does without."""
+    from anneal.cli._cache import where
+
+    where(as_json=as_json)
+
+
+@app.command("ls")
+def cache_ls(as_json: Json = False) -> None:
+    """Print the entries, last used first: size, age, kind, and what each is."""
+    from anneal.cli._cache import ls
+
+    ls(as_json=as_json)
+
+
+@app.command("prune")
+def cache_prune(
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Entries unused for so long: 90s, 30m, 12h, 7d.")
+    ] = None,
+    max_size: Annotated[
+        str | None,
+        typer.Option("--max-size", metavar="SIZE", help="The longest unused, until SIZE is left: 100MB, 1GB."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove entries; a program that needs one again makes it again."""
+    from anneal.cli._cache import prune
+
+    prune(older_than=older_than, max_size=max_size, everything=everything, as_json=as_json)

@@ -1,0 +1,48 @@
+"""`anneal graph`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Traceable
+from anneal.errors import UserError
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def graph(
+    model: Traceable,
+    batch: Batch = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="PASS", help="What the compiler's passes, up to this one, make of the graph."),
+    ] = None,
+    kernel: Annotated[
+        int | None,
+        typer.Option(
+            "--kernel", metavar="N", min=0, max=MOST, help="With --until: the passes of kernel N of the step."
+        ),
+    ] = None,
+    device: PlannedFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Print the graph of one training step: its nodes, and how many each phase and each op has; or what a pass has made
+    of it.
+    """
+    from anneal.cli._graph import graph as run
+    from anneal.cli._graph import graph_after
+
+    if until is not None:
+        graph_after(
+            model, until, kernel=kernel, batch=batch, device=device.value if device else "auto", as_json=as_json
+        )
+        return
+    if kernel is not None or device is not None:
+        raise UserError("--kernel and --device belong to --until PASS")
+    run(model, batch=batch, limit=limit, as_json=as_json)

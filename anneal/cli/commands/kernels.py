@@ -1,0 +1,74 @@
+"""`anneal kernels`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from anneal import settings
+from anneal.cli._flags import AdapterFlag, Batch, Device, Json, Traceable
+from anneal.errors import UserError
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def kernels(
+    model: Traceable,
+    step: Annotated[bool, typer.Option("--step", help="The whole training step instead of the forward pass.")] = False,
+    batch: Batch = None,
+    time: Annotated[
+        bool, typer.Option("--time", help="Run the kernels and show what each takes, the dearest first.")
+    ] = False,
+    device: Annotated[
+        Device | None,
+        typer.Option(
+            "--device",
+            help="Whose fusion decisions to show; auto is webgpu, and none is opened. With --time: where to run.",
+        ),
+    ] = None,
+    adapter: AdapterFlag = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="One kernel whole: its buffers, its cost, its WGSL."),
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="Every kernel whole, a page at a time on a terminal.")] = False,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="With --wgsl: where each line of its WGSL comes from: rules, lines, modules."),
+    ] = False,
+    line: Annotated[
+        str | None,
+        typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this line of yours."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
+    runs them.
+    """
+    from anneal.cli._choices import choose_device
+    from anneal.cli._kernels import kernels as run
+    from anneal.cli._kernels import line_given, print_lines, time_kernels
+    from anneal.cli._models import check_traceable
+
+    check_traceable(model)
+    where = line_given(line) if line is not None else None
+    if lines and kernel is None:
+        raise UserError("--lines shows one kernel: add --wgsl N")
+    if time and (kernel is not None or where is not None or whole):
+        raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
+    changes = choose_device(device.value if device else None, adapter)
+    if not time:
+        planned = str(changes.get("device", "auto"))
+        if lines and kernel is not None:
+            print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
+        else:
+            run(
+                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, whole=whole, where=where,
+            )  # fmt: skip
+        return
+    with settings.override(**changes):
+        time_kernels(model, step=step, batch=batch, device=settings.current().device, as_json=as_json)

@@ -1,0 +1,73 @@
+"""`anneal run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="run",
+    help="Run a model that has learnt already.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("llama2c")
+def run_llama2c(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.bin", help="A checkpoint in llama2.c's first format.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", metavar="FILE", help="Its tokens: tokenizer.bin beside the model.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", min=1, max=MOST, help="Tokens at most, the prompt's counted: the context."),
+    ] = None,
+    temperature: Annotated[float, typer.Option("--temperature", min=0, help="0 takes the likeliest token.")] = 1.0,
+    top_p: Annotated[float, typer.Option("--top-p", help="Choose among the likeliest that have this much.")] = 0.9,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 1,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Tell a story with a Llama from a file of llama2.c. Ctrl-C stops and keeps what was said."""
+    from anneal.cli._run import Story, llama2c
+
+    story = Story(
+        model=model, prompt=prompt, tokenizer=tokenizer, max_tokens=max_tokens, temperature=temperature, top_p=top_p,
+        seed=seed, device=device.value if device else None, adapter=adapter, as_json=as_json,
+    )  # fmt: skip
+    raise typer.Exit(llama2c(story))
+
+
+@app.command("resnet9")
+def run_resnet9(
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="Test pictures to name.")] = 256,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and of shapes, where there are none.")
+    ] = 1,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Where the pictures are written as PNG: resnet9.png."),
+    ] = None,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    download: Download = False,
+    as_json: Json = False,
+) -> None:
+    """Name the pictures of CIFAR-10's test set, or shapes where that cannot be had."""
+    from anneal.cli._run import resnet9
+
+    name, place = device.value if device else None, picture or Path("resnet9.png")
+    resnet9(weights, count, seed, place, device=name, adapter=adapter, download=download, as_json=as_json)

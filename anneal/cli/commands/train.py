@@ -1,0 +1,86 @@
+"""`anneal train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+def _train_help() -> str:
+    from anneal.training import MODELS
+
+    width = max(map(len, MODELS))
+    # \b keeps click from making one paragraph of the lines.
+    lines = [f"  {name:{width}}  {about}" for name, about in MODELS.items()]
+    return "\n".join(
+        [
+            "Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample.",
+            "",
+            "\b",
+            "Models:",
+            *lines,
+        ]
+    )
+
+
+@app.command(help=_train_help())
+def train(
+    model: Model,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, max=MOST, help="Optimiser steps.")] = None,
+    batch: Batch = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights, batches and sampling.")
+    ] = 1,
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None,
+    log_every: Annotated[int, typer.Option("--log-every", min=1, max=MOST, help="Steps between plain lines.")] = 100,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
+    ] = None,
+    model_dir: Annotated[
+        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: start from this checkpoint.")
+    ] = None,
+    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small model with random weights.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="gpt2: save there, and go on from what is there already."),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", min=1, max=MOST, help="gpt2: steps between checkpoints.")
+    ] = 200,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
+    ] = False,
+    vitals: Annotated[
+        bool,
+        typer.Option(
+            "--vitals", help="With --json or --bundle: learning rate, gradients' norm and memory of each step."
+        ),
+    ] = False,
+    download: Download = False,
+    as_json: Json = False,
+) -> None:
+    from anneal.cli._train import Options
+    from anneal.cli._train import train as run
+
+    options = Options(
+        model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
+        picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
+        model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+        bundle=bundle, vitals=vitals, download=download,
+    )  # fmt: skip
+    raise typer.Exit(run(options))

@@ -1,0 +1,41 @@
+"""Help: it lists every command, and builds none, so that it comes at once."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from anneal.cli.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    code = """import sys
+from anneal.cli._app import app
+try:
+    app(["--help"], prog_name="anneal")
+except SystemExit:
+    print(*[name for name in sys.modules if name.startswith("anneal.cli.")], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert sorted(done.stderr.split()) == ["anneal.cli._app", "anneal.cli.commands"]
+    listed = dict(
+        row.split(maxsplit=1) for row in done.stdout.partition("Commands:\n")[2].splitlines() if row[2:3] > " "
+    )
+    assert {name: listed.get(name) for name in COMMANDS} == COMMANDS
+
+
+def test_every_command_has_a_file() -> None:
+    assert {f.stem for f in (ROOT / "anneal" / "cli" / "commands").glob("[a-z]*.py")} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_begins_as_its_line_does(name: str) -> None:
+    command = typer.main.get_command(importlib.import_module(f"anneal.cli.commands.{name}").app)
+    assert (command.help or "").split()[:2] == COMMANDS[name].split()[:2]
