@@ -74,6 +74,13 @@ def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
     return _made("time", str(asked["model"]), asked, [*words, *_numbers(asked, batch=(1, 1 << 16))], "step", "batch")
 
 
+def _check(asked: dict[str, Any], uploads: Uploads) -> Command:
+    model = _traceable(asked, uploads)
+    words = ["check", model, "--json", "--device", asked["device"]]
+    words += [f"--{flag}" for flag in ("step", "gradients") if asked.get(flag)]
+    return _made("check", str(asked["model"]), asked, words, "step", "gradients")
+
+
 def _run(asked: dict[str, Any], uploads: Uploads) -> Command:
     model = _traceable(asked, uploads)
     if not model.endswith(".onnx"):
@@ -98,6 +105,7 @@ def _sample(asked: dict[str, Any], _: Uploads) -> Command:
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
     "train": _train,
     "time": _time,
+    "check": _check,
     "run": _run,
     "sample": _sample,
 }

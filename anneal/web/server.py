@@ -32,8 +32,26 @@ from anneal.web.uploads import Refused, Uploads
 __all__ = ["Studio", "application"]
 
 STATIC = Path(__file__).resolve().parent / "static"
-VIEWS = ("/", "/v", "/k", "/x", "/t", "/g", "/r", "/d", "/v/{m}", "/k/{m}", "/x/{m}", "/t/{m}", "/g/{m}", "/r/{m}")
+VIEWS = (
+    "/",
+    "/v",
+    "/k",
+    "/x",
+    "/c",
+    "/t",
+    "/g",
+    "/r",
+    "/d",
+    "/v/{m}",
+    "/k/{m}",
+    "/x/{m}",
+    "/c/{m}",
+    "/t/{m}",
+    "/g/{m}",
+    "/r/{m}",
+)
 LONGEST = 1 << 20  # bytes of a question
+DOCUMENTS = ("time", "run", "check")  # jobs whose command prints one document, not a line an event
 # What may be asked of the inspector, and the parameters that a question may have.
 QUESTIONS = ("graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source")
 FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line"), ("model", "device", "name", "op", "file")
@@ -338,7 +356,9 @@ async def _events(request: Request) -> Response:
     async def counted() -> AsyncIterator[bytes]:
         studio.streams += 1
         try:
-            async for piece in stream(studio.jobs.place(job) / "events.jsonl", begin, lambda: _told(job)):
+            async for piece in stream(
+                studio.jobs.place(job) / "events.jsonl", begin, lambda: _told(job), whole=job.kind in DOCUMENTS
+            ):
                 yield piece
         finally:
             studio.streams -= 1

@@ -40,6 +40,7 @@ VIEWS = {
     "memory": ("/k/mlp?as=memory", ".plot canvas"),
     "explain": ("/x/EXP", ".rules"),
     "ops": ("/x", ".opgrid"),
+    "check": ("/c/mlp", "form"),
     "train": ("/t/mlp", "form"),
     "generate": ("/g/gpt2", "form"),
     "history": ("/r", "main section"),

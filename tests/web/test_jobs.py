@@ -58,6 +58,16 @@ def test_a_training_is_told_step_by_step_and_kept(client: Client) -> None:
     assert [x[1] for x in first] == [x[1] for x in second]  # the same command gives the same run
 
 
+@pytest.mark.parametrize("kind", ["time", "check"])
+def test_a_report_comes_whole_when_it_is_there(client: Client, kind: str) -> None:
+    job = start(client, kind=kind)
+    assert over(client, job)["state"] == "done"
+    (report,) = events(client, job)
+    kernels = client.get("/api/ask/kernels?model=mlp&device=cpu").json()["kernels"]
+    assert [k["name"] for k in report["kernels"]] == [k["name"] for k in kernels]
+    assert all(k["seconds"] > 0 if kind == "time" else k["ok"] for k in report["kernels"])
+
+
 def test_one_job_a_device_and_the_queue_moves_on(client: Client) -> None:
     first, second, third = (start(client, steps=100_000, bundle=False) for _ in range(3))
     state = lambda job: client.get(f"/api/jobs/{job}").json()["state"]

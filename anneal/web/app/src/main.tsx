@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session as ask, type Refused, type Session } from "./api";
+import { CheckView } from "./check";
 import { DoctorView } from "./doctor";
 import { ExplainView } from "./explain";
 import { GenerateView } from "./generate";
@@ -16,10 +17,10 @@ import { Failed, Head, Waiting } from "./ui";
 
 const NAV: [string, string, string, string][] = [
   ["", "/", "Studio", "h"], ["v", "/v/nanogpt", "Graph", "v"], ["k", "/k/nanogpt", "Kernels", "k"], ["x", "/x", "Explain", "x"],
-  ["t", "/t/nanogpt", "Train", "t"], ["g", "/g/gpt2", "Generate", "g"], ["r", "/r", "History", "r"], ["d", "/d", "Doctor", "d"],
+  ["c", "/c/mlp", "Check", "c"], ["t", "/t/nanogpt", "Train", "t"], ["g", "/g/gpt2", "Generate", "g"], ["r", "/r", "History", "r"], ["d", "/d", "Doctor", "d"],
 ];
 const KEYS: [string, string][] = [
-  ["g then h, v, k, x, t, g, r, d", "go to a view; v, k and t keep the model"], ["/", "find in the view"], ["?", "this list"], ["Esc", "close, or clear what was searched"],
+  ["g then h, v, k, x, c, t, g, r, d", "go to a view; v, k, c and t keep the model"], ["/", "find in the view"], ["?", "this list"], ["Esc", "close, or clear what was searched"],
   ["arrows", "in the graph: to the next box; in WGSL and passes: to the next line"], ["Enter", "select the box, or the line"], ["o or Space", "open or close a module"], ["+  −  0", "zoom the graph; 0 shows all of it"],
 ];
 
@@ -60,17 +61,18 @@ function App() {
 
 // From one view of a model to another the model stays.
 function target(view: string, url: string, route: Route): string {
-  const keeps = ["v", "k", "t"];
+  const keeps = ["v", "k", "c", "t"];
   if (!keeps.includes(view) || !keeps.includes(route.view) || !route.name) return url;
   return view === "t" && route.name.startsWith("upload.") ? url : `/${view}/${encodeURIComponent(route.name)}`;
 }
 
 function View({ route, session, set }: { route: Route; session: Session; set: (s: Session) => void }) {
-  if (["v", "k", "t"].includes(route.view) && !route.name) return <Missing />;
+  if (["v", "k", "c", "t"].includes(route.view) && !route.name) return <Missing />;
   switch (route.view) {
     case "": return <HomeView session={session} route={route} set={set} />;
     case "v": return <GraphView route={route} key={route.name} />;
     case "k": return <KernelsView route={route} key={route.name} />;
+    case "c": return <CheckView route={route} key={route.name} />;
     case "x": return <ExplainView route={route} />;
     case "t": return <TrainView route={route} key={route.name} />;
     case "g": return <GenerateView route={{ ...route, name: route.name || "gpt2" }} />;

@@ -18,7 +18,7 @@ export async function refresh(): Promise<Session> {
   return known;
 }
 
-const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["t", "Train"]];
+const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["c", "Check"], ["t", "Train"]];
 
 export function modelTools(route: Route, here: string) {
   const file = route.name.startsWith("upload.");
@@ -27,10 +27,10 @@ export function modelTools(route: Route, here: string) {
     <>
       <nav class="tabs" aria-label={`Views of ${title(route.name)}`}>
         {VIEWS.filter(([v]) => !(file && v === "t")).map(([v, text]) => (
-          <a href={link(v, route.name, v === "t" ? {} : { step, device: route.query.get("device") })} aria-current={v === here ? "page" : undefined}>{text}</a>
+          <a href={link(v, route.name, v === "t" || v === "c" ? {} : { step, device: route.query.get("device") })} aria-current={v === here ? "page" : undefined}>{text}</a>
         ))}
       </nav>
-      {here !== "t" && (
+      {here !== "t" && here !== "c" && (
         <>
           {!file && <Choice label="Shown" value={step === "0" ? "0" : "1"} options={[["1", "training step"], ["0", "forward pass"]]}
             onChange={(v) => put({ step: v === "0" ? "0" : null, kernel: null, node: null, group: null, open: null, pass: null })} />}
