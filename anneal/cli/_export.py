@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal import settings
 from anneal.cli._choices import check_writable
-from anneal.cli._models import Training, check_model, load_example
+from anneal.cli._models import Trainable, check_model, load_example
 from anneal.cli._output import data, json_report
 from anneal.errors import CompilerError, SettingError
 
@@ -75,7 +75,7 @@ class _CalledError(Exception):
     """The model was called, and the arguments are known."""
 
 
-def example_arguments(training: Training, any_batch: bool) -> tuple[Any, ...]:
+def example_arguments(training: Trainable, any_batch: bool) -> tuple[Any, ...]:
     """Zeros like the arguments that the loss of a batch gives the model; with `any_batch` their first axes vary."""
     from anneal.runtime import bound_shape
     from anneal.tensor import Tensor, Variable, tree_map

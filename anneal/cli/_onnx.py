@@ -14,12 +14,11 @@ import numpy as np
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
 from anneal.errors import AnnealError, DataError, OnnxError, UserError
-from anneal.inspect import StepGraph
-from anneal.onnx import Description, Model, ValueInfo, check, load
+from anneal.inspect import random_input
+from anneal.onnx import Description, Model, check, load
 from anneal.tensor import Tensor
-from anneal.uop import toposort
 
-__all__ = ["Job", "check_model", "feeds_of", "info", "run", "traced_run"]
+__all__ = ["Job", "check_model", "feeds_of", "info", "run"]
 
 _RANDOM = "random"
 
@@ -157,17 +156,6 @@ def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 
 
-def traced_run(file: Path, batch: int | None) -> StepGraph:
-    """The graph of a run of a model, which is not run; symbolic sizes are 1, those of a first axis `batch`."""
-    model = load(file)
-    first = {v.shape[0] for v in model.inputs if v.shape}
-    sizes = [f"{d}={batch}" for d in first if isinstance(d, str)] if batch else []
-    results = model.trace(feeds_of(model, Job(file, (), sizes, 0, None, False)))
-    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
-    outputs = [t.uop for t in tensors]
-    return StepGraph(str(file), outputs, outputs, toposort(outputs))
-
-
 def check_model(job: Job, *, tolerance: float) -> None:
     """Compare every node's value with another runtime's; AnnealError if one differs."""
     model = load(job.file, job.device, structure_only=True)
@@ -200,7 +188,7 @@ def feeds_of(model: Model, job: Job) -> dict[str, Any]:
     out = {}
     for v in model.inputs:
         what = given.pop(v.name, _RANDOM)
-        out[v.name] = _random(v, sizes, generator) if what == _RANDOM else _read(what)
+        out[v.name] = random_input(v, sizes, generator) if what == _RANDOM else _read(what)
     out.update({name: _read(what) for name, what in given.items()})
     return out
 
@@ -225,19 +213,6 @@ def _bounds(texts: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
         out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
     return out
-
-
-def _random(info: ValueInfo, sizes: dict[str, int], generator: np.random.Generator) -> Any:
-    """Random values for an input: normal floats, 0 and 1 for whole numbers; a size that nobody gives is 1."""
-    if info.kind != "tensor" or info.dtype == "string" or not info.dtype:
-        raise UserError(f"input {info}: random values are for tensors of numbers; give it as NAME=FILE.npy")
-    shape = [d if isinstance(d, int) else sizes.get(d, 1) if d else 1 for d in info.shape or ()]
-    name = info.dtype
-    if name.startswith(("float", "bfloat", "complex")):
-        import ml_dtypes
-
-        return generator.standard_normal(shape).astype(getattr(ml_dtypes, name, None) or name)
-    return generator.integers(0, 2, shape).astype(name)
 
 
 def _read(file: str) -> Any:

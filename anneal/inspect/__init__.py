@@ -12,9 +12,14 @@ from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
 from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
+from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
+from anneal.inspect.models import random_input, traced_model
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
+from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
+from anneal.inspect.tensor_files import TensorEntry, TensorFile, tensor_file
+from anneal.inspect.worked import Batching, Worked, batching, worked
 
 if TYPE_CHECKING:
     from anneal.inspect.checking import (
@@ -49,7 +54,6 @@ else:
                 "Suspect",
                 "check",
                 "check_gradients",
-                "check_gradients",
                 "replayed",
                 "repro_of",
                 "under_check",
@@ -61,6 +65,7 @@ __all__ = [
     "ALL",
     "KINDS",
     "Adapter",
+    "Batching",
     "Buffer",
     "CheckedKernel",
     "Checking",
@@ -70,15 +75,21 @@ __all__ = [
     "FiredRule",
     "Firing",
     "GradientCheck",
+    "GraphNode",
     "KernelCall",
     "KernelText",
+    "LaunchFacts",
+    "Life",
     "Limits",
     "Line",
+    "MemoryPlan",
     "Node",
     "NotFinite",
     "OpRules",
     "Part",
+    "PassGraph",
     "PassInfo",
+    "PassNode",
     "PassState",
     "Refusal",
     "Replayed",
@@ -86,28 +97,41 @@ __all__ = [
     "StepGraph",
     "Survey",
     "Suspect",
+    "TensorEntry",
+    "TensorFile",
     "TextLine",
+    "Worked",
     "advice",
     "after_pass",
+    "batching",
     "check",
     "check_gradients",
     "cpu",
     "example_of",
     "firings",
+    "graph_nodes",
     "kernel_calls",
+    "kernel_pass_graphs",
     "kernel_text",
     "launch",
+    "launch_facts",
+    "memory_plan",
     "nodes",
     "of_line",
     "op_rules",
+    "pass_graphs",
     "passes",
+    "random_input",
     "refusals",
     "replayed",
     "repro_of",
     "step_graph",
     "survey",
+    "tensor_file",
     "tensor_methods",
+    "traced_model",
     "under_check",
     "versions",
     "wgsl_for",
+    "worked",
 ]

@@ -112,6 +112,7 @@ class _Here(threading.local):
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
+        self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work

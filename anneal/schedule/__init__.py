@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from anneal.schedule.inplace import overwrites_rows
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
+    from anneal.schedule.memory import nbytes
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
 else:
@@ -30,6 +31,7 @@ else:
             "inplace": ("overwrites_rows",),
             "masks": ("dead_side", "read_elements"),
             "members": ("members_of", "standalone"),
+            "memory": ("nbytes",),
             "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
             "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
         },
@@ -56,6 +58,7 @@ __all__ = [
     "live_nodes",
     "members_of",
     "name_of",
+    "nbytes",
     "origins",
     "overwrites_rows",
     "parametrise",

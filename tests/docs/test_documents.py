@@ -23,7 +23,7 @@ DOCUMENTS = (
         path.relative_to(ROOT).as_posix()
         for folder in ("anneal", "docs", "examples")
         for path in (ROOT / folder).rglob("*.md")
-        if "_examples" not in path.parts
+        if not {"_examples", "node_modules"} & set(path.parts)
     ),
 )
 # A python block, and the output that a text block right after it shows.

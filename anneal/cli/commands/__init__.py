@@ -11,6 +11,8 @@ COMMANDS = {
     "graph": "Print the graph of a training step, or what a pass makes of it.",
     "kernels": "Print the fused kernels of a model, with their cost or times.",
     "explain": "Print the rules that concern an op, or those that fire for a model.",
+    "web": "Serve the studio, a page that shows all of it, to your browser.",
+    "viz": "Open the studio at the graph of a model.",
     "check": "Hold kernels and values beside float64, and name what differs.",
     "gpt2": "GPT-2 small, from its published checkpoint or another.",
     "run": "Run a model that has learnt already.",
