@@ -8,16 +8,22 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help train quick test deep check format clean
+.PHONY: help train web web-build quick test deep check format clean
 # One thread of BLAS in each worker; and the many processes that tests start find compiled what the first one compiled.
 RUN := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
 help: ## say what there is
 	@echo "anneal: make TARGET [ARGS=...]"
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
 
 train: $(VENV)/train.stamp ## train the Shakespeare model; ARGS go to `anneal train nanogpt`
 	$(BIN)/anneal train nanogpt $(ARGS)
+
+web: $(VENV)/web.stamp ## set up and start the studio; ARGS go to `anneal web`
+	$(BIN)/anneal web $(ARGS)
+
+web-build: ## bundle the studio's page from its TypeScript, which needs node and npm; the result is committed
+	@cd anneal/web/app && npm ci --silent --no-audit --no-fund && npm run --silent build
 
 quick: $(VENV)/test.stamp ## run the tests that need no GPU and no process, in less than a minute; ARGS go to pytest
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -q --tier quick $(ARGS)
@@ -56,6 +62,10 @@ $(BIN)/python:
 $(VENV)/train.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
+
+$(VENV)/web.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[web]'
+	@touch $@ $(VENV)/train.stamp
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'

@@ -6,14 +6,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal.inspect import check as check
+
 __version__ = "0.1.0"
 
-_LAZY = ("empty_cache", "memory")  # of anneal.tensor
+_LAZY = {"check": "anneal.inspect", "empty_cache": "anneal.tensor", "memory": "anneal.tensor"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        import anneal.tensor
+        from importlib import import_module
 
-        return getattr(anneal.tensor, name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'anneal' has no attribute {name!r}")

@@ -16,7 +16,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,19 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider"}
 TOKENS = 1000  # integer inputs are below: any vocabulary has so many
 
 
-def random_inputs(listed: Iterable[tuple[str, str, Iterable[Any]]], sizes: dict[str, int]) -> dict[str, Any]:
+def random_inputs(
+    listed: Iterable[tuple[str, str, Iterable[Any]]], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
     """Values of inputs listed as (name, dtype, shape), the same for all who list the same.
 
-    A size that the file leaves open is what `sizes` says by its name, or 1.
+    `shapes` has the shapes of inputs that the file leaves open; an open size is 1 otherwise.
     """
     import numpy as np
 
     generator = np.random.default_rng(0)
     out = {}
     for name, dtype, shape in listed:
-        lengths = [n if isinstance(n, int) else sizes.get(str(n), 1) for n in shape]
+        lengths = shapes.get(name) or [n if isinstance(n, int) else 1 for n in shape]
         if "int" in dtype:
             out[name] = generator.integers(0, TOKENS, lengths).astype(dtype)
         elif dtype == "bool":
@@ -57,7 +59,7 @@ class Ours:
         start = time.perf_counter()
         self.model = onnx.load(path, args.device)
         listed = [(v.name, v.dtype, v.shape or ()) for v in self.model.inputs]
-        self.feeds = random_inputs(listed, sizes_of(args))
+        self.feeds = random_inputs(listed, shapes_of(args))
         self.outputs = self.run()
         self.first_s = time.perf_counter() - start
         about = get_device(args.device).describe()
@@ -84,7 +86,7 @@ class Theirs:
             raise ImportError(f"this onnxruntime has no {provider}")
         names = {"float": "float32", "double": "float64"}
         kinds = [(i, i.type.removeprefix("tensor(").removesuffix(")")) for i in self.session.get_inputs()]
-        self.feeds = random_inputs([(i.name, names.get(k, k), i.shape) for i, k in kinds], sizes_of(args))
+        self.feeds = random_inputs([(i.name, names.get(k, k), i.shape) for i, k in kinds], shapes_of(args))
         self.outputs = self.run()
         self.first_s = time.perf_counter() - start
         self.about = {"version": onnxruntime.__version__, "provider": provider}
@@ -95,9 +97,9 @@ class Theirs:
         return outputs
 
 
-def sizes_of(args: argparse.Namespace) -> dict[str, int]:
-    """The sizes that were given as NAME=N."""
-    return {name: int(n) for name, _, n in (text.partition("=") for text in args.size)}
+def shapes_of(args: argparse.Namespace) -> dict[str, list[int]]:
+    """The shapes that were given as NAME=N,N,..."""
+    return {name: [int(n) for n in sizes.split(",")] for name, _, sizes in (s.partition("=") for s in args.shape)}
 
 
 def work(args: argparse.Namespace) -> None:
@@ -133,7 +135,7 @@ def case(path: Path, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
     def worker(who: str) -> h.Worker:
         flags = ["--child", who, "--outputs", str(saved[who]), "--device", args.device, "--threads", str(args.threads)]
-        flags += [f"--size={text}" for text in args.size]
+        flags += [f"--shape={text}" for text in args.shape]
         return h.Worker("benchmarks.onnx_peers", *flags, str(path), env=env)
 
     without = worker("anneal").started()
@@ -199,17 +201,15 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(PROVIDERS), default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="threads of each on the cpu device (default 2)")
     parser.add_argument("--models", default="", help="only files whose name contains one of these, with commas between")
-    parser.add_argument(
-        "--size", action="append", default=[], metavar="NAME=N", help="what an open size is (default 1)"
-    )
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=N,N", help="of an input with open sizes")
     parser.add_argument("--runs", type=int, default=20, help="timed runs of each (default 20)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each (default 5)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=("anneal", PEER), help=argparse.SUPPRESS)
     parser.add_argument("--outputs", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if any(not text.partition("=")[2].isdigit() for text in args.size):
-        parser.error("--size takes NAME=N")
+    if any(not text.partition("=")[2].replace(",", "").isdigit() for text in args.shape):
+        parser.error("--shape takes NAME=N,N,...")
     if args.child:
         work(args)
         return

@@ -52,6 +52,7 @@ STATE = {
     "anneal.rewrite.trace._plain": BELOW,
     "anneal.rewrite.trace.here": BELOW,
     "anneal.schedule.inplace._merged": CACHE,
+    "anneal.onnx.exporting.trace._NUMBERS": UNIQUE,
     "anneal.schedule.passes.range_propagation._kernels": CACHE,
     "anneal.schedule.plan._plans": CACHE,
     "anneal.tensor._tensor._LEAF_NUMBERS": UNIQUE,

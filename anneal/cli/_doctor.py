@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from anneal import settings
 from anneal.cli._choices import choose_device
-from anneal.cli._output import data, json_report, message
+from anneal.cli._output import data, fits, json_report, message
 from anneal.errors import DeviceError
 from anneal.inspect import Adapter, Cpu, advice, cpu, survey, versions
 
@@ -17,8 +17,8 @@ __all__ = ["doctor"]
 NO_HARDWARE = DeviceError.exit_code
 
 
-def doctor(*, adapter: str | None, as_json: bool) -> int:
-    """Report on the devices; 0 when there is a hardware adapter (or the one asked for), else 3."""
+def doctor(*, adapter: str | None, verbose: bool, as_json: bool) -> int:
+    """Report on the devices, the verdict first; 0 when there is a hardware adapter (or the one asked for), else 3."""
     with settings.override(**choose_device(None, adapter)):
         found, chosen, cause = survey(settings.current().adapter)
         steps = [] if chosen else advice(platform.system(), found)
@@ -37,27 +37,38 @@ def doctor(*, adapter: str | None, as_json: bool) -> int:
             }
         )
     else:
-        _print(found, chosen, processor, cause)
+        _print_verdict(chosen, processor, cause)
+        sys.stdout.flush()
         for line in steps:
-            message(line)
+            message(f"  {line}")
+        for a in found:
+            _print_adapter(a, a is chosen, verbose)
+        data("versions: " + ", ".join(f"{k} {v}" for k, v in versions().items()))
+        sys.stdout.flush()
     return NO_HARDWARE if cause else 0
 
 
-def _print(found: list[Adapter], used: Adapter | None, processor: Cpu, cause: str) -> None:
-    for a in found:
-        mark = "  <- the one anneal uses" if a is used else ""
-        data(f"webgpu adapter: {a.name} ({a.backend}, {a.kind or 'unknown kind'}){mark}")
-        data(f"  driver: {a.driver}")
-        data(f"  shader-f16: {'yes' if a.shader_f16 else 'no'}")
-        data(f"  features: {', '.join(a.features) or 'none'}")
-        for name, value in a.limits.items():
-            size = f" ({value / 2**20:,.0f} MiB)" if "size" in name and value >= 2**20 else ""
-            data(f"  {name}: {value}{size}")
-    if not found:
-        data("webgpu adapter: none")
-    data(
-        f"cpu device: {processor.status} ({processor.processor}, {processor.cores} cores, NumPy with {processor.blas})"
-    )
-    data("versions: " + ", ".join(f"{k} {v}" for k, v in versions().items()))
-    data(f"status: {cause or 'ok'}")
-    sys.stdout.flush()
+def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:
+    yes, no = ("\N{CHECK MARK}", "\N{BALLOT X}") if fits("\N{CHECK MARK}\N{BALLOT X}") else ("ok:", "no:")
+    if used is not None:
+        data(f"{yes} webgpu: {used.name} ({used.backend}). Next: anneal train nanogpt")
+    else:
+        data(f"{no} webgpu: {cause}")
+    data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
+
+
+def _print_adapter(a: Adapter, used: bool, verbose: bool) -> None:
+    mark = "  <- the one anneal uses" if used else ""
+    data(f"adapter: {a.name} ({a.backend}, {a.kind or 'unknown kind'}, driver {a.driver}){mark}")
+    if not verbose:
+        largest = a.limits.get("max-buffer-size", 0)
+        f16 = "" if a.shader_f16 else "no "
+        data(
+            f"  {f16}shader-f16, buffers up to {largest / 2**20:,.0f} MiB, {len(a.features)} features: --verbose lists"
+        )
+        return
+    data(f"  shader-f16: {'yes' if a.shader_f16 else 'no'}")
+    data(f"  features: {', '.join(a.features) or 'none'}")
+    for name, value in a.limits.items():
+        size = f" ({value / 2**20:,.0f} MiB)" if "size" in name and value >= 2**20 else ""
+        data(f"  {name}: {value}{size}")

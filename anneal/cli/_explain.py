@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from anneal.cli._models import check_traceable, suggest, traced_model
 from anneal.cli._output import data, json_report
-from anneal.inspect import ALL, KINDS, Firing, OpRules, firings, op_rules, ops_of_method, tensor_methods
+from anneal.inspect import ALL, KINDS, Firing, OpRules, example_of, firings, nodes, op_rules, tensor_methods
 from anneal.rewrite.listing import Listed
 from anneal.uop import UOp
 
-__all__ = ["explain", "explain_model"]
+__all__ = ["explain", "explain_model", "list_ops"]
 
 
 def explain(name: str, *, as_json: bool) -> None:
     """Print the rules of the op called `name`, or of the ops that the Tensor method `name` builds."""
     methods: list[str] = []
+    example = None
     if name.upper() in ALL:
         found = [op_rules(name.upper())]
         meaning = found[0].meaning
@@ -25,16 +28,39 @@ def explain(name: str, *, as_json: bool) -> None:
         methods = tensor_methods()
         if name.lower() not in methods:
             raise suggest("op or Tensor method", name, [*ALL, *methods] if len(name) < 2 else _near(name, methods))
-        ops = ops_of_method(name.lower())
+        example = example_of(name.lower())
+        ops = example.ops if example is not None else []
         found = [op_rules(op) for op in ops]
         meaning = f"Tensor.{name.lower()} builds: {', '.join(ops) or 'no node of its own'}"
     if as_json:
         ops_found = {f.op: [_record(r) for r in f.rules] for f in found}
-        json_report({"name": name, "meaning": meaning, "ops": ops_found})
+        made = (
+            {} if example is None else {"example": example.source, "nodes": [asdict(n) for n in nodes(example.nodes)]}
+        )
+        json_report({"name": name, "meaning": meaning, **made, "ops": ops_found})
         return
     data(f"{name.upper() if not methods else name.lower()}: {meaning}" if not methods else meaning)
+    if example is not None:
+        data(f"\n  {example.source}   is made of")
+        for node in nodes(example.nodes):
+            data(f"    {str(node).partition('  #')[0]}")
     for f in found:
         _print(f, heading=len(found) > 1)
+
+
+def list_ops(*, as_json: bool) -> None:
+    """Print what can be explained: the ops of the language with their meanings, and the Tensor methods."""
+    meanings = {op: op_rules(op).meaning for op in ALL}
+    if as_json:
+        json_report({"ops": meanings, "methods": tensor_methods()})
+        return
+    width = max(map(len, meanings))
+    for op, meaning in meanings.items():
+        data(f"{op:{width}}  {meaning}")
+    data()
+    wide = shutil.get_terminal_size((80, 24)).columns
+    for line in textwrap.wrap("Tensor methods: " + ", ".join(tensor_methods()), wide, break_on_hyphens=False):
+        data(line)
 
 
 def explain_model(model: str, *, step: bool, batch: int | None, device: str, limit: int, as_json: bool) -> None:

@@ -16,9 +16,11 @@ __all__ = [
     "Device",
     "DeviceFlag",
     "Download",
+    "Inputs",
     "Json",
     "Model",
     "PlannedFlag",
+    "Sizes",
     "Traceable"
 ]  # fmt: skip
 
@@ -50,4 +52,12 @@ Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, h
 
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")
+]
+
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
+]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
 ]

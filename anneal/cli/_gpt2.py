@@ -17,12 +17,13 @@ from anneal.assets import ASSETS, fetch, verify
 from anneal.cli._choices import choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
-from anneal.cli._output import console, data, harmless, json_report, message, readable
+from anneal.cli._output import console, data, harmless, json_line, json_report, message, readable
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["Options", "places", "sample"]
 
 WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
+WATCHED = 8  # tokens that --stream tells the chances of
 WARM = 3  # the first token is the prefill's, with the second and the third the step is compiled and captured
 
 Show = Callable[[str], None]
@@ -43,6 +44,7 @@ class Options:
     model_dir: Path | None = None
     plain: bool = False
     as_json: bool = False
+    stream: bool = False
 
 
 @dataclass(slots=True)
@@ -92,7 +94,8 @@ def sample(options: Options) -> int:
         with settings.override(device=device.name):
             model = gpt2.read_checkpoint(folder)
             sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
-            decoder = gpt2.Decoder(model, sampling, _known(tokenizer, model, words))
+            known = _known(tokenizer, model, words)
+            decoder = gpt2.Decoder(model, sampling, known, min(WATCHED, known) if options.stream else 0)
             run.load = time.perf_counter() - run.begun - (compile_seconds() - run.compiled)
             if len(given) > decoder.length:
                 raise UserError(
@@ -102,7 +105,9 @@ def sample(options: Options) -> int:
             show = _printer(options)
             with interrupts("this token") as stopping, _plans(run) as plans:
                 _speak(options, run, decoder, tokenizer, given, show, stopping)
-    if options.as_json:
+    if options.stream:
+        json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
+    elif options.as_json:
         json_report(_report(options, run, given, device, decoder, plans))
     else:
         data("")
@@ -191,7 +196,7 @@ def _speak(
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
     for token in decoder.generate(given, most, tokenizer.end_of_text):
-        run.end = time.perf_counter()
+        last, run.end = run.end or begun, time.perf_counter()
         run.tokens.append(token)
         if len(run.tokens) == 1:
             run.first = run.end - run.begun
@@ -200,6 +205,8 @@ def _speak(
             run.ready, run.grown = run.end, -device.asked
         run.text += (piece := stream.feed(token))
         show(piece)
+        if options.stream:
+            _tell(run, decoder, tokenizer, piece, (run.end - last) * 1e3)
         if stopping:
             run.stop = "interrupted"
             break
@@ -212,8 +219,18 @@ def _speak(
     run.grown = run.grown + device.asked if run.ready else 0
 
 
+def _tell(run: Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None:
+    """A token as an event: the text that it adds, its chance, what else was likely, and its time."""
+    chance, likely = decoder.choices()
+    others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
+    phase = "decode" if len(run.tokens) > 1 else "prefill"
+    json_line(event="token", id=run.tokens[-1], text=piece, chance=chance, ms=round(ms, 3), phase=phase, likely=others)
+
+
 def _announce(options: Options, device: Any) -> None:
     adapter = device.describe().get("adapter")
+    if options.stream:
+        json_line(event="prompt", prompt=readable(options.prompt), device=device.name, adapter=adapter)
     top_k = options.top_k or "all"
     mode = "greedy" if options.greedy else f"sampling, seed {options.seed}"
     facts = f"max-tokens: {options.max_tokens} · temperature: {options.temperature:.2f} · top-k: {top_k}"

@@ -1,17 +1,18 @@
-"""`anneal kernels`: the kernels a model becomes, each with what crosses its boundary, its cost and its WGSL;
-or timed.
+"""`anneal kernels`: the kernels a model becomes, as a table; each with what crosses its boundary, its cost and its
+WGSL; or timed.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from anneal.cli._models import traced_model
-from anneal.cli._output import data, json_report, message, table
+from anneal.cli._output import PHASES, code, data, json_report, message, paged, scaled, table
 from anneal.errors import UserError
-from anneal.inspect import Buffer, KernelCall, Line, kernel_calls, kernel_text, launch, of_line
+from anneal.inspect import Buffer, KernelCall, Line, kernel_calls, kernel_text, of_line
 from anneal.schedule import graph as sink_of
 from anneal.schedule import origins, plan_for
 
@@ -33,12 +34,14 @@ def kernels(
     batch: int | None,
     device: str,
     as_json: bool,
-    kernel: int | None = None,
+    kernel: str | None = None,
+    whole: bool = False,
     where: tuple[str, int] | None = None,
 ) -> None:
-    """Print the kernels of `model`'s forward pass, or of its whole training step.
+    """Print a table of the kernels of `model`'s forward pass, or of its whole training step.
 
-    `kernel` is the number of the only one to print; `where` the user's line that those to print come from.
+    `kernel` is the number or the name of the only one, which is printed whole, as all are if `whole`; `where` the
+    user's line that those to print come from.
     """
     from anneal.backend import planned_cost_model
 
@@ -46,15 +49,18 @@ def kernels(
     sink = sink_of(traced.of(step))
     plan, _, _ = plan_for(sink, planned_cost_model(device))
     found = kernel_calls(plan, origins(sink))
-    if kernel is not None:
-        launch(sink, planned_cost_model(device), kernel)  # an error for one that there is not
+    only = None if kernel is None else number_of(kernel, [k.name for k in found])
     wanted = found if where is None else of_line(found, *where)
-    shown = [(n, k) for n, k in enumerate(found) if k in wanted and kernel in (None, n)]
+    shown = [(n, k) for n, k in enumerate(found) if k in wanted and only in (None, n)]
     if as_json:
         json_report({"model": model, "step": step, "device": device, "kernels": [record(k) for _, k in shown]})
         return
-    for number, call in shown:
-        _print(number, len(found), call)
+    if whole or kernel is not None:
+        with paged(whole):
+            for number, call in shown:
+                _print(number, len(found), call)
+    else:
+        _print_table(shown)
     distinct = len({k.name for _, k in shown})
     data(
         f"{len(shown)} kernels, {distinct} distinct; {sum(k.flops for _, k in shown):,} flops, "
@@ -62,9 +68,25 @@ def kernels(
     )
 
 
+def number_of(kernel: str, names: Sequence[str]) -> int:
+    """The number of the launch that the command line means by `kernel`: a number, or a name or its unique beginning.
+
+    UserError for what the plan does not have.
+    """
+    if kernel.isdecimal():
+        if int(kernel) < len(names):
+            return int(kernel)
+        raise UserError(f"there is no kernel {kernel}: the plan has {len(names)}, from 0 to {len(names) - 1}")
+    meant = sorted({name for name in names if name.startswith(kernel)})
+    if len(meant) == 1:
+        return names.index(meant[0])
+    near = f"several are: {', '.join(meant[:3])}" if meant else f"the plan has {names[0]} and others: see the table"
+    raise UserError(f"there is no kernel {kernel[:100]!r}: {near}")
+
+
 def print_lines(
     model: str,
-    number: int,
+    kernel: str,
     *,
     step: bool,
     batch: int | None,
@@ -72,11 +94,13 @@ def print_lines(
     where: tuple[str, int] | None,
     as_json: bool,
 ) -> None:
-    """Print the WGSL of kernel `number` of `model`, each line with where it comes from."""
+    """Print the WGSL of one kernel of `model`, by number or name, each line with where it comes from."""
     from anneal.backend import planned_cost_model
 
     traced = traced_model(model, batch)
-    found = kernel_text(sink_of(traced.of(step)), planned_cost_model(device), number)
+    sink, cost_model = sink_of(traced.of(step)), planned_cost_model(device)
+    number = number_of(kernel, [call.kernel.name for call in plan_for(sink, cost_model)[0].calls])
+    found = kernel_text(sink, cost_model, number)
     wanted = found.lines if where is None else tuple(found.of_line(*where))
     if as_json:
         json_report({"model": model, "step": step, "device": device, **asdict(replace(found, lines=wanted))})
@@ -85,13 +109,15 @@ def print_lines(
     said = None
     for line in wanted:
         origin = [x for x in (_shown(line.lines), ", ".join(line.modules[:3])) if x]
-        if line.ops and (line.ops, origin, line.rules) != said:
+        if line.ops and (line.ops, origin, line.rules, line.passes) != said:
             data(f"    // {', '.join(line.ops[-3:])}: {'  '.join(origin)}")
             for rule in line.rules[:2]:
                 data(f"    //   by {rule}")
             if len(line.rules) > 2:
                 data(f"    //   and {len(line.rules) - 2} rules before")
-            said = (line.ops, origin, line.rules)
+            if line.passes:
+                data(f"    //   made in {', '.join(line.passes)}")
+            said = (line.ops, origin, line.rules, line.passes)
         data(f"{line.number:4d} {line.text}")
 
 
@@ -146,6 +172,24 @@ def record(kernel: KernelCall) -> dict[str, Any]:
     return found
 
 
+def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
+    """A row for each distinct kernel of a phase, in the order of their first launches, as many as a screen has."""
+    same: dict[tuple[str, str], list[tuple[int, KernelCall]]] = {}
+    for n, k in shown:
+        same.setdefault((k.phase, k.name), []).append((n, k))
+    fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)
+    left = len(same) - fits
+    rows, colours = [], []
+    for calls in list(same.values())[: fits if left > 1 else None]:
+        n, k = calls[0]
+        cost = [scaled(sum(k.flops for _, k in calls)), scaled(sum(k.bytes for _, k in calls))]
+        rows.append([str(n), str(len(calls)), *cost, k.phase, k.label, k.name])
+        colours.append(PHASES.get(k.phase, ""))
+    table(["kernel", "calls", "flops", "bytes", "phase", "what it computes", "name"], rows, words=4, colours=colours)
+    if left > 1:
+        data(f"... and {left} more rows: --all prints everything, --json too")
+
+
 def _print(number: int, total: int, kernel: KernelCall) -> None:
     data(f"// ==== kernel {number}/{total} {kernel.name} ({kernel.phase}) " + "=" * 40)
     data(f"// {kernel.label}  [{_shown(kernel.lines)}]")
@@ -156,7 +200,7 @@ def _print(number: int, total: int, kernel: KernelCall) -> None:
         origin = {"output": "a result", "temp": "boundary: for a later kernel"}.get(b.kind, b.kind)
         _print_buffer("writes", b, origin)
     data(f"// {kernel.flops:,} flops, {kernel.bytes:,} bytes")
-    data(kernel.text.rstrip())
+    code(kernel.text.rstrip(), "wgsl")
     data()
 
 

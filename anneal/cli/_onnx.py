@@ -14,19 +14,20 @@ import numpy as np
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
 from anneal.errors import AnnealError, DataError, OnnxError, UserError
-from anneal.inspect import StepGraph
+from anneal.inspect import random_input
 from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
-from anneal.uop import toposort
 
-__all__ = ["Job", "check_model", "info", "run", "traced_run"]
+__all__ = ["Job", "check_model", "feeds_of", "info", "run"]
 
 _RANDOM = "random"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N."""
+    """A run that was asked for: `inputs` as NAME=FILE.npy or NAME=random, `sizes` as NAME=N, `shapes` as
+    NAME=LOW:HIGH.
+    """
 
     file: Path
     inputs: Sequence[str]
@@ -34,6 +35,7 @@ class Job:
     seed: int
     device: str | None
     as_json: bool
+    shapes: Sequence[str] = ()
 
 
 def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int:
@@ -88,7 +90,7 @@ def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[s
         return f"give {' '.join(dict.fromkeys([f'--size {size[0]}=N' for size in unknown]))}"
     try:
         whole = load(file, "cpu")
-        results = whole.trace(_feeds(whole, Job(file, (), sizes, 0, "cpu", True)))
+        results = whole.trace(feeds_of(whole, Job(file, (), sizes, 0, "cpu", True)))
     except (OnnxError, UserError) as e:
         return str(e).splitlines()[0]
     tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
@@ -115,8 +117,8 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
     """Run a model and print its outputs' shapes and values, write them, or time it."""
     if output is not None:
         check_writable(output)
-    model = load(job.file, job.device)
-    feeds = _feeds(model, job)
+    model = load(job.file, job.device, shapes=_bounds(job.shapes))
+    feeds = feeds_of(model, job)
     begun = time.perf_counter()
     results = {name: _array(value) for name, value in model.run(feeds).items()}
     first = time.perf_counter() - begun
@@ -125,6 +127,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         "seconds": first,
         "outputs": {name: _told(value) for name, value in results.items()},
         "host_steps": [asdict(s) for s in model.host_steps],
+        "sizes": [asdict(s) for s in model.sizes],
     }
     if timed:
         report["times"] = _times(model, feeds)
@@ -137,6 +140,8 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
         data(f"{name}: {value}")
     for step in model.host_steps:
         message(f"on the host: {step.node}: {step.reason}")
+    for size in model.sizes if job.shapes else ():
+        message(str(size))
     if timed:
         times = report["times"]
         message(
@@ -162,21 +167,10 @@ def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
     return {"median": float(np.median(taken)), "least": min(taken), "runs": len(taken)}
 
 
-def traced_run(file: Path, batch: int | None) -> StepGraph:
-    """The graph of a run of a model, which is not run; symbolic sizes are 1, those of a first axis `batch`."""
-    model = load(file)
-    first = {v.shape[0] for v in model.inputs if v.shape}
-    sizes = [f"{d}={batch}" for d in first if isinstance(d, str)] if batch else []
-    results = model.trace(_feeds(model, Job(file, (), sizes, 0, None, False)))
-    tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
-    outputs = [t.uop for t in tensors]
-    return StepGraph(str(file), outputs, outputs, toposort(outputs))
-
-
 def check_model(job: Job, *, tolerance: float) -> None:
     """Compare every node's value with another runtime's; AnnealError if one differs."""
     model = load(job.file, job.device, structure_only=True)
-    found = check(job.file, _feeds(model, job), job.device, tolerance=tolerance)
+    found = check(job.file, feeds_of(model, job), job.device, tolerance=tolerance)
     if job.as_json:
         json_report(asdict(found))
     else:
@@ -188,7 +182,7 @@ def check_model(job: Job, *, tolerance: float) -> None:
         data("no node differs")
 
 
-def _feeds(model: Model, job: Job) -> dict[str, Any]:
+def feeds_of(model: Model, job: Job) -> dict[str, Any]:
     """The inputs that a command line names; random ones where it names none."""
     given = {}
     for text in job.inputs:
@@ -200,12 +194,12 @@ def _feeds(model: Model, job: Job) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    sizes = _sizes(job.sizes)
+    sizes = {name: low for name, (low, _) in model.bounds.limits.items()} | _sizes(job.sizes)
     generator = np.random.default_rng(job.seed)
     out = {}
     for v in model.inputs:
         what = given.pop(v.name, _RANDOM)
-        out[v.name] = _random(v, sizes, generator) if what == _RANDOM else _read(what)
+        out[v.name] = random_input(v, sizes, generator) if what == _RANDOM else _read(what)
     out.update({name: _read(what) for name, what in given.items()})
     return out
 
@@ -222,20 +216,16 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     return out
 
 
-def _random(info: ValueInfo, sizes: dict[str, int], generator: np.random.Generator) -> Any:
-    """Random values for an input: normal floats, 0 and 1 for whole numbers; a size that nobody gives is 1."""
-    if info.kind != "tensor" or info.dtype == "string" or not info.dtype:
-        raise UserError(f"input {info}: random values are for tensors of numbers; give it as NAME=FILE.npy")
-    shape = [
-        d if isinstance(d, int) else sizes.get(f"{info.name}.{i}", sizes.get(d or "", 1))
-        for i, d in enumerate(info.shape or ())
-    ]
-    name = info.dtype
-    if name.startswith(("float", "bfloat", "complex")):
-        import ml_dtypes
-
-        return generator.standard_normal(shape).astype(getattr(ml_dtypes, name, None) or name)
-    return generator.integers(0, 2, shape).astype(name)
+def _bounds(texts: Sequence[str]) -> dict[str, Any]:
+    """Bounds as `load` takes them."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        name, _, what = text.rpartition("=")
+        ends = what.split(":")
+        if not name or len(ends) > 2 or not all(end.isdigit() for end in ends):
+            raise UserError(f"--shape takes NAME=LOW:HIGH or NAME=N, a symbolic size and its bounds, not {text!r}")
+        out[name] = int(what) if len(ends) == 1 else (int(ends[0]), int(ends[1]))
+    return out
 
 
 def _read(file: str) -> Any:

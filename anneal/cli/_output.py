@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "console", "data", "fits", "going_on", "harmless", "json_line", "json_report", "message", "readable",
-    "show", "streams", "table",
+    "PHASES", "code", "console", "data", "fits", "going_on", "harmless", "json_line", "json_report", "message", "paged",
+    "readable", "scaled", "show", "streams", "table",
 ]  # fmt: skip
 
 _lost: dict[str, str] = {}  # the streams that were given up, and why
@@ -206,8 +206,69 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> None:
-    """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures."""
+# A phase's colour, as the Go original has them: teal, ember, gold.
+PHASES = {"forward": "#00add8", "backward": "#ff7043", "update": "#ffc107"}
+
+
+def scaled(n: float) -> str:
+    """A count in at most five characters.
+
+    >>> [scaled(n) for n in (0, 999, 1000, 82_176, 5_000_000_000)]
+    ['0', '999', '1.00k', '82.2k', '5.00G']
+    """
+    if n < 1000:
+        return f"{n:.0f}"
+    at = min((len(f"{n:.0f}") - 1) // 3, 5)
+    short = n / 1000**at
+    return f"{short:.{max(2 - len(f'{short:.0f}') + 1, 0)}f}{' kMGTP'[at]}"
+
+
+def code(text: str, language: str) -> None:
+    """The text of a program; highlighted on a terminal that has colour."""
+    if sys.stdout.isatty() and not (screen := console()).is_dumb_terminal and screen.color_system:
+        from rich.syntax import Syntax
+
+        screen.print(Syntax(text, language, theme="ansi_dark", background_color="default"))
+    else:
+        data(text)
+
+
+@contextlib.contextmanager
+def paged(wanted: bool = True) -> Iterator[None]:
+    """In the block, if that is wanted, output is shown a page at a time; on a terminal with a pager, that is."""
+    if not (wanted and sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):
+        yield
+        return
+    import pydoc
+
+    out, sys.stdout = sys.stdout, _Kept(sys.stdout)
+    try:
+        yield
+    finally:
+        kept, sys.stdout = sys.stdout, out
+    pydoc.pager(kept.getvalue())
+
+
+class _Kept(io.StringIO):
+    """What is to be paged; as its terminal answers, so does this."""
+
+    def __init__(self, terminal: Any) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return int(self._terminal.fileno())
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], words: int, colours: Sequence[str] | None = None
+) -> None:
+    """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures; `colours` are of rows'
+    first words.
+    """
     if not sys.stdout.isatty() or (screen := console()).is_dumb_terminal:
         from anneal.runtime.profile import aligned
 
@@ -217,12 +278,38 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> No
     from rich.table import Table
     from rich.text import Text
 
+    heads, rows = narrowed(heads, rows, screen.width)
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for i, head in enumerate(heads):
-        grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=i < words)
-    for row in rows:
-        grid.add_row(*[Text(c) for c in row])
+        grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=True)
+    for n, row in enumerate(rows):
+        grid.add_row(*[Text(c, style=colours[n] if colours and i == words else "") for i, c in enumerate(row)])
     screen.print(grid)
+
+
+_LEAST = 16  # characters that a column of words keeps on a narrow terminal
+
+
+def narrowed(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """The table in so many columns of characters: long words end in "…", from the last column on, and where that is not
+    enough the last columns are left out.
+
+    >>> narrowed(["n", "what"], [["12", "a name that is far too long"]], 22)
+    (['n', 'what'], [['12', 'a name that is fa…']])
+    """
+    widths = [max(map(len, column)) for column in zip(heads, *rows)]
+    over = sum(widths) + 2 * (len(widths) - 1) - width
+    for i in reversed(range(len(widths))):
+        given = max(min(over, widths[i] - _LEAST), 0)
+        widths[i] -= given
+        over -= given
+    while over > 0 and len(widths) > 1:
+        over -= widths.pop() + 2
+    widths[-1] -= over
+    cut: list[Sequence[str]] = [[c if len(c) <= w else c[: w - 1] + "…" for c, w in zip(row, widths)] for row in rows]
+    return heads[: len(widths)], cut
 
 
 def show(pixels: Any) -> None:

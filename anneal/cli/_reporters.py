@@ -48,6 +48,7 @@ class Progress:
     uops_forward: int = 0
     uops_backward: int = 0
     before: int = 0  # steps that earlier processes did
+    vitals: dict[str, float | int | None] = field(default_factory=dict)  # lr, norm, bytes, where they are asked for
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property
@@ -113,7 +114,8 @@ class JsonLines:
 
     def step(self, progress: Progress) -> None:
         self.line(
-            event="step", step=progress.count, loss=progress.losses[-1], ms=round(progress.times[-1], 3)
+            event="step", step=progress.count, loss=progress.losses[-1], ms=round(progress.times[-1], 3),
+            **progress.vitals,
         )  # fmt: skip
 
     def saved(self, progress: Progress, folder: Path) -> None:

@@ -16,7 +16,7 @@ from anneal import settings
 from anneal.cli._bundle import Bundle, Several
 from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
-from anneal.cli._models import DRAWING, Training, check_model, load_example
+from anneal.cli._models import DRAWING, Trainable, check_model, load_example
 from anneal.cli._output import console, going_on, message
 from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
 from anneal.errors import SettingError, UserError
@@ -48,6 +48,7 @@ class Options:
     checkpoint_every: int = 200
     as_json: bool = False
     bundle: bool = False
+    vitals: bool = False
     download: bool = False
 
 
@@ -85,6 +86,8 @@ def train(options: Options) -> int:
         stack.enter_context(downloads(may_download(example, options.download)))
         training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
         before = getattr(training, "done", 0)
+        if options.vitals and hasattr(training, "watch"):
+            training.watch()
         start = Start(
             model=options.model, info=training.info, data=training.data, device=device.name,
             adapter=device.describe().get("adapter"), params=sum(p.numel() for p in training.model.parameters()),
@@ -180,7 +183,7 @@ def _picture(options: Options) -> Path | None:
     return options.picture or Path(f"{options.model}.png")
 
 
-def _draw(training: Training, options: Options) -> Picture | None:
+def _draw(training: Trainable, options: Options) -> Picture | None:
     """The model's picture, written to its file."""
     pixels, path = getattr(training, "picture", None), _picture(options)
     if pixels is None or path is None:
@@ -191,7 +194,7 @@ def _draw(training: Training, options: Options) -> Picture | None:
     return Picture(path, pixels)
 
 
-def _advance(training: Training, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
+def _advance(training: Trainable, progress: Progress, most: int, stop: list[int], reporter: Reporter) -> None:
     """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
 
     Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
@@ -204,6 +207,8 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
         with _launches(progress):
             pending.append(training.step())
     losses = [float(v) for v in values(pending)]
+    if getattr(training, "watched", False):
+        progress.vitals = _vitals(training)
     each = (time.perf_counter() - begin) * 1e3 / len(losses)
     for loss in losses:
         progress.times.append(each)
@@ -211,6 +216,18 @@ def _advance(training: Training, progress: Progress, most: int, stop: list[int],
         if not math.isfinite(loss):
             raise UserError(f"the loss became {loss} at step {progress.count}; try a smaller --lr")
         reporter.step(progress)
+
+
+def _vitals(training: Any) -> dict[str, float | int | None]:
+    """The learning rate, the norm of the last step's gradients, and the bytes of the device that are in use."""
+    from anneal.backend import get_device
+
+    norm = training.gradient_norm
+    return {
+        "lr": float(training.optimizer.param_groups[0]["lr"]),
+        "norm": None if norm is None else float(norm.item()),
+        "bytes": get_device(settings.current().device).memory().in_use,
+    }
 
 
 @contextmanager

@@ -8,6 +8,7 @@ Kernel of what it gives. A kernel is a SINK of STOREs over RANGEs (see `anneal/s
 and the only way in which speed enters.
 """
 
+from anneal.codegen.affine import form as affine_form
 from anneal.codegen.apply import apply_opts
 from anneal.codegen.candidates import neighbours, work
 from anneal.codegen.hardware import Launch
@@ -33,6 +34,7 @@ __all__ = [
     "Opt",
     "Target",
     "Written",
+    "affine_form",
     "apply_opts",
     "axes_of",
     "bindings_of",

@@ -3,52 +3,135 @@
 Start in `kernels.py`: a plan enters, one `KernelCall` for each of its launches leaves.
 """
 
+from typing import TYPE_CHECKING
+
+from anneal.doors import opened_later
 from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
 from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
+from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
+from anneal.inspect.models import random_input, traced_model
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
-from anneal.inspect.rules import ALL, KINDS, OpRules, op_rules, ops_of_method, tensor_methods
+from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
+from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
+from anneal.inspect.tensor_files import TensorEntry, TensorFile, tensor_file
+from anneal.inspect.worked import Batching, Worked, batching, worked
+
+if TYPE_CHECKING:
+    from anneal.inspect.checking import (
+        CheckedKernel,
+        Checking,
+        Difference,
+        GradientCheck,
+        Limits,
+        NotFinite,
+        Replayed,
+        Report,
+        Suspect,
+        check,
+        check_gradients,
+        replayed,
+        repro_of,
+        under_check,
+    )
+else:
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "checking": (
+                "CheckedKernel",
+                "Checking",
+                "Difference",
+                "GradientCheck",
+                "Limits",
+                "NotFinite",
+                "Replayed",
+                "Report",
+                "Suspect",
+                "check",
+                "check_gradients",
+                "replayed",
+                "repro_of",
+                "under_check",
+            )
+        },
+    )
 
 __all__ = [
     "ALL",
     "KINDS",
     "Adapter",
+    "Batching",
     "Buffer",
+    "CheckedKernel",
+    "Checking",
     "Cpu",
+    "Difference",
+    "Example",
     "FiredRule",
     "Firing",
+    "GradientCheck",
+    "GraphNode",
     "KernelCall",
     "KernelText",
+    "LaunchFacts",
+    "Life",
+    "Limits",
     "Line",
+    "MemoryPlan",
     "Node",
+    "NotFinite",
     "OpRules",
     "Part",
+    "PassGraph",
     "PassInfo",
+    "PassNode",
     "PassState",
     "Refusal",
+    "Replayed",
+    "Report",
     "StepGraph",
     "Survey",
+    "Suspect",
+    "TensorEntry",
+    "TensorFile",
     "TextLine",
+    "Worked",
     "advice",
     "after_pass",
+    "batching",
+    "check",
+    "check_gradients",
     "cpu",
+    "example_of",
     "firings",
+    "graph_nodes",
     "kernel_calls",
+    "kernel_pass_graphs",
     "kernel_text",
     "launch",
+    "launch_facts",
+    "memory_plan",
     "nodes",
     "of_line",
     "op_rules",
-    "ops_of_method",
+    "pass_graphs",
     "passes",
+    "random_input",
     "refusals",
+    "replayed",
+    "repro_of",
     "step_graph",
     "survey",
+    "tensor_file",
     "tensor_methods",
+    "traced_model",
+    "under_check",
     "versions",
     "wgsl_for",
+    "worked",
 ]

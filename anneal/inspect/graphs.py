@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,7 +89,7 @@ def step_graph(model: str, training: Steps) -> StepGraph:
     return StepGraph(model, [loss.uop], outputs, toposort(outputs))
 
 
-def nodes(order: list[UOp], limit: int = 0) -> list[Node]:
+def nodes(order: Sequence[UOp], limit: int = 0) -> list[Node]:
     """The nodes of `order` (sources first), or the first `limit`, as records."""
     numbers = {u: i for i, u in enumerate(order)}
     return [_node(u, numbers) for u in (order if limit == 0 else order[:limit])]

@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anneal.codegen import Body, Target, Written, bodies_of, generate, writing
+from anneal.codegen import Body, Lowering, Target, Written, bodies_of, generate, run_passes, writing
 from anneal.errors import UserError
 from anneal.inspect.derivations import Derivations, FiredRule, Origins
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
+from anneal.rewrite import Pass
 from anneal.schedule import BUILDING, Call, CostModel, Origin, Schedule, kernel_graph, origins, parametrise, plan_for
 from anneal.schedule import run_passes as scheduled
-from anneal.uop import UOp, arena
+from anneal.uop import UOp, arena, toposort
 
 __all__ = ["KernelText", "TextLine", "kernel_text", "launch"]
+
+_FIRST = "range-propagation"  # makes a kernel's graph
+_LAST = "vectorise"  # the last pass that makes a graph
+_STATEMENTS = "linearise"  # makes statements of it, and nodes that a statement alone has: a tile's loads ahead of use
 
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
     """A line of a kernel's text, by its `number` from 1.
 
-    `ops` are what it computes, innermost first; `rules` those that made these nodes, the last one to fire first;
+    `ops` are what it computes, innermost first; `rules` those that made these nodes, the last one to fire first, and
+    `passes` those that had these nodes first, the last one first;
     `nodes` the numbers of the nodes of the tensor graph that are computed there, with their `lines` and `modules`. The
     arithmetic of an index has those of the access that it is for; declarations and brackets have none.
     """
@@ -32,6 +38,7 @@ class TextLine:
     text: str
     ops: tuple[str, ...]
     rules: tuple[FiredRule, ...]
+    passes: tuple[str, ...]
     nodes: tuple[int, ...]
     lines: tuple[Line, ...]
     modules: tuple[str, ...]
@@ -65,7 +72,7 @@ def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | 
         with derived.listening():
             s = scheduled(parametrise(sink)[0], cost_model, until="kernel-split")
         numbers.update((u, (at,)) for u, at in s.places.items())
-        with derived.listening("range-propagation"), writing() as written:
+        with derived.listening(_FIRST), writing() as written:
             kernel = kernel_graph(_piece(s, call))
             bodies = bodies_of(kernel, target)
         text = generate(kernel, target).source.rstrip("\n").split("\n")
@@ -73,7 +80,8 @@ def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | 
     found = derived.below(
         [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
     )
-    lines = [_line(n, t, said.get(n, ()), found, known) for n, t in enumerate(text)]
+    passes = _passes(bodies, target)
+    lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
     return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
 
 
@@ -108,8 +116,31 @@ def _said(text: Sequence[str], bodies: Sequence[Body], written: Iterable[Written
     return found
 
 
+def _passes(bodies: Iterable[Body], target: Target) -> dict[UOp, str]:
+    """The pass after which each node is there first.
+
+    Passes run once more for it: a body keeps what they have made, not when.
+    """
+    made: dict[UOp, str] = {}
+
+    def note(p: Pass[Lowering], state: Lowering) -> None:
+        roots = [u for u in p.view(state) if isinstance(u, UOp)]
+        for u in toposort(tuple(roots)):
+            made.setdefault(u, p.name)
+
+    for body in bodies:
+        made.update(dict.fromkeys(toposort((body.kernel,)), _FIRST))
+        run_passes(body.kernel, target, body.opts, until=_LAST, hook=note)
+    return made
+
+
 def _line(
-    number: int, text: str, said: Sequence[UOp], found: Mapping[UOp, Origins], known: Sequence[Origin]
+    number: int,
+    text: str,
+    said: Sequence[UOp],
+    found: Mapping[UOp, Origins],
+    passes: Mapping[UOp, str],
+    known: Sequence[Origin],
 ) -> TextLine:
     mine = [found[u] for u in said if u in found]
     nodes = sorted(frozenset().union(*[o.nodes for o in mine]))
@@ -119,6 +150,7 @@ def _line(
         text=text,
         ops=tuple([f"{u.op.name} {u.dtype.name}" for u in said]),
         rules=tuple(dict.fromkeys([r for o in reversed(mine) for r in o.rules])),
+        passes=tuple(dict.fromkeys([passes.get(u, _STATEMENTS) for u in reversed(said)])),
         nodes=tuple(nodes),
         lines=lines_of(from_),
         modules=modules_of(from_),

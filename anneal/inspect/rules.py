@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from anneal.rewrite import listing
 from anneal.rewrite.listing import Listed
 from anneal.uop import ALL, MOVEMENT, Op, UOp, toposort
 
-__all__ = ["ALL", "KINDS", "OpRules", "op_rules", "ops_of_method", "tensor_methods"]
+__all__ = ["ALL", "KINDS", "Example", "OpRules", "example_of", "op_rules", "tensor_methods"]
 
 PACKAGE = Path(anneal.__file__).resolve().parent
 # What tables of each kind are for, in the order in which a program meets them.
@@ -47,28 +49,60 @@ def tensor_methods() -> list[str]:
     return sorted(n for n in dir(Tensor) if not n.startswith("_") and callable(getattr(Tensor, n)))
 
 
-def ops_of_method(name: str) -> list[str]:
-    """The ops in the graph that a Tensor method builds for small arguments, movement and leaves left out."""
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A call of a Tensor method, and the nodes of the graph that it builds, sources first."""
+
+    source: str
+    nodes: tuple[UOp, ...]
+
+    @property
+    def ops(self) -> list[str]:
+        """The names of the ops, movement and leaves left out."""
+        return list(dict.fromkeys(u.op.name for u in self.nodes if _has_rules(u)))
+
+
+# What most methods take, for those whose docstring has no example: x is (2, 2), index whole numbers of that shape.
+_CALLS = ("", "x", "0", "0, index", "x, x", "index[0]", "2", "(2,)", "x > 0", "x > 0, x", "[x, x]")
+
+
+def example_of(method: str) -> Example | None:
+    """A call of a Tensor method: the first of its docstring that gives a tensor, or one for small arguments; None if
+    no such call does.
+
+    >>> example_of("relu").ops
+    ['MAX']
+    """
     from anneal.tensor import Tensor
 
-    x = Tensor([[0.1, 0.2], [0.3, 0.4]])
-    index = Tensor([[0, 1], [1, 0]])
-    tries: list[Callable[[Any], Any]] = [
-        lambda f: f(),
-        lambda f: f(x),
-        lambda f: f(0),
-        lambda f: f(0, index),
-        lambda f: f(x, x),
-        lambda f: f(index[0]),
-    ]
-    for attempt in tries:
+    function = getattr(Tensor, method)
+    parsed = doctest.DocTestParser().get_examples(function.__doc__ or "")
+    known = {**vars(sys.modules[function.__module__]), "Tensor": Tensor}
+    x, index = Tensor([[0.1, 0.2], [0.3, 0.4]]), Tensor([[0, 1], [1, 0]])
+    told = [e.source.strip() for e in parsed]
+    tries = [f"x.{method}({arguments})" for arguments in _CALLS]
+    return _first(method, told, known) or _first(method, tries, {"x": x, "index": index})
+
+
+def _first(method: str, lines: Iterable[str], names: dict[str, Any]) -> Example | None:
+    """The first line that calls the method and gives tensors; those before it may name what it uses."""
+    from anneal.tensor import Tensor
+
+    for line in lines:
         try:
-            result = attempt(getattr(x, name))
-            outputs = [result.uop] if isinstance(result, Tensor) else [t.uop for t in result if isinstance(t, Tensor)]
+            code = compile(line, f"<{method}>", "eval")
+        except SyntaxError:
+            exec(line, names)
+            continue
+        try:
+            result = eval(code, names)
         except (TypeError, ValueError, IndexError, AttributeError, RuntimeError):
             continue
-        return list(dict.fromkeys(u.op.name for u in toposort(outputs) if _has_rules(u)))
-    return []
+        found = result if isinstance(result, (tuple, list)) else (result,)
+        outputs = [t.uop for t in found if isinstance(t, Tensor)]
+        if outputs and method in line:
+            return Example(line, tuple(toposort(outputs)))
+    return None
 
 
 def _has_rules(u: UOp) -> bool:

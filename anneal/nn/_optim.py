@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, SettingError, ShapeError
-from anneal.ops import take_running_updates
+from anneal.ops import take_running_updates, wrap_array
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
@@ -237,7 +237,9 @@ class Optimizer:
         mine = self.state.setdefault(id(t), {})
         s = mine.get(name)
         if s is None:
-            s = mine[name] = Tensor(np.zeros(t.shape or (1,), _state_dtype(t)), device=t.device)
+            # a copy of the zeros would be written: the system gives memory when it is first used
+            zeros = wrap_array(np.zeros(t.shape or (1,), _state_dtype(t)), t.device)
+            s = mine[name] = Tensor(zeros, device=t.device)
             if not t.shape:
                 s.uop = reshape(s.uop, ())
         return s

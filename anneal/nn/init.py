@@ -18,7 +18,17 @@ from anneal.ops import checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
 
-__all__ = ["constant", "fan", "kaiming_uniform", "normal", "skipped", "uniform", "xavier_normal", "xavier_uniform"]
+__all__ = [
+    "blank",
+    "constant",
+    "fan",
+    "kaiming_uniform",
+    "normal",
+    "skipped",
+    "uniform",
+    "xavier_normal",
+    "xavier_uniform",
+]
 
 Shape = tuple[int, ...]
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -41,12 +51,31 @@ def skipped() -> Iterator[None]:
         here.skips_init = before
 
 
+@contextmanager
+def blank() -> Iterator[None]:
+    """In this block parameters are memory like any other, of zeros that are not written until somebody reads them: for
+    a model whose graph is looked at.
+
+    Other threads are not concerned.
+
+    >>> with blank():
+    ...     normal((2,))
+    Parameter([0., 0.], dtype=float32, requires_grad=True)
+    """
+    before, here.blank_init = here.blank_init, True
+    try:
+        yield
+    finally:
+        here.blank_init = before
+
+
 def _parameter(shape: Shape, values: Callable[[], Array]) -> Parameter:
     if here.skips_init:
         return Parameter(Tensor.zeros(shape))
     # The array is fresh, so it needs no copy.
     device = default_device()
-    t = Parameter(Tensor._fresh(wrap_array(values(), device), device))
+    array = np.zeros(shape, np.float32) if here.blank_init else values()
+    t = Parameter(Tensor._fresh(wrap_array(array, device), device))
     t._own()
     return t
 

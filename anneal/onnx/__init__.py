@@ -1,7 +1,7 @@
 """ONNX: other people's models become graphs like all others.
 
-`load` gives a `Model` of a file; `InferenceSession` is the same by onnxruntime's names. The onnx package is imported
-when a model is loaded.
+`load` gives a `Model` of a file; `InferenceSession` is the same by onnxruntime's names; `export` writes one. The onnx
+package is imported when a model is loaded or written.
 """
 
 from anneal.errors import OnnxError
@@ -12,11 +12,13 @@ from anneal.onnx.model import Model, load
 from anneal.onnx.module import OnnxModule
 from anneal.onnx.report import Description, Gap, Use
 from anneal.onnx.session import InferenceSession
+from anneal.onnx.writing import Exported, export
 
 __all__ = [
     "Checked",
     "Description",
     "Difference",
+    "Exported",
     "Gap",
     "HostStep",
     "InferenceSession",
@@ -26,5 +28,6 @@ __all__ = [
     "Use",
     "ValueInfo",
     "check",
+    "export",
     "load",
 ]

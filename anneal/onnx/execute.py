@@ -1,12 +1,11 @@
 """Running the nodes of a graph, one after the other.
 
-A value is a Tensor on the device, a NumPy array or a Map on the host, a list of values (a sequence) or None (an empty
-optional).
-Every value is one of three:
+A value is a Tensor on the device, a NumPy array or a Map on the host, an array of sizes that Variables are in
+(`Sizes`), a list of values (a sequence) or None (an empty optional). Every value is one of three:
 
 - *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
   it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the device;
-- *plain*: a tensor whose values come with each run, and whose shape is fixed;
+- *plain*: a tensor whose values come with each run, and whose shape is fixed, or made of Variables; so are `Sizes`;
 - *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
 
 A run with loose values is dynamic: nothing of it can be replayed without asking the host again. `Run.steps` tells where
@@ -16,8 +15,7 @@ the host was asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -25,67 +23,28 @@ import numpy as np
 
 from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
+from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
-from anneal.onnx.types import Map, array_code, array_dtype, device_array, fits_device, type_of
-from anneal.onnx.work import work_of
+from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
+from anneal.onnx.types import Map, array_code, array_dtype, device_array
+from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
+from anneal.onnx.work import WORK, work_of
 from anneal.tensor import Tensor, realize
 from anneal.uop import arena
+from anneal.uop.sizes import most
 
-__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Run"]
+__all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
-_ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
-_WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
-class NeedsHostError(Exception):
-    """A value is wanted on the host, where a run is to be made of device work alone."""
-
-
-@dataclass(frozen=True)
-class HostStep:
-    """A node that reads values from the device in the middle of a run, and why."""
-
-    node: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.reason}"
-
-
-@dataclass(eq=False)
-class Memo:
-    """The results of nodes that are fixed for one set of input shapes, and arrays that are on the device as well."""
-
-    results: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
-    lifted: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the array, which is kept
-    read: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)  # tensors that are on the host as well
-    fixed: dict[int, Any] = field(default_factory=dict)  # by id
-    used: dict[int, Tensor] = field(default_factory=dict)  # fixed tensors that each run reads
-    numbers: dict[Any, Any] = field(default_factory=dict)  # turns of loops
-
-    def fix(self, value: Any) -> None:
-        """Remember that a value is fixed."""
-        for v in leaves(value):
-            self.fixed[id(v)] = v
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """The arrays and tensors of a value: itself, or the items of sequences."""
-    if isinstance(value, list):
-        for v in value:
-            yield from leaves(v)
-    elif value is not None:
-        yield value
-
-
-class _Scope:
+class Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
     __slots__ = ("at", "graph", "key", "outer", "values")
 
-    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: _Scope | None) -> None:
+    def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
         self.graph = graph
         self.key = key
         self.outer = outer
@@ -95,7 +54,7 @@ class _Scope:
     def waiting(self) -> list[Tensor]:
         """Tensors that a later node reads, here or around."""
         out: list[Tensor] = []
-        scope: _Scope | None = self
+        scope: Scope | None = self
         while scope is not None:
             last = scope.graph.last_uses
             for name, value in scope.values.items():
@@ -105,7 +64,8 @@ class _Scope:
         return out
 
     def find(self, name: str) -> Any:
-        scope: _Scope | None = self
+        """The value of this name, here or in a graph around. Raises KeyError if there is none."""
+        scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -122,7 +82,8 @@ class Run:
         constants: what is fixed for all runs of the model.
         budget: how many nodes it may execute, those of subgraphs counted each time.
         elements: how many one value may have.
-        reads: whether values may be read from the device in the middle; NeedsHostError otherwise.
+        reads: whether values may be read from the device in the middle; NeedsHostError otherwise. "fixed": those that
+            are fixed may.
         training: whether gradients flow: nothing that is a parameter is fixed then.
         watch: called with each node and its results.
     """
@@ -135,7 +96,7 @@ class Run:
         budget: int,
         elements: int,
         *,
-        reads: bool = True,
+        reads: bool | str = True,
         training: bool = False,
         float64: str = "float32",
         watch: Any = None,
@@ -155,15 +116,25 @@ class Run:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
+        self.deciding: frozenset[str] = frozenset()  # names whose values decide shapes
+        self.pieces: Pieces | None = None  # captures of what is between the nodes that need the host
 
-    def main(self, graph: Graph, feeds: dict[str, Any]) -> list[Any]:
-        """The outputs of the main graph."""
-        scope = _Scope(graph, (), None)
+    def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
+        """The outputs of the main graph, or of a part of a graph; `key` tells its nodes from those of others."""
+        scope = Scope(graph, key, None)
         scope.values.update(feeds)
         return self.graph(scope)
 
-    def graph(self, scope: _Scope) -> list[Any]:
+    def graph(self, scope: Scope) -> list[Any]:
         """The outputs of the graph of `scope`, which has its inputs."""
+        graph = scope.graph
+        self.start(scope)
+        if self.pieces is None or not self.pieces.run(self, scope):
+            self.nodes(scope)
+        return [scope.find(v.name) if v.name else None for v in graph.outputs]
+
+    def start(self, scope: Scope) -> None:
+        """Put the initialisers of its graph into `scope`."""
         graph = scope.graph
         for name, value in graph.constants.items():
             if name in scope.values:
@@ -176,12 +147,20 @@ class Run:
             if trained is None:
                 self.constants.fix(value)
             scope.values[name] = value if trained is None else trained
-        for n, node in enumerate(graph.nodes):
-            scope.at = n
-            self.node(n, node, scope)
-        return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
-    def node(self, n: int, node: Node, scope: _Scope) -> None:
+    def nodes(self, scope: Scope) -> None:
+        """Run the nodes of the graph of `scope`, one after the other."""
+        graph = scope.graph
+        for at, node in enumerate(graph.nodes):
+            n = at if graph.numbers is None else graph.numbers[at]
+            scope.at = at
+            try:
+                self.node(n, node, scope)
+            except NeedsHostError as e:
+                e.number = n
+                raise
+
+    def node(self, n: int, node: Node, scope: Scope) -> None:
         """Run one node: its outputs are put into `scope`."""
         key = (*scope.key, n)
         results = self.memo.results.get(key)
@@ -207,6 +186,8 @@ class Run:
                 self.constants.results[key] = results
             elif self.is_fixed(list(results)):
                 self.memo.results[key] = results
+            if self.pieces is not None:
+                self.pieces.note(scope.graph, n, call.needs_host)
         if self.watch is not None:
             self.watch(node, results)
         if len(results) < len(node.outputs) and any(node.outputs[len(results) :]):
@@ -215,9 +196,9 @@ class Run:
             if name:
                 scope.values[name] = value
 
-    def spend(self, node: Node) -> None:
-        """Count one node, or one turn of a loop, against the budget."""
-        self.budget -= 1
+    def spend(self, node: Node, count: int = 1) -> None:
+        """Count so many nodes, or turns of a loop, against the budget."""
+        self.budget -= count
         if self.budget < 0:
             raise node.fault(
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
@@ -225,12 +206,11 @@ class Run:
 
     def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
         """Count what a node's sums and products go through."""
-        uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
-        self.work += work_of(*uops)
-        if self.work > self.elements * _WORK:
+        self.work += work_of(list(results), values)
+        if self.work > self.elements * WORK:
             raise node.fault(
                 f"takes the run to {self.work:,} elements that go through sums; the file and the inputs justify "
-                f"{self.elements * _WORK:,}",
+                f"{self.elements * WORK:,}",
                 "raise `elements` of anneal.onnx.load if that is right",
             )
 
@@ -257,7 +237,11 @@ class Run:
             return [self.loosen(v) for v in value]
         if id(value) in self.loose:
             return value
-        own: Any = value.reshape(*value.shape, 1).squeeze(-1) if isinstance(value, Tensor) else value.view()
+        own: Any
+        if isinstance(value, Sizes):
+            own = Sizes(value.items, value.dtype)
+        else:
+            own = value.view() if isinstance(value, (np.ndarray, Map)) else value.reshape(*value.shape, 1).squeeze(-1)
         self.loose[id(own)] = own
         return own
 
@@ -274,6 +258,8 @@ class Run:
         for memo in (self.constants, self.memo):
             if id(array) in memo.lifted:
                 return memo.lifted[id(array)][1]
+        if isinstance(array, Sizes):
+            return tensor_of(array, self.device)
         try:
             t = device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
@@ -294,7 +280,7 @@ class Call:
     `wants(n)` whether the n-th is used; `device` is where tensors are made.
     """
 
-    def __init__(self, run: Run, node: Node, scope: _Scope, key: tuple[Any, ...]) -> None:
+    def __init__(self, run: Run, node: Node, scope: Scope, key: tuple[Any, ...]) -> None:
         self.of = run
         self.node = node
         self._scope = scope
@@ -303,6 +289,7 @@ class Call:
         self._made = 0  # constants that were made
         self.of_file = False  # whether the results follow from the file alone
         self._tainted = False  # whether an input is loose
+        self._alone = False  # whether it replays captures of its own
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
@@ -353,14 +340,14 @@ class Call:
         """The error that says what is wrong here: `raise node.fail("...")`."""
         return self.node.fault(message, fix)
 
-    def room(self, *shape: int) -> None:
+    def room(self, *shape: Any) -> None:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
         if len(shape) > _AXES:
             raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
-        size = math.prod([max(int(n), 0) for n in shape])
+        size = math.prod([max(most(n), 0) for n in shape])
         if size > self.of.elements:
             raise self.fail(
-                f"asks for {size} elements, of shape {[int(n) for n in shape]}; the file and the inputs justify "
+                f"asks for {size} elements, of shape {[most(n) for n in shape]}; the file and the inputs justify "
                 f"{self.of.elements}",
                 "raise `elements` of anneal.onnx.load if that is right",
             )
@@ -374,7 +361,7 @@ class Call:
             return value  # a loose one makes the results loose as any input does
         if id(value) in run.memo.read:
             return run.memo.read[id(value)][1]
-        if not run.reads:
+        if not run.reads or (run.reads == "fixed" and not run.is_fixed(value)):
             raise NeedsHostError(str(self.node))
         if run.keeps:  # else each read would compute anew what they share
             realize([value, *self._scope.waiting()])
@@ -441,7 +428,7 @@ class Call:
         """The outputs of a subgraph, an attribute of this node, for these inputs."""
         if len(inputs) != len(graph.inputs):
             raise self.fail(f"{graph.path} takes {len(graph.inputs)} inputs, but is run with {len(inputs)}")
-        scope = _Scope(graph, (*self._key, self._turns, graph.path), self._scope)
+        scope = Scope(graph, (*self._key, self._turns, graph.path), self._scope)
         self._turns += 1
         self.of.spend(self.node)
         for info, value in zip(graph.inputs, inputs):
@@ -451,10 +438,18 @@ class Call:
             self._read = True
         return results
 
+    def captured(self, pieces: Pieces, of: Implementation, given: list[Any], count: int) -> list[Any]:
+        """What `of` gives in place of the node's operator: see `Pieces.node`."""
+        return pieces.node(self.of, self._scope, self.node, of, given, count)
+
+    def decides(self, name: str) -> bool:
+        """Whether the values of an input of a subgraph decide shapes."""
+        return name in self.of.deciding
+
     def again(self, name: str, values: dict[str, Any]) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
         graph = self._scope.graph
-        scope = _Scope(graph, (*self._key, "again"), self._scope)
+        scope = Scope(graph, (*self._key, "again"), self._scope)
         scope.values.update(values)
         wanted, between = {name} - values.keys(), []
         for n in range(len(graph.nodes) - 1, -1, -1):
@@ -487,10 +482,10 @@ class Call:
         self.of_file = still and run.of_file(values)
         memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
-            if still or (pure and not isinstance(r, Tensor)):
+            if still or (pure and isinstance(r, (np.ndarray, Map))):
                 if not run.is_fixed(r):
                     memo.fix(r)
-            elif not isinstance(r, Tensor):
+            elif isinstance(r, (np.ndarray, Map)):
                 run.loose[id(r)] = r
         if not still:
             for v in leaves(values):
@@ -513,6 +508,26 @@ class Call:
             results = (results,)
         return tuple([np.asarray(r) if isinstance(r, np.generic) else r for r in results])
 
+    @property
+    def needs_host(self) -> bool:
+        """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
+        of = self.node.implementation
+        return self._read or self._alone or (of is not None and not of.pure)
+
+    def replays(self, turns: str) -> Pieces | None:
+        """Where captures of its many `turns` are kept; None if they are to be one graph, as gradients may flow.
+
+        Raises NeedsHostError inside a capture, so that the node stands beside it.
+        """
+        run = self.of
+        if run.pieces is None:
+            if run.reads is not True:
+                raise NeedsHostError(str(self.node))
+            return None
+        self._alone = True
+        run.steps.append(HostStep(str(self.node), f"its {turns} are replayed, for one graph of them would be large"))
+        return run.pieces
+
     def body(self, values: list[Any]) -> list[Any]:
         """What a function gives: its body runs with no view of the graph around it."""
         node = self.node
@@ -522,10 +537,12 @@ class Call:
             graph = node.function.graph(node, [type_of(v) for v in values])
         if len(values) > len(graph.inputs):
             raise self.fail(f"is given {len(values)} inputs; {graph.path} takes {len(graph.inputs)}")
-        scope = _Scope(graph, (*self._key, graph.path), None)
+        scope = Scope(graph, (*self._key, graph.path), None)
         for n, info in enumerate(graph.inputs):
             scope.values[info.name] = values[n] if n < len(values) else None
-        return self.of.graph(scope)
+        self.of.start(scope)
+        self.of.nodes(scope)
+        return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
     def computed(self, of: Implementation, values: list[Any]) -> Any:
         """What the operator's function gives: each input as the function wants it."""
@@ -541,15 +558,36 @@ class Call:
         attributes = self.read_attributes(of)
         wanted = [of.wants_value(n) for n in range(len(values))]
         given: list[Any] = [self.host(v) if w else v for v, w in zip(values, wanted)]
+        if any(isinstance(v, Sizes) for v in given):
+            return self.sized(of, given, wanted, attributes)
         if of.raw:
             return of.function(self, *given, **attributes)
         others = [v for v, w in zip(given, wanted) if not w and v is not None]
         if of.on_host is not None:
-            if not any(isinstance(v, Tensor) for v in others) and (_is_small(others) or not _fit_device(others)):
+            if not any(isinstance(v, Tensor) for v in others) and (is_small(others) or not fit_device(others)):
                 return of.on_host(self, *given, **attributes)
-            if not _fit_device(others):
+            if not fit_device(others):
                 why = "no device holds elements of this type"
                 return of.on_host(self, *[self.host(v, why) for v in given], **attributes)
+        given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
+        return of.function(self, *given, **attributes)
+
+    def sized(self, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
+        """What the operator gives where symbolic sizes are among its inputs: on the host if it moves or computes such,
+        else on the device, from the numbers of this run.
+        """
+        data = [v for v, w in zip(given, wanted) if not w and v is not None]
+        name, on_host = self.op if not self.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)
+        if on_host and any(isinstance(v, Sizes) for v in data):
+            dtype = next(v.dtype for v in data if isinstance(v, Sizes))
+            if name in ARITHMETIC:
+                function, truth = ARITHMETIC[name]
+                return host_value(function(*[objects(v) for v in data]), np.bool_ if truth else dtype)
+            if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
+                moved = (of.on_host or of.function)(self, *[objects(v) for v in given], **attributes)
+                return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])
+        if of.raw and (of.takes_sizes or not any(isinstance(v, Sizes) for v in data)):
+            return of.function(self, *given, **attributes)
         given = [v if w else self.tensor(v) for v, w in zip(given, wanted)]
         return of.function(self, *given, **attributes)
 
@@ -560,34 +598,3 @@ class Call:
             name: given.get(name, None if default is Parameter.empty else default)
             for name, default in of.attributes.items()
         }
-
-
-def _is_small(arrays: list[Any]) -> bool:
-    """Whether what an operator makes of these arrays is small: as long as they broadcast, or else as all pairs of their
-    elements.
-    """
-    try:
-        size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
-    except ValueError:
-        size = _ON_HOST + 1
-    if size > _ON_HOST:
-        size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
-    return size <= _ON_HOST
-
-
-def _fit_device(values: list[Any]) -> bool:
-    return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
-
-
-def dtype_name(value: Any) -> str:
-    """The name of a tensor's or an array's dtype."""
-    return str(getattr(value.dtype, "name", value.dtype))
-
-
-def brief(value: Any) -> str:
-    """A value's dtype and shape, for messages."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return f"{dtype_name(value)}{list(value.shape)}"
-    if isinstance(value, list):
-        return f"a sequence of {len(value)}"
-    return "nothing" if value is None else type(value).__name__

@@ -84,6 +84,7 @@ class Graph:
     constants: dict[str, Any] = field(default_factory=dict)  # initialisers: arrays; None where weights are missing
     nodes: list[Node] = field(default_factory=list)
     free: frozenset[str] = frozenset()  # names that come from the graphs outside
+    numbers: list[int] | None = None  # of its nodes in the graph that it is a part of
 
     @cached_property
     def last_uses(self) -> dict[str, int]:

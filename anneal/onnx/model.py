@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, OnnxError
+from anneal.backend import get_device
+from anneal.errors import AnnealError, DTypeError, OnnxError
+from anneal.onnx.bounds import Bounds, SizeUse, inside_another
 from anneal.onnx.demand import deciding
 from anneal.onnx.execute import HostStep, Memo, Run
 from anneal.onnx.files import parsed, reader_of
 from anneal.onnx.graph import Program, ValueInfo
-from anneal.onnx.plan import Plan, signature
+from anneal.onnx.plan import Plan, UnsizedError, signature
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
-from anneal.onnx.types import Map, device_array, fits_device
+from anneal.onnx.types import Map, device_array, fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ def load(
     source: str | os.PathLike[str] | bytes,
     device: str | None = None,
     *,
+    shapes: Mapping[str, Any] | None = None,
     structure_only: bool = False,
     float64: str = "float32",
     budget: int = _BUDGET,
@@ -47,6 +52,10 @@ def load(
     Args:
         source: a path, or what such a file holds.
         device: where it runs; the default device if None.
+        shapes: what symbolic sizes may be. `{"batch": (1, 64)}`, bounds for a name in the file: one plan, with the same
+            kernels, serves all batches, and memory is laid out for the largest. `{"batch": 8}`, the one number that it
+            is. `{"input": {0: (1, 64)}}` for a size without a name, by its input and axis; a text in place of the
+            bounds names it. Each value of a name without bounds has a plan of its own. See `Model.sizes`.
         structure_only: leave the weights: what the graph looks like can be asked, and nothing run. Works for files
             whose weights are missing, and for models with gaps.
         float64: what becomes of float64 on a device that has none: "float32", or "error".
@@ -54,7 +63,8 @@ def load(
         elements: how many one value may have; 256 for each number in the file and in the inputs if None, or 67 million
             if that is more.
 
-    Raises OnnxError for a file that cannot be read, is broken, or has what cannot be run: all of it is listed.
+    Raises OnnxError for a file that cannot be read, is broken, or has what cannot be run: all of it is listed; and for
+    names in `shapes` that the file does not have.
 
     >>> from onnx import TensorProto, helper
     >>> x, y = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy"]
@@ -65,12 +75,20 @@ def load(
     """
     if float64 not in ("float32", "error"):
         raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
+    device = device or default_device()
+    if not structure_only:
+        threading.Thread(target=_open, args=(device,)).start()  # it takes as long as reading does
     proto, folder, large = parsed(source)
     program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
-    model = Model(program, device or default_device(), budget, float64, elements)
+    model = Model(program, device, budget, float64, elements, shapes)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)
     return model
+
+
+def _open(device: str) -> None:
+    with contextlib.suppress(AnnealError):  # whoever uses the device is told
+        get_device(device)
 
 
 class Model:
@@ -87,6 +105,7 @@ class Model:
         budget: int = _BUDGET,
         float64: str = "float32",
         elements: int | None = None,
+        shapes: Mapping[str, Any] | None = None,
     ) -> None:
         self.program = program
         self.device = device
@@ -94,14 +113,18 @@ class Model:
         self.float64 = float64
         self.elements = elements
         graph = program.graph
+        self.bounds = Bounds(shapes or {}, graph.inputs)
+        graph.inputs[:] = self.bounds.inputs
+        graph.outputs[:] = [self.bounds.named(v) for v in graph.outputs]
         self.inputs = [v for v in graph.inputs if v.name not in graph.constants]
         self.optional_inputs = [v for v in graph.inputs if v.name in graph.constants]
         self.outputs = graph.outputs
         self.lock = threading.RLock()
         self.deciding = deciding(graph)  # names whose values decide shapes
-        self._known = {v.name: v for v in graph.inputs}
+        self.known = {v.name: v for v in graph.inputs}
         self._constants = Memo()
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._unsized: dict[str, str] = {}  # sizes with bounds that have a plan for each value after all, and why
 
     def __repr__(self) -> str:
         inputs, outputs = [", ".join([str(v) for v in some]) for some in (self.inputs, self.outputs)]
@@ -119,8 +142,32 @@ class Model:
         a node cannot compute.
         """
         values = self.taken(feeds)
-        results = self.plan(values).run(values)
-        return {v.name: r for v, r in zip(self.outputs, results)}
+        return {v.name: r for v, r in zip(self.outputs, self._results(values))}
+
+    def _results(self, values: dict[str, Any]) -> list[Any]:
+        """The outputs by the most general plan that there can be."""
+        if not self.bounds.variables or inside_another():
+            return self.plan(values).run(values)
+        reason = ""
+        for names in self._choices():
+            plan = self.plan(values, names)
+            try:
+                results = plan.run(values)
+            except UnsizedError as e:
+                reason = reason or str(e)
+                continue
+            with self.lock:
+                for name in self.bounds.variables.keys() - names:
+                    self._unsized.setdefault(name, reason)
+            return results
+        raise AssertionError("unreachable: the last plan has no Variables")
+
+    def _choices(self) -> Iterator[frozenset[str]]:
+        """Which sizes may be Variables, all that are known to work at first, none at last."""
+        names = [n for n in self.bounds.variables if n not in self._unsized]
+        for count in range(len(names), -1, -1):
+            if count in (0, 1, len(names) - 1, len(names)):
+                yield from map(frozenset, combinations(names, count))
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs for inputs by position: the one output, or a tuple."""
@@ -150,6 +197,20 @@ class Model:
         return {v.name: r for v, r in zip(self.outputs, Plan(self, values).lazy(values))}
 
     @property
+    def sizes(self) -> tuple[SizeUse, ...]:
+        """The symbolic sizes of the inputs: their bounds, and whether one plan serves all values, as runs showed."""
+        names = dict.fromkeys(d for v in self.inputs for d in v.shape or () if isinstance(d, str))
+        limits = self.bounds.limits
+        return tuple(
+            [
+                SizeUse(
+                    n, limits.get(n), self._unsized.get(n, "") if n in limits else "it has no bounds; give load shapes"
+                )
+                for n in names
+            ]
+        )
+
+    @property
     def host_steps(self) -> tuple[HostStep, ...]:
         """Nodes of the last plan that read values from the device in the middle of a run, and why."""
         return next(reversed(self._plans.values())).steps if self._plans else ()
@@ -160,10 +221,12 @@ class Model:
             raise OnnxError(f"the model takes {len(self.inputs)} inputs, not {len(inputs)}: {self._told()}")
         return {v.name: x for v, x in zip(self.inputs, inputs)}
 
-    def start(self, memo: Memo, given: int, *, reads: bool = True, training: bool = False, watch: Any = None) -> Run:
+    def start(
+        self, memo: Memo, given: int, *, reads: bool | str = True, training: bool = False, watch: Any = None
+    ) -> Run:
         """A run that has yet to go through the graph, for inputs of so many elements."""
         justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
-        return Run(
+        run = Run(
             self.device,
             memo,
             self._constants,
@@ -174,30 +237,38 @@ class Model:
             float64=self.float64,
             watch=watch,
         )
+        run.deciding = self.deciding
+        return run
 
     def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
         """The feeds as values of a run, each checked against its input."""
         for name in feeds:
-            if name not in self._known:
+            if name not in self.known:
                 raise OnnxError(f"run: the model has no input {name!r}; its inputs are {self._told()}")
         for v in self.inputs:
             if v.name not in feeds and "optional" not in v.kind:
                 raise OnnxError(f"run: input {v.name!r} is missing; the inputs are {self._told()}")
         out = {}
-        for name, info in self._known.items():
+        for name, info in self.known.items():
             if name in feeds:
                 out[name] = self._placed(_value(feeds[name], info), info, detach)
             elif name not in self.program.graph.constants:
                 out[name] = None
+        self.bounds.check(out)
         return out
 
-    def plan(self, values: dict[str, Any]) -> Plan:
-        """How the model runs for such values; plans are kept, those used last."""
-        key = signature(values)
+    def plan(self, values: dict[str, Any], names: frozenset[str] = frozenset()) -> Plan:
+        """How the model runs for such values, whatever the sizes in `names` are; plans are kept, those used last."""
+        shapes = {
+            v.name: self.bounds.shape(v, values[v.name], names)
+            for v in self.bounds.inputs
+            if names and values.get(v.name) is not None
+        }
+        key = signature(values, shapes)
         with self.lock:
             plan = self._plans.pop(key, None)
             if plan is None:
-                plan = Plan(self, values)
+                plan = Plan(self, values, shapes)
             self._plans[key] = plan
             if len(self._plans) > _PLANS:
                 self._plans.popitem(last=False)[1].close()
@@ -221,7 +292,9 @@ class Model:
         if decides or not fits_device(value.dtype):
             return value
         try:
-            return device_array(value, self.device, self.float64)
+            # what goes to a plan with Variables is uploaded to memory with room for the largest
+            place = device_array if self.bounds.variables.keys() & set(info.shape or ()) else uploaded
+            return place(value, self.device, self.float64)
         except DTypeError as e:
             raise OnnxError(f"input {info.name!r}: {e}") from None
 

@@ -1,64 +1,48 @@
-"""Runs of a model for one set of input shapes: traced once, captured, then replayed."""
+"""Runs of a model for inputs of one signature: captured as a whole, or around the nodes that need the host."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anneal.errors import JitError, OutOfMemoryError
-from anneal.onnx.execute import HostStep, Memo, NeedsHostError, Run, leaves
-from anneal.onnx.types import Map, fits_device
-from anneal.tensor import Tensor, jit, no_grad, realize
+from anneal.onnx.captured import Captured, UnsizedError, is_given, own, signature, split
+from anneal.onnx.execute import HostStep, Memo, NeedsHostError
+from anneal.onnx.segments import Pieces
+from anneal.onnx.values import leaves
+from anneal.tensor import Tensor, no_grad, realize
 
 if TYPE_CHECKING:
     from anneal.onnx.model import Model
 
-__all__ = ["Plan", "signature"]
-
-_SMALL = 16  # whole numbers that an input has whose values are part of what a plan is for: a shape, pads, a count
-
-
-class _Place(int):
-    """A value that each run brings, by its place among the arguments or the results."""
-
-
-class _StillError(Exception):
-    """A run has no result that is not fixed: there is nothing to capture."""
+__all__ = ["Plan", "UnsizedError", "signature"]
 
 
 class Plan:
-    """How a model runs for inputs of one signature.
+    """How a model runs for inputs of one signature; `shapes` has a shape for each input, in which sizes are Variables.
 
     Tensors are the arguments of a jit function; small whole numbers that decide shapes are fixed, and so are results
-    that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), nodes run one
-    after the other instead, and only what is fixed is kept; that is so from the first run on where an input is an array
-    that is not fixed.
+    that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), what is
+    between those nodes is captured in pieces; so it is from the first run on where an input is an array that is not
+    fixed.
     """
 
-    def __init__(self, model: Model, feeds: dict[str, Any]) -> None:
+    def __init__(self, model: Model, feeds: dict[str, Any], shapes: Mapping[str, Any] | None = None) -> None:
         self.model = model
-        self.memo = Memo()
+        self.captured = Captured(model, model.program.graph, feeds, shapes)
+        self.memo = self.captured.memo
         self.steps: tuple[HostStep, ...] = ()
-        self._tried = 0  # how often a run that was to be device work alone was not
-        self._still = False  # whether all results are fixed
-        self._results: Any = None  # the results of a run, with places for tensors
         given: list[Any] = []
-        self._feeds = split(feeds, given, is_given)
+        split(feeds, given, is_given)
         self.dynamic = not all(isinstance(v, Tensor) for v in given)
+        self._pieces = Pieces(model, shapes or {})
         self._host = tuple(
             [
-                HostStep(f"input {name!r}", "its values are wanted on the host, so nodes run one after the other")
+                HostStep(f"input {name!r}", "its values are wanted on the host")
                 for name, value in feeds.items()
                 if any(is_given(v) and not isinstance(v, Tensor) for v in leaves(value))
             ]
         )
-        for value in self._feeds.values():
-            self.memo.fix([v for v in leaves(value) if isinstance(v, np.ndarray)])
-        self._program = jit(self._traced)
-        self.elements = sum(math.prod(v.shape) for x in feeds.values() for v in leaves(x))
 
     def run(self, feeds: dict[str, Any]) -> list[Any]:
         """The results for inputs of this plan's signature."""
@@ -71,132 +55,43 @@ class Plan:
                 raise
             raise OutOfMemoryError(f"a run of the model takes more memory than there is: {e}") from None
 
+    def close(self) -> None:
+        """Give back the memory of captures."""
+        self.captured.close()
+        self._pieces.close()
+
     def _run(self, given: list[Any]) -> list[Any]:
         if not self.dynamic:
             try:
-                return self._joined(() if self._still else self._program(*given))
-            except _StillError:
-                self._still = True
-                return self._joined(())
+                return self.captured.run(given)
             except NeedsHostError:
                 self.dynamic = True
-                self._tried += 1
             except JitError as e:  # an operator does what cannot be replayed: it draws numbers, say
                 self.dynamic = True
-                self._tried += 2
-                self.steps = (HostStep("the whole model", f"its runs cannot be replayed: {e}"),)
+                self._host = (HostStep("the whole model", f"its runs cannot be replayed: {e}"),)
         with self.model.lock:
-            return self._eager(given)
+            return self._in_pieces(given)
 
-    def close(self) -> None:
-        """Give back the memory of captures."""
-        self._program.reset()
-
-    def _joined(self, tensors: Any) -> list[Any]:
-        return [_own(joined(r, tensors)) for r in self._results]
-
-    def _traced(self, *tensors: Tensor) -> Any:
-        """One run that reads nothing: its tensors that are not fixed."""
-        known = len(self.memo.used)
-        run = self.model.start(self.memo, self.elements, reads=False)
-        with no_grad():
-            results = self._walked(run, tensors)
-        if len(self.memo.used) > known:
-            realize(list(self.memo.used.values()))
-        out: list[Tensor] = []
-        self._results = split(results, out, lambda v: isinstance(v, Tensor) and not run.is_fixed(v))
-        if not out:
-            raise _StillError
-        return tuple(out)
-
-    def _eager(self, given: list[Any]) -> list[Any]:
-        """One run as it comes, with values read in the middle."""
-        run = self.model.start(self.memo, self.elements)
+    def _in_pieces(self, given: list[Any]) -> list[Any]:
+        """One run with values read in the middle."""
+        # what is fixed for these inputs is not, where their sizes are Variables
+        run = self.model.start(Memo() if self.captured.variables else self.memo, self.captured.elements)
+        run.pieces = self._pieces
         run.keeps = True
         with no_grad():
-            results = self._walked(run, given)
-            realize([t for t in leaves(results) if isinstance(t, Tensor)] + list(self.memo.used.values()))
-        self.steps = self._host + tuple(run.steps) or self.steps
-        if not run.steps and not run.loose and self._tried == 1:
-            self.dynamic = False  # what was read is fixed, and is known now
-        return [_own(r) for r in results]
+            results = self.captured.walked(run, given)
+            realize([t for t in leaves(results) if isinstance(t, Tensor)])
+        self.steps = self._host + tuple(dict.fromkeys(run.steps)) or self.steps
+        return [own(r) for r in results]
 
     def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:
         """The results of one run, which are yet to be computed; `parameters` stand in place of initialisers."""
         given: list[Any] = []
         split(feeds, given, is_given)
         known = len(self.memo.used)
-        run = self.model.start(self.memo, self.elements, training=parameters is not None, watch=watch)
+        run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
         run.parameters = parameters or {}
-        results = self._walked(run, given)
+        results = self.captured.walked(run, given)
         if len(self.memo.used) > known:
             realize(list(self.memo.used.values()))
-        return [_own(r) for r in results]
-
-    def _walked(self, run: Run, given: Any) -> list[Any]:
-        """The results of a run that goes through the nodes."""
-        for value in given:
-            if not isinstance(value, Tensor):
-                run.loose[id(value)] = value
-        return [self._given(run, r) for r in run.main(self.model.program.graph, joined(self._feeds, given))]
-
-    def _given(self, run: Run, result: Any) -> Any:
-        """A result as the caller gets it: on the device, if that can hold it."""
-        if isinstance(result, list):
-            return [self._given(run, r) for r in result]
-        if isinstance(result, np.ndarray) and fits_device(result.dtype):
-            return run.lift(None, result)
-        return result
-
-
-def _own(value: Any) -> Any:
-    """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
-    if isinstance(value, list):
-        return [_own(v) for v in value]
-    if isinstance(value, Map):
-        return dict(value.entries)
-    if isinstance(value, Tensor) and not value.requires_grad:
-        return value.detach()
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def split(value: Any, out: list[Any], chosen: Callable[[Any], bool]) -> Any:
-    """`value` with a place for each leaf that is chosen; those are put into `out`."""
-    if isinstance(value, dict):
-        return {k: split(v, out, chosen) for k, v in value.items()}
-    if isinstance(value, list):
-        return [split(v, out, chosen) for v in value]
-    if value is not None and chosen(value):
-        out.append(value)
-        return _Place(len(out) - 1)
-    return value
-
-
-def joined(value: Any, given: Any) -> Any:
-    """What `split` took apart, with these leaves."""
-    if isinstance(value, dict):
-        return {k: joined(v, given) for k, v in value.items()}
-    if isinstance(value, list):
-        return [joined(v, given) for v in value]
-    return given[value] if isinstance(value, _Place) else value
-
-
-def is_given(value: Any) -> bool:
-    """Whether a value comes with each run, and is no part of what a plan is for."""
-    small = isinstance(value, np.ndarray) and value.dtype.kind in "iub" and value.ndim <= 1 and value.size <= _SMALL
-    return not small
-
-
-def signature(feeds: dict[str, Any]) -> Any:
-    """The key of a plan: shapes and dtypes, and the values of small whole numbers that are on the host."""
-    return tuple([(name, _part(value)) for name, value in feeds.items()])
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple([_part(v) for v in value])
-    if value is None:
-        return None
-    if isinstance(value, Tensor):
-        return value.shape, value.dtype
-    return value.dtype.name, value.shape, None if is_given(value) else value.tobytes()
+        return [own(r) for r in results]

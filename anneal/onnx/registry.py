@@ -16,7 +16,8 @@ NumPy arrays of objects (strings). Which of them a function gets is said where i
 - `values=("shape",)` names inputs whose values decide shapes: they come as NumPy arrays, whatever they were;
 - `host=True`: if all other inputs are NumPy arrays as well, the function gets them as they are, and gives arrays;
   `@function.host` registers another function, of the same inputs, for that case;
-- `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone).
+- `raw=True`: every other input comes as it is (sequences, control flow, what looks at shapes alone); symbolic sizes
+  (`Sizes`) come as tensors, unless `sizes=True`.
 
 An array that depends on fixed arrays and on shapes alone is computed once for each set of input shapes.
 """
@@ -48,6 +49,7 @@ class Implementation:
     raw: bool
     by_shape: bool  # no value of an input matters, their shapes alone
     pure: bool  # equal inputs give equal results
+    takes_sizes: bool  # raw, and `Sizes` come as they are
     inputs: tuple[str, ...]  # names of the positional parameters after the node; the last may take all that follow
     variadic: bool
     attributes: dict[str, Any]  # those that are read, with the parameter's own default, or `inspect.Parameter.empty`
@@ -75,6 +77,7 @@ def op(
     raw: bool = False,
     by_shape: bool = False,
     pure: bool = True,
+    sizes: bool = False,
 ) -> Callable[[Callable[..., Any]], Implementation]:
     """Register a function for the operators `names`, from version `since` of `domain` on: a decorator.
 
@@ -84,6 +87,7 @@ def op(
         raw: every input that `values` does not name comes as it is.
         by_shape: no value of an input matters to it, their shapes alone.
         pure: equal inputs give equal results; not so what draws random numbers.
+        sizes: it is raw, and takes `Sizes` as well.
 
     Raises ValueError for a name registered twice, and for a name in `values` that is no parameter.
     """
@@ -98,23 +102,8 @@ def op(
             )
         variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         of_host = function if host else None
-        made = [
-            Implementation(
-                n,
-                domain,
-                since,
-                function,
-                of_host,
-                frozenset(values),
-                raw,
-                by_shape,
-                pure,
-                inputs,
-                variadic,
-                attributes,
-            )
-            for n in names
-        ]
+        how = (frozenset(values), raw, by_shape, pure, sizes, inputs, variadic, attributes)
+        made = [Implementation(n, domain, since, function, of_host, *how) for n in names]
         for one in made:
             known = _TABLE.setdefault((domain, one.name), [])
             if any(k.since == since for k in known):

@@ -34,6 +34,7 @@ class InferenceSession:
         sess_options: not read.
         providers: not read; `device` says where the model runs.
         device: "cpu", "webgpu", or None for the default device.
+        shapes: bounds of symbolic sizes, as `anneal.onnx.load` takes them.
 
     Raises OnnxError as `anneal.onnx.load` does.
     """
@@ -44,8 +45,9 @@ class InferenceSession:
         sess_options: Any = None,
         providers: Sequence[Any] | None = None,
         device: str | None = None,
+        shapes: Mapping[str, Any] | None = None,
     ) -> None:
-        self.model = load(path_or_bytes, device)
+        self.model = load(path_or_bytes, device, shapes=shapes)
 
     def get_inputs(self) -> list[_NodeArg]:
         """The inputs that must be given."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.ops import wrap_array
+from anneal.runtime import storage_of
 from anneal.tensor import Tensor, dtypes
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "element_bits",
     "element_name",
     "fits_device",
+    "uploaded",
 ]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
@@ -141,15 +143,10 @@ def device_array(array: Any, device: str, float64: str = "float32", *, constant:
         raise
 
 
-def type_of(value: Any) -> Any:
-    """The TypeProto of a value."""
-    from onnx import TypeProto
-
-    out = TypeProto()
-    if isinstance(value, list):
-        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
-    elif value is not None:
-        out.tensor_type.elem_type = array_code(value.dtype.name)
-        for d in value.shape:
-            out.tensor_type.shape.dim.add().dim_value = int(d)
-    return out
+def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
+    """`device_array` of what its owner may change later: it is copied once, to the device, before this returns."""
+    t = device_array(array, device, float64, constant=True)
+    storage = storage_of(t.uop)
+    if storage is not None:
+        storage.ensure()
+    return t

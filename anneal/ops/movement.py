@@ -80,7 +80,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
         if left is None:
             raise ShapeError(f"reshape: {total} elements of shape {old} do not divide into {new}")
         new = tuple([left if n == -1 else n for n in new])
-    if product(new) != product(old) or any(n < 0 for n in new):
+    if product(new) != product(old) or (len(new) > 1 and any(n < 0 for n in new)):
         raise ShapeError(
             f"reshape: shape {old} has {product(old)} elements and {new} has {product(new)}; "
             f"they must be equal (one size may be -1)"

@@ -27,10 +27,12 @@ class Watch(threading.local, Generic[T]):
 
     @contextmanager
     def listening(self) -> Iterator[list[T]]:
-        """A list that gets every event of this thread within the block; an outer block hears nothing meanwhile."""
+        """A list that gets every event of this thread within the block; an outer block's gets them at its end."""
         outer = self.found
         mine = self.found = []
         try:
             yield mine
         finally:
             self.found = outer
+            if outer is not None:
+                outer.extend(mine)

@@ -16,13 +16,14 @@ from anneal.runtime.context import (
     outdate_captures,
     resolve_device,
     set_default_device,
+    watched,
 )
 from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
 from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.runtime.jitted import Jit, Recapture, jit
-from anneal.runtime.launch import Execution, execute
+from anneal.runtime.launch import Execution, execute, new_outputs
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
@@ -63,6 +64,7 @@ __all__ = [
     "key_of",
     "memory",
     "needed",
+    "new_outputs",
     "observed",
     "outdate_captures",
     "plan_of",
@@ -74,4 +76,5 @@ __all__ = [
     "tracing",
     "upload",
     "values",
+    "watched",
 ]

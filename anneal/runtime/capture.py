@@ -22,6 +22,7 @@ from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
 from anneal.runtime.nodes import buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
+from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
 from anneal.schedule import Origin, Plan
 from anneal.uop import Op, UOp, const, dtypes
@@ -204,9 +205,9 @@ class Capture:
 
             def copy(arguments: list[Storage]) -> Handle:
                 """The result looks at state: later calls change that, and must not change this."""
-                own = Storage(held.storage.size, held.storage.dtype, device.name)
-                own.buffer = copy_of(device, held.storage)
-                return make(buffer_leaf(own, self._now(shape)), device.name)
+                own, now = Storage(held.storage.size, held.storage.dtype, device.name), self._now(shape)
+                own.buffer = copy_of(device, held.storage, needed(now))
+                return make(buffer_leaf(own, now), device.name)
 
             return copy
         if key not in internal:

@@ -19,13 +19,15 @@ from typing import Any
 from anneal import settings
 from anneal.backend import HOST, Storage, get_device
 from anneal.runtime.handle import Handle
-from anneal.runtime.steps import Step
+from anneal.runtime.steps import Launch, Step
 from anneal.schedule import Plan
+from anneal.uop import UOp
 
 __all__ = [
     "Context",
     "Observer",
     "Tensors",
+    "Watcher",
     "cache_statistics",
     "compile_seconds",
     "default_device",
@@ -34,9 +36,11 @@ __all__ = [
     "outdate_captures",
     "resolve_device",
     "set_default_device",
+    "watched",
 ]
 
 Observer = Callable[[Step], None]
+Watcher = Callable[[UOp, Launch], None]
 
 
 class Tensors:
@@ -108,10 +112,12 @@ class _Here(threading.local):
         self.depth = 0  # transforms (grad, jvp, vmap) whose function is running
         self.device = context.device  # of tensors that name none; None: the setting's
         self.skips_init = False  # True where parameters start as zeros, in `nn.init.skipped`
+        self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work
         self.observers: list[Observer] = []  # called with every step that is executed
+        self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
         self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
         self.made: list[Storage] | None = None  # gets every storage that is made from host data
@@ -154,6 +160,18 @@ def observed(observer: Observer) -> Iterator[None]:
         yield
     finally:
         here.observers.remove(observer)
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Call `watcher` with every graph that this thread computes inside the block (`SINK(outputs...)`) and the launch
+    that has just computed it. Nothing is replayed meanwhile: jit functions run as at their first call.
+    """
+    here.watchers.append(watcher)
+    try:
+        yield
+    finally:
+        here.watchers.remove(watcher)
 
 
 # -- the default device -------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
 from anneal.runtime.sizes import needed, seen
+from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
 from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
@@ -49,7 +50,10 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
             context.plans_made += 1
         context.compile_seconds += planned - begun
         found = schedule.origins(sink) if here.observers else ()
-        for u, storage in zip(lazy, execute(plan, device, inputs, values, found), strict=True):
+        outputs = execute(plan, device, inputs, values, found)
+        for watch in here.watchers:
+            watch(sink, Launch(plan, inputs, outputs, values, found))
+        for u, storage in zip(lazy, outputs, strict=True):
             storage.line = u.provenance[1:3]
             done[u] = buffer_leaf(storage, u.shape)
         if (level := settings.current().debug) >= 2:

@@ -167,9 +167,10 @@ def _references_when_alone(kind: Any, reshaped: bool) -> tuple[int, int]:
     return getrefcount(h.leaf), getrefcount(h.flat)
 
 
-def copy_of(device: AnyDevice, storage: Storage) -> OpaqueBuffer:
-    """A new buffer with the contents of `storage`."""
+def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> OpaqueBuffer:
+    """A new buffer with the contents of `storage`; of the first `count` elements alone, if that is given."""
     with device.lock:
         fresh = device.alloc(storage.size, storage.dtype)
-        device.copy(storage.ensure(), fresh, storage.size, storage.dtype)
+        if count != 0:
+            device.copy(storage.ensure(), fresh, storage.size if count is None else count, storage.dtype)
     return fresh

@@ -128,6 +128,8 @@ class Jit(Generic[P, R]):
         if here.recordings or here.depth or here.in_host_call:
             # a jit inside a jit is part of the outer one; a transform looks into the function; the host computes none
             return self.function(*args, **kwargs)
+        if here.watchers:
+            return self._watched(*args, **kwargs)
         tensors: list[Handle] = []
         bound: dict[str, int] = {}
         key = flatten((args, kwargs), tensors, bound)
@@ -207,6 +209,15 @@ class Jit(Generic[P, R]):
             )
             self._keep(key, made)
             return made.results(call.storages)  # type: ignore[no-any-return]
+
+    def _watched(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function as it stands, as at the first call: of replays nobody could say which graph they compute."""
+        with recording(kept=False) as record:
+            result = self.function(*args, **kwargs)
+            results: list[Handle] = []
+            flatten(result, results, None)
+            realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+        return result
 
     def _keep(self, key: Any, made: Capture) -> None:
         """Put a capture in its place; the one that was longest unused goes where there are too many."""

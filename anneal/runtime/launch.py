@@ -20,7 +20,7 @@ class Execution:
     Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
     """
 
-    __slots__ = ("_places", "_programs", "batch", "buffers", "device", "plan", "temporaries", "values")
+    __slots__ = ("_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
 
     def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program] | None = None) -> None:
         plan = step.plan
@@ -44,12 +44,12 @@ class Execution:
             buffers[v] = self.temporaries[t]
         self.buffers = buffers
         self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
-        self._programs = programs
+        self.programs = programs
         self._bind()
 
     def _bind(self) -> None:
         begun = time.perf_counter()
-        calls = zip(self._programs, self.plan.calls, strict=True)
+        calls = zip(self.programs, self.plan.calls, strict=True)
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
         here.context.compile_seconds += time.perf_counter() - begun
 

@@ -12,22 +12,26 @@ from anneal.schedule.places import Origin
 from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule, name_of
 
 if TYPE_CHECKING:
+    from anneal.schedule.concat import pieces_of
     from anneal.schedule.donation import donate
     from anneal.schedule.fusion import Reason
     from anneal.schedule.inplace import overwrites_rows
     from anneal.schedule.masks import dead_side, read_elements
     from anneal.schedule.members import members_of, standalone
+    from anneal.schedule.memory import nbytes
     from anneal.schedule.passes import PASSES, PERMUTATION, indexed, kernel_graph, run_passes, simplify_indices
     from anneal.schedule.plan import clear_cache, graph, live_nodes, origins, parametrise, plan_for, refused
 else:
     __getattr__ = opened_later(
         __name__,
         {
+            "concat": ("pieces_of",),
             "donation": ("donate",),
             "fusion": ("Reason",),
             "inplace": ("overwrites_rows",),
             "masks": ("dead_side", "read_elements"),
             "members": ("members_of", "standalone"),
+            "memory": ("nbytes",),
             "passes": ("PASSES", "PERMUTATION", "indexed", "kernel_graph", "run_passes", "simplify_indices"),
             "plan": ("clear_cache", "graph", "live_nodes", "origins", "parametrise", "plan_for", "refused"),
         },
@@ -54,9 +58,11 @@ __all__ = [
     "live_nodes",
     "members_of",
     "name_of",
+    "nbytes",
     "origins",
     "overwrites_rows",
     "parametrise",
+    "pieces_of",
     "plan_for",
     "read_elements",
     "refused",

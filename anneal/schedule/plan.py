@@ -57,6 +57,11 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
             storages.append(u.arg)
             return UOp(Op.PARAM, u.dtype, (), (len(storages) - 1, u.shape))
         if u.op is Op.PARAM:
+            if u.tag is not None and u.tag[0] == "input":
+                raise TransformError(
+                    f"a value that depends on an input (here of shape {u.shape}) was read or realized in a function that is "
+                    "exported: there it has none; choose with where() instead of if, and return what is wanted"
+                )
             raise TransformError(
                 f"a value of a vmapped function was read: inside, a tensor (here of shape {u.shape}) stands for the same "
                 "part of every example at once and has no values; choose with where() instead of if, return what you want "

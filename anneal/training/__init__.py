@@ -1,26 +1,62 @@
 """Parts that the examples share: a model in training, pictures to learn from, and pictures to look at.
 
-`Training` is what `anneal train` drives; `main` is the same without the command line.
+`Training` is what `anneal train` drives; `main` is the same without the command line. The list of examples is read
+without importing what they are made of.
 """
 
-from anneal.training._data import CIFAR10, Images, cifar10, downloads, images, shapes
-from anneal.training._pictures import grid, half_blocks, png, shades
-from anneal.training._progress import told
-from anneal.training._run import Training, decayed, main
+from typing import TYPE_CHECKING
+
+from anneal.doors import opened_later
+from anneal.training._examples import (
+    DRAWING,
+    MODELS,
+    Example,
+    Trainable,
+    check_model,
+    examples_folder,
+    load_example,
+    load_module,
+    suggest,
+)
+
+if TYPE_CHECKING:
+    from anneal.training._data import CIFAR10, Images, cifar10, downloads, images, shapes
+    from anneal.training._pictures import grid, half_blocks, png, shades
+    from anneal.training._progress import told
+    from anneal.training._run import Training, decayed, main
+else:
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "_data": ("CIFAR10", "Images", "cifar10", "downloads", "images", "shapes"),
+            "_pictures": ("grid", "half_blocks", "png", "shades"),
+            "_progress": ("told",),
+            "_run": ("Training", "decayed", "main"),
+        },
+    )
 
 __all__ = [
     "CIFAR10",
+    "DRAWING",
+    "MODELS",
+    "Example",
     "Images",
+    "Trainable",
     "Training",
+    "check_model",
     "cifar10",
     "decayed",
     "downloads",
+    "examples_folder",
     "grid",
     "half_blocks",
     "images",
+    "load_example",
+    "load_module",
     "main",
     "png",
     "shades",
     "shapes",
+    "suggest",
     "told",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -52,6 +53,12 @@ class Training:
         self.model, self.optimizer, self.schedule, self.clip = model, optimizer, schedule, clip
         self.steps, self.batch, self.examples_per_step = steps, batch, batch * tokens
         self.train_step = jit(self.update)
+        self.watched = False
+        self.gradient_norm: Tensor | None = None  # shape (1,): of the last step, if it is watched
+
+    def watch(self) -> None:
+        """Have each step keep the norm of its gradients, before they are clipped. To be called before the first one."""
+        self.watched, self.gradient_norm = True, Tensor.zeros(1).realize()
 
     def next_batch(self) -> tuple[Any, ...]:
         """Tensors for `loss` and `update`."""
@@ -66,8 +73,10 @@ class Training:
         loss = self.loss(*batch)
         self.optimizer.zero_grad()
         loss.backward()
-        if self.clip is not None:
-            nn.clip_grad_norm_(self.model.parameters(), self.clip)
+        if self.clip is not None or self.gradient_norm is not None:
+            norm = nn.clip_grad_norm_(self.model.parameters(), math.inf if self.clip is None else self.clip)
+            if self.gradient_norm is not None:
+                self.gradient_norm.assign(norm.detach().reshape(1))
         self.optimizer.step()
         return loss
 

@@ -7,18 +7,21 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 
 from anneal.transforms.accumulate import backward, take_results
 from anneal.transforms.batch import vmap
+from anneal.transforms.batching import BATCHING
 from anneal.transforms.forward import jvp
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.reverse import grad, value_and_grad, vjp
-from anneal.transforms.tree import tree_leaves, tree_map
+from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
 __all__ = [
+    "BATCHING",
     "backward",
     "grad",
     "hessian",
     "jacfwd",
     "jacrev",
     "jvp",
+    "paths_of",
     "take_results",
     "tree_leaves",
     "tree_map",

@@ -364,9 +364,33 @@ def decided(u: UOp) -> bool | None:
 
 
 def range_of(n: Size) -> tuple[int, int]:
-    """The smallest and the largest value of a size: of its canonical form, in which equal parts have met."""
+    """The smallest and the largest value of a size: of its canonical form, in which equal parts have met.
+
+    A quotient by a number k moves with what it divides: k * (a // k) is a, less a remainder below k. What all parts
+    have as a factor is one.
+
+    >>> n, m = variable("n", 2, 9), variable("m", 1, 4)
+    >>> range_of(n - n // 2), range_of(n - (n + 1) // 2 * 2), range_of(m * n - m)
+    ((1, 5), (-1, 0), (1, 32))
+    """
     n = size(n)
-    return least(n), most(n)
+    low, high = least(n), most(n)
+    if isinstance(n, UOp) and low < high:
+        shared = set.intersection(*[set(m) for m in poly(n)])
+        if shared and len(poly(n)) > 1:
+            factor = min(shared, key=_rank)
+            ends = [a * b for a in range_of(factor) for b in range_of(cast(Size, divided_size(n, factor)))]
+            low, high = max(low, min(ends)), min(high, max(ends))
+        for m, c in poly(n).items():
+            if len(m) == 1 and m[0].op is Op.IDIV and m[0].src[1].op is Op.CONST and (k := int(m[0].src[1].arg)) > 0:
+                # k * n = c * (a - r) + k * rest, with r from 0 to k - 1
+                rest = {other: v for other, v in poly(n).items() if other != m}
+                whole = size(poly_node(_plus(_plus({}, rest, k), poly(m[0].src[0]), c)))
+                begin, end = range_of(whole)
+                spare = c * (k - 1)
+                low = max(low, -((max(spare, 0) - begin) // k))
+                high = min(high, (end - min(spare, 0)) // k)
+    return low, high
 
 
 def symbolic_arg(arg: Any) -> bool:

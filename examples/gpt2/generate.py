@@ -49,6 +49,7 @@ class Sampling:
 
 class Decoder:
     """A model at work on one text. `words`: how many tokens the vocabulary has, where the model's table has more.
+    `watched`: how many of the likeliest tokens `choices` tells for each place; then every token is waited for.
 
     >>> model = nn.GPT(vocab_size=7, block_size=16, n_layer=1, n_head=2, n_embd=8)
     >>> decoder = Decoder(model, Sampling(greedy=True))
@@ -56,7 +57,9 @@ class Decoder:
     5
     """
 
-    def __init__(self, model: nn.GPT, sampling: Sampling | None = None, words: int | None = None) -> None:
+    def __init__(
+        self, model: nn.GPT, sampling: Sampling | None = None, words: int | None = None, watched: int = 0
+    ) -> None:
         c = model.config
         self.model = model.eval()
         self.sampling = sampling or Sampling()
@@ -72,11 +75,15 @@ class Decoder:
         self.values = [Tensor.zeros(*shape) for _ in model.h]
         self.text = Tensor.zeros(c.block_size + 1, dtype="int32")  # what was read, and after it what was said last
         self.position = Tensor.zeros(1, dtype="int32")  # of the token to be read next
+        self.watched = watched
+        # the chances of the token that was said last and of the likeliest, and which these are
+        self.likely, self.candidates = Tensor.zeros(watched + 1), Tensor.zeros(max(1, watched), dtype="int32")
         realize(self._state())
         self._read, self._step = jit(self._read_prompt), jit(self._read_token)
 
     def _state(self) -> list[Tensor]:
-        return [self.text, self.position, *self.keys, *self.values]
+        seen = [self.likely, self.candidates] if self.watched else []
+        return [self.text, self.position, *self.keys, *self.values, *seen]
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read a prompt, and say the first token after it.
@@ -154,6 +161,16 @@ class Decoder:
         logits = self.model.lm_head(self.model.ln_f(x)).reshape(-1)[: self.words]
         token = self._choose(logits, self.random.at(place))
         self.text.assign(self.text.update_slice(token.reshape(1), (place,)))
+        if self.watched:
+            chances = (logits / self.temperature).softmax(-1)
+            likely, tokens = chances.topk(self.watched)
+            self.likely.assign(chances[token.reshape(1)].cat(likely))
+            self.candidates.assign(tokens.cast("int32"))
+
+    def choices(self) -> tuple[float, list[tuple[int, float]]]:
+        """The chance that the token said last had, and the likeliest tokens at its place with theirs."""
+        chance, *likely = self.likely.tolist()
+        return chance, list(zip(self.candidates.tolist(), likely))
 
     def _choose(self, logits: Tensor, random: Generator) -> Tensor:
         s = self.sampling
@@ -175,7 +192,8 @@ class Decoder:
         while found < most:
             begun = perf_counter()
             # the first one is looked at when it is there, as is each where a step takes longer than a look is worth
-            while said < most and (said == found or (found and said - found < AHEAD and perf_counter() - begun < LOOK)):
+            ahead = 0 if self.watched else AHEAD
+            while said < most and (said == found or (found and said - found < ahead and perf_counter() - begun < LOOK)):
                 self.step()
                 said += 1
             for token in self.text.numpy()[given + found : given + said].tolist():

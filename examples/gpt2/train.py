@@ -28,7 +28,7 @@ from .generate import Decoder, Sampling
 from .tokenizer import Tokenizer
 from .vocabulary import read_text
 
-__all__ = ["FineTuning", "make"]
+__all__ = ["FineTuning", "Outline", "make", "outline"]
 
 STEPS, BATCH, LR = 1000, 8, 3e-4
 CONTEXT, LAYERS, HEADS, WIDTH = 128, 4, 4, 256  # of a small one; a window has so many tokens in any case
@@ -161,6 +161,26 @@ class FineTuning(Training):
             raise DataError(f"{folder / state} is no state of this model's training: {e}") from e
 
 
+class Outline(Training):
+    """GPT-2 small in training as far as its graph tells: no vocabulary is read, and batches are of token 0."""
+
+    model: nn.GPT
+    unit = "tokens"
+
+    def __init__(self, batch: int, lr: float) -> None:
+        model = nn.GPT()
+        optimizer = nn.AdamW(decayed(model.parameters(), 0.1), lr=lr, betas=(0.9, 0.95))
+        super().__init__(model, optimizer, steps=1, batch=batch, tokens=CONTEXT, clip=1.0)
+
+    def next_batch(self) -> tuple[Tensor]:
+        """Windows of one token, int32[batch, window + 1]."""
+        return (Tensor(np.zeros((self.batch, CONTEXT + 1), np.int32)),)
+
+    def loss(self, windows: Tensor) -> Tensor:
+        """That of `FineTuning`."""
+        return self.model.loss(windows[:, :-1], windows[:, 1:])
+
+
 def _prepare(folder: Path) -> None:
     """Make the folder, and raise DataError now if no checkpoint can be written there."""
     try:
@@ -196,6 +216,11 @@ def make(
     if words is None:
         words = [fetch(ASSETS[f"gpt2/{name}"]) for name in VOCABULARY][0].parent
     return FineTuning(steps, batch, seed, lr, words, start, checkpoint)
+
+
+def outline(*, batch: int = BATCH, lr: float = LR) -> Outline:
+    """A run of GPT-2 small to look at, which needs no file; made in `nn.init.blank`, no weights either."""
+    return Outline(batch, lr)
 
 
 if __name__ == "__main__":

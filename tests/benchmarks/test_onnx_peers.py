@@ -20,7 +20,7 @@ def test_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "weight"], ["y"])], "layer", [x], [y], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (tmp_path / "layer.onnx").write_bytes(model.SerializeToString())
-    flags = [str(tmp_path), "--runs", "1", "--rounds", "1", "--threads", "1", "--size", "batch=3", "--json"]
+    flags = [str(tmp_path), "--runs", "1", "--rounds", "1", "--threads", "1", "--shape", "x=3,2", "--json"]
     monkeypatch.setattr("sys.argv", ["onnx_peers", *flags])
     onnx_peers.main()
     result = json.loads(capsys.readouterr().out)
@@ -34,7 +34,7 @@ def test_a_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 def test_inputs_are_the_same_for_all_who_list_the_same() -> None:
     listed = [("ids", "int64", ("batch", 8)), ("x", "float32", (2, "n"))]
-    first, again = [onnx_peers.random_inputs(listed, {"batch": 3}) for _ in range(2)]
+    first, again = [onnx_peers.random_inputs(listed, {"ids": [3, 8]}) for _ in range(2)]
     assert first["ids"].shape == (3, 8)
     assert first["ids"].max() < onnx_peers.TOKENS
     assert first["x"].shape == (2, 1)

@@ -17,9 +17,15 @@ LLVM = Adapter("llvmpipe (LLVM 15)", "Vulkan", "CPU", "Mesa", False, False, [], 
 SOFTWARE_ONLY = "the only WebGPU adapter is software: llvmpipe"
 
 CASES = [
-    pytest.param(([GPU, LLVM], GPU, ""), 0, "status: ok", "", id="hardware"),
-    pytest.param(([LLVM], None, SOFTWARE_ONLY), 3, f"status: {SOFTWARE_ONLY}", '--adapter "llvmpipe"', id="software"),
-    pytest.param(([], None, "no WebGPU adapter was found"), 3, "webgpu adapter: none", "--device cpu", id="none"),
+    pytest.param(
+        ([GPU, LLVM], GPU, ""), 0, "\u2713 webgpu: Fast Card 9 (Vulkan). Next: anneal train nanogpt", "", id="hardware"
+    ),
+    pytest.param(
+        ([LLVM], None, SOFTWARE_ONLY), 3, f"\u2717 webgpu: {SOFTWARE_ONLY}", '--adapter "llvmpipe"', id="software"
+    ),
+    pytest.param(
+        ([], None, "no WebGPU adapter was found"), 3, "\u2717 webgpu: no WebGPU adapter was", "--device cpu", id="none"
+    ),
     pytest.param(([], None, "the wgpu package does not load: no"), 3, "does not load", "--device cpu", id="broken"),
 ]
 
@@ -32,13 +38,23 @@ def test_says_what_there_is_and_what_to_do(
     monkeypatch.setattr(_doctor, "survey", lambda wanted: found)
     outcome = run(capsys, "doctor")
     assert outcome.code == code
-    assert out in outcome.out
+    assert outcome.out.startswith(out) or out in outcome.out.splitlines()[0]  # the verdict comes first
     assert err in outcome.err
     report = json.loads(run(capsys, "doctor", "--json").out)
     assert report["status"] == ("failed" if code else "ok")
     assert [a["name"] for a in report["adapters"]] == [a.name for a in found[0]]
     assert report["chosen"] == (found[1].name if found[1] else None)
     assert bool(report["advice"]) == bool(code)
+
+
+def test_features_are_told_when_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_doctor, "survey", lambda wanted: ([GPU], GPU, ""))
+    short, long = run(capsys, "doctor").out, run(capsys, "doctor", "--verbose").out
+    assert "buffers up to 4,096 MiB, 1 features" in short
+    assert "max-buffer-size" not in short
+    assert "  features: shader-f16\n  max-buffer-size: 4294967296 (4,096 MiB)" in long
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ MISTAKES = [
     (("graph", "mpl"), "Did you mean 'mlp'"),
     (("kernels", "convs"), "Did you mean 'conv'"),
     (("explain", "mull"), "Did you mean 'MUL'"),
-    (("explain",), "explain takes an OP, or --model MODEL"),
+    (("explain", "--step"), "--step, --batch and --device belong to --model"),
     (("explain", "mul", "--model", "mlp"), "explain takes an OP, or --model MODEL"),
     (("explain", "mul", "--step"), "--step, --batch and --device belong to --model"),
     (("explain", "--model", "mpl"), "Did you mean 'mlp'"),
@@ -38,10 +38,11 @@ MISTAKES = [
     (("graph", "mlp", "--until", "legalise"), "add --kernel N"),
     (("graph", "mlp", "--until", "legalise", "--kernel", "99"), "there is no kernel 99: the plan has 15, from 0 to 14"),
     (("kernels", "mlp", "--kernel", "99"), "there is no kernel 99: the plan has 5, from 0 to 4"),
-    (("kernels", "mlp", "--kernel", "-1"), "--kernel"),
-    (("kernels", "mlp", "--lines"), "--lines shows one kernel: add --kernel N"),
+    (("kernels", "mlp", "--wgsl", "r_"), "there is no kernel 'r_': several are: r_"),
+    (("kernels", "mlp", "--wgsl", "-1"), "there is no kernel '-1': the plan has r_"),
+    (("kernels", "mlp", "--lines"), "--lines shows one kernel: add --wgsl N"),
     (("kernels", "mlp", "--line", "mlp.py"), "--line takes FILE:LINE, such as model.py:12, not 'mlp.py'"),
-    (("kernels", "mlp", "--time", "--kernel", "1"), "--time runs all kernels; leave --kernel and --line out"),
+    (("kernels", "mlp", "--time", "--kernel", "1"), "--time runs all kernels; leave --wgsl, --all and --line out"),
 ]
 
 

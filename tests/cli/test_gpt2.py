@@ -11,11 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anneal import nn, settings
 from anneal.assets import ASSETS
-from anneal.tensor import manual_seed, no_grad
+from anneal.tensor import Tensor, manual_seed, no_grad
 from examples.gpt2 import Decoder, Sampling, Tokenizer, write_checkpoint
 from examples.gpt2.vocabulary import BYTE_OF_LETTER
 from tests.cli.helpers import run, run_process
@@ -89,6 +90,23 @@ def test_json_tells_what_was_measured(capsys: pytest.CaptureFixture[str], folder
     again = json.loads(sample(capsys, folder, "--max-tokens", "20", "--seed", "7", "--json").out)
     other = json.loads(sample(capsys, folder, "--max-tokens", "20", "--seed", "8", "--json").out)
     assert again["tokens"] == report["tokens"] != other["tokens"]
+
+
+def test_a_stream_tells_each_token_with_its_chance(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    report = json.loads(sample(capsys, folder, "--max-tokens", "6", "--seed", "7", "--json").out)
+    first, *tokens, last = sample(capsys, folder, "--max-tokens", "6", "--seed", "7", "--stream").events
+    assert (first["event"], first["prompt"], last["event"]) == ("prompt", "Hello", "done")
+    assert [t["id"] for t in tokens] == report["tokens"]  # who watches changes nothing
+    assert "".join([t["text"] for t in tokens]) in last["text"] == report["text"]
+    model, tokenizer = read(folder)
+    for n, token in enumerate(tokens):
+        said = [*tokenizer.encode("Hello"), *report["tokens"][:n]]
+        logits = model(Tensor([said])).numpy()[0, -1].astype(np.float64)
+        chances = np.exp(logits - logits.max())
+        chances /= chances.sum()
+        assert token["chance"] == pytest.approx(chances[token["id"]], rel=1e-3)
+        assert [c["id"] for c in token["likely"]] == np.argsort(-chances)[:8].tolist()
+        assert [c["chance"] for c in token["likely"]] == pytest.approx(np.sort(chances)[:-9:-1], rel=1e-3)
 
 
 def test_the_context_ends_it(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -117,6 +117,14 @@ def test_run_takes_files_writes_files_and_times(file: str, tmp_path: Path, capsy
     assert json.loads(random.out)["outputs"]["y"].startswith("float32[5, 2]")
 
 
+def test_run_takes_bounds_of_sizes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "onnx", "run", file, "--size", "n=5", "--shape", "n=2:8", "--device", "cpu")
+    assert "n (2 to 8): one plan" in done.err
+    report = json.loads(run(capsys, "onnx", "run", file, "--shape", "n=2:8", "--device", "cpu", "--json").out)
+    assert report["sizes"] == [{"name": "n", "bounds": [2, 8], "reason": ""}]
+    assert "float32[2, " in report["outputs"]["y"]
+
+
 def test_run_says_where_the_host_was_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.onnx"
     nodes = [node("NonZero", ["x"], ["p"], name="where"), node("Cast", ["p"], ["y"], to=1)]
@@ -168,8 +176,17 @@ def test_kernels_and_graphs_are_of_a_run_and_name_its_nodes(file: str, capsys: p
         (["run", "{file}", "--input", "x=none.npy"], "cannot be read", 4),
         (["run", "{file}", "--input", "x=README.md"], "is no .npy file", 4),
         (["run", "{file}", "--size", "n=many"], "NAME=N", 2),
+        (["run", "{file}", "--shape", "n=1:2:3"], "NAME=LOW:HIGH", 2),
+        (["run", "{file}", "--shape", "n=1:4", "--size", "n=5"], "which goes from 1 to 4, and has 5", 4),
         (["check", "{file}", "--device", "cpu", "--adapter", "x"], "--adapter", 2),
         (["run", "{file}", "--output", "/no/such/folder/o.npz"], "no/such/folder", 4),
+        (["export", "mpl", "-o", "m.onnx"], "Did you mean 'mlp'", 2),
+        (["export", "mlp"], "--output", 2),
+        (["export", "mlp", "-o", "/no/such/folder/m.onnx"], "no/such/folder", 4),
+        (["export", "mlp", "-o", "m.onnx", "--opset", "16"], "--opset", 2),
+        (["export", "mlp", "-o", "m.onnx", "--scratch"], "for gpt2, not for mlp", 2),
+        (["export", "mlp", "-o", "m.onnx", "--weights", "{file}"], "corrupt or no safetensors file", 4),
+        (["export", "gpt2", "-o", "m.onnx", "--model-dir", "no/such/folder"], "no/such/folder", 4),
     ],
 )
 def test_mistakes_are_one_message(
@@ -190,3 +207,43 @@ def test_the_weights_may_be_missing_for_info(tmp_path: Path, capsys: pytest.Capt
     found = run(capsys, "onnx", "run", str(path))
     assert found.code == 4
     assert "missing from the model's folder" in found.err
+
+
+def test_export_writes_a_model_for_any_batch_or_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import anneal.onnx
+
+    path = str(tmp_path / "m.onnx")
+    found = run(capsys, "onnx", "export", "mlp", "-o", path)
+    assert found.code == 0, found.err
+    assert f"{path}: x: float32[batch, 2] -> output: float32[batch, 3]; 11 nodes, opset 20" in found.out
+    assert run(capsys, "onnx", "check", path, "--size", "batch=7", "--device", "cpu").code == 0
+    report = json.loads(run(capsys, "onnx", "export", "mlp", "-o", path, "--batch", "9", "--opset", "17", "--json").out)
+    assert report["opset"] == 17
+    assert report["inputs"][0]["shape"] == [9, 2]
+    assert report["operators"]["MatMul"] == 3
+    assert anneal.onnx.load(path).run({"x": np.zeros((9, 2), np.float32)})["output"].shape == (9, 3)
+
+
+def test_export_takes_the_weights_that_training_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from onnx import load, numpy_helper
+
+    from anneal.tensor.io import safe_load
+
+    saved, path = str(tmp_path / "mlp.safetensors"), str(tmp_path / "m.onnx")
+    trained = run(capsys, "train", "mlp", "--steps", "2", "--batch", "8", "--device", "cpu", "--plain", "--save", saved)
+    assert trained.code == 0, trained.err
+    assert run(capsys, "onnx", "export", "mlp", "-o", path, "--weights", saved).code == 0
+    written = {i.name: numpy_helper.to_array(i) for i in load(path).graph.initializer}
+    for name, t in safe_load(saved).items():
+        np.testing.assert_array_equal(written[name], t.numpy())
+
+
+def test_export_of_gpt2_takes_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.cli.test_gpt2 import make
+
+    (tmp_path / "gpt2").mkdir()
+    folder, path = make(tmp_path / "gpt2"), str(tmp_path / "m.onnx")
+    found = run(capsys, "onnx", "export", "gpt2", "-o", path, "--model-dir", str(folder))
+    assert found.code == 0, found.err
+    assert "index: int32[batch, " in found.out
+    assert run(capsys, "onnx", "check", path, "--size", "batch=2", "--device", "cpu").code == 0

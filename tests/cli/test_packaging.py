@@ -41,6 +41,9 @@ def test_a_wheel_is_complete_and_for_every_machine(wheel: Path) -> None:
 def test_a_wheel_grows_by_no_file_that_nobody_meant(wheel: Path) -> None:
     """Code, rules, bundled data, pictures of the examples; of documents the rooms' READMEs, about a kilobyte each."""
     files = {i.filename: i.file_size for i in zipfile.ZipFile(wheel).infolist() if ".dist-info/" not in i.filename}
+    page = {name: files.pop(name) for name in list(files) if name.startswith("anneal/web/static/")}
+    assert page == {f"anneal/web/static/{p.name}": p.stat().st_size for p in (ROOT / "anneal/web/static").iterdir()}
+    assert sum(page.values()) < 2 << 20
     kinds = {Path(name).suffix for name in files}
     assert kinds <= {".py", ".pyi", ".upat", ".typed", ".md", ".txt", ".png", ".gz", ".bin"}, kinds
     documents = {name: size for name, size in files.items() if name.endswith(".md")}

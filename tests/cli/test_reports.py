@@ -11,6 +11,7 @@ import pytest
 
 import anneal
 from anneal import codegen, schedule
+from anneal.cli._output import narrowed
 from anneal.errors import DeviceError
 from anneal.uop.ops import ALL
 from tests.cli.helpers import run, run_process
@@ -60,12 +61,50 @@ def test_kernels(capsys: pytest.CaptureFixture[str], model: str) -> None:
 
 
 def test_kernels_in_text(capsys: pytest.CaptureFixture[str]) -> None:
-    text = run(capsys, "kernels", "mlp", "--step").out
+    text = run(capsys, "kernels", "mlp", "--step", "--all").out
     assert "// ==== kernel 0/" in text
     assert "boundary: from kernel" in text
     assert "boundary: for a later kernel" in text
     assert "(backward)" in text
     assert text.splitlines()[-1].endswith(" bytes")
+
+
+@pytest.mark.parametrize("lines", [24, 200])
+def test_kernels_as_a_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    monkeypatch.setenv("LINES", str(lines))
+    monkeypatch.setenv("COLUMNS", "80")
+    whole = json.loads(run(capsys, "kernels", "nanogpt", "--step", "--json").out)["kernels"]
+    heads, *rows, last = run(capsys, "kernels", "nanogpt", "--step").out.splitlines()
+    assert heads.split() == ["kernel", "calls", "flops", "bytes", "phase", "what", "it", "computes", "name"]
+    kinds = {(k["phase"], k["name"]): n for n, k in reversed(list(enumerate(whole)))}
+    if lines == 24:
+        assert rows.pop() == f"... and {len(kinds) - 19} more rows: --all prints everything, --json too"
+        assert len(rows) == 19
+    else:
+        assert len(rows) == len(kinds)
+        assert sum(int(row.split()[1]) for row in rows) == len(whole)
+    for row in rows:
+        number, calls, *_, name = row.split()
+        assert kinds[whole[int(number)]["phase"], name] == int(number)
+        assert int(calls) == sum(k["name"] == name and k["phase"] == row.split()[4] for k in whole)
+        assert whole[int(number)]["label"] in row
+    assert last.startswith(f"{len(whole)} kernels, ")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_a_table_is_as_wide_as_its_terminal(width: int) -> None:
+    heads = ["n", "flops", "phase", "what it computes", "name"]
+    rows = [
+        ["0", "1.05M", "forward", "h.0.attn: scaled_dot_product_attention", "r_32_4_64_64_by_32_46d8c4"],
+        ["10", "", "", "a", "b"],
+    ]
+    few, cut = narrowed(heads, rows, width)
+    assert max(len("  ".join(row)) for row in [few, *cut]) <= width
+    for row, short in zip([heads, *rows], [few, *cut], strict=True):
+        assert len(short) == len(few)
+        for whole, part in zip(row, short, strict=False):
+            assert part == whole or (part.endswith("\u2026") and whole.startswith(part[:-1]))
+    assert (few == heads and cut == rows) == (width >= 80 + 12)
 
 
 def test_kernels_of_the_cpu_device(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +191,7 @@ def test_graph_until_of_the_cpu_device(capsys: pytest.CaptureFixture[str]) -> No
 def test_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     whole = json.loads(run(capsys, "kernels", "mlp", "--json").out)["kernels"]
     assert json.loads(run(capsys, "kernels", "mlp", "--kernel", "1", "--json").out)["kernels"] == [whole[1]]
+    assert json.loads(run(capsys, "kernels", "mlp", "--wgsl", whole[1]["name"], "--json").out)["kernels"] == [whole[1]]
     text = run(capsys, "kernels", "mlp", "--kernel", "1").out
     assert text.startswith(f"// ==== kernel 1/{len(whole)} {whole[1]['name']} ")
     assert text.splitlines()[-1].startswith("1 kernels, 1 distinct")
@@ -180,7 +220,7 @@ def test_the_way_back_from_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     here = [k for k in whole if line in [x["line"] for x in k["lines"]]]
     assert 0 < len(here) < len(whole)
     assert json.loads(run(capsys, "kernels", "mlp", "--line", f"mlp.py:{line}", "--json").out)["kernels"] == here
-    assert run(capsys, "kernels", "mlp", "--line", "mlp.py:1").out.startswith("0 kernels, 0 distinct")
+    assert run(capsys, "kernels", "mlp", "--line", "mlp.py:1").out.splitlines()[1].startswith("0 kernels, 0 distinct")
     of_line = run(capsys, "kernels", "mlp", "--kernel", "1", "--lines", "--line", f"mlp.py:{line}").out
     assert "// ==== kernel 1 " in of_line
     assert "@compute" not in of_line, "that comes from no line"
@@ -219,6 +259,23 @@ def test_explain(capsys: pytest.CaptureFixture[str], op: str, parts: list[str]) 
         assert part in outcome.out
     report = json.loads(run(capsys, "explain", op, "--json").out)
     assert any(report["ops"].values())
+
+
+def test_explain_shows_what_a_method_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "explain", "conv2d").out
+    assert text.startswith("Tensor.conv2d builds: CAST, MUL, REDUCE_AXIS")
+    report = json.loads(run(capsys, "explain", "conv2d", "--json").out)
+    assert report["example"].startswith("conv2d(Tensor.arange(9)")
+    assert f"  {report['example']}   is made of\n    %0 = " in text
+    assert {n["op"] for n in report["nodes"]} >= {"MUL", "REDUCE_AXIS"}
+
+
+def test_explain_lists_the_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run(capsys, "explain")
+    assert [line.split()[0] for line in outcome.out.partition("\n\n")[0].splitlines()] == list(ALL)
+    report = json.loads(run(capsys, "explain", "--json").out)
+    assert list(report["ops"]) == list(ALL)
+    assert "conv2d" in report["methods"]
 
 
 @pytest.mark.parametrize("op", sorted(ALL))

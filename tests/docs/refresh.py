@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import tempfile
 
 from anneal import settings
 from tests.docs.test_documents import DOCUMENTS, EXAMPLE, ROOT, read
@@ -17,7 +18,12 @@ def main() -> None:
 
         def rerun(match: re.Match[str], name: str = name) -> str:
             printed = io.StringIO()
-            with settings.override(device="cpu"), contextlib.redirect_stdout(printed):
+            with (
+                settings.override(device="cpu"),
+                contextlib.redirect_stdout(printed),
+                tempfile.TemporaryDirectory() as folder,
+                contextlib.chdir(folder),
+            ):
                 exec(compile(match[1], name, "exec"), {"__name__": "__main__"})
             return f"```python\n{match[1]}```\n\n```text\n{printed.getvalue().rstrip()}\n```"
 

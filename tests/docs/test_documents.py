@@ -23,7 +23,7 @@ DOCUMENTS = (
         path.relative_to(ROOT).as_posix()
         for folder in ("anneal", "docs", "examples")
         for path in (ROOT / folder).rglob("*.md")
-        if "_examples" not in path.parts
+        if not {"_examples", "node_modules"} & set(path.parts)
     ),
 )
 # A python block, and the output that a text block right after it shows.
@@ -42,9 +42,9 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("name", "code", "expected"), EXAMPLES)
-def test_an_example_prints_what_the_document_shows(name: str, code: str, expected: str) -> None:
+def test_an_example_prints_what_the_document_shows(name: str, code: str, expected: str, tmp_path: Path) -> None:
     printed = io.StringIO()
-    with settings.override(device="cpu"), contextlib.redirect_stdout(printed):
+    with settings.override(device="cpu"), contextlib.redirect_stdout(printed), contextlib.chdir(tmp_path):
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
     assert printed.getvalue().rstrip() == expected.rstrip()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anneal.backend import planned_cost_model
-from anneal.codegen import generate
+from anneal.codegen import PASSES, generate
 from anneal.errors import UserError
 from anneal.inspect import KernelText, kernel_text
 from anneal.rewrite.listing import rules
@@ -45,6 +45,16 @@ def test_every_line_that_computes_comes_from_a_line_of_the_model(texts: list[Ker
                 assert {x.file for x in t.lines} <= {models.__file__}
             elif not t.ops:
                 assert not t.lines
+
+
+def test_every_line_that_computes_says_which_passes_made_it(texts: list[KernelText]) -> None:
+    passes = [p.name for p in PASSES]
+    known = {"range-propagation", *passes[: passes.index("linearise") + 1]}
+    for text in texts:
+        for t in text.lines:
+            assert bool(t.passes) == bool(t.ops), (text.label, t)
+            assert set(t.passes) <= known
+    assert len({name for text in texts for t in text.lines for name in t.passes}) > 3
 
 
 def test_lines_of_the_text_are_those_of_the_nodes_that_the_kernel_computes(step: UOp, texts: list[KernelText]) -> None:

@@ -71,8 +71,7 @@ def test_a_picture_is_written_and_shown(
             model = nn.Linear(2, 1)
             return Painter(model, nn.SGD(model.parameters(), lr=lr), steps=steps, batch=batch)
 
-    for module in ("_train", "_models"):
-        monkeypatch.setattr(f"anneal.cli.{module}.load_example", lambda name: Example)
+    monkeypatch.setattr(_train, "load_example", lambda name: Example)
     monkeypatch.setitem(_models.MODELS, "painter", "draws noise")
     monkeypatch.setattr(_train, "DRAWING", ("painter",))
     monkeypatch.chdir(tmp_path)

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, box_of, linear
+from anneal.backend.cpu.index import Bounds, Dims, Linear, NeedsSplit, NotLinear, Unsettled, box_of, linear
 from anneal.backend.cpu.plan import Value, bits, mask_of
+from anneal.backend.cpu.windows import LEAST, MOST, Access, Window, factors_of, forms_of, innermost, overlaps
 from anneal.rewrite import substitute
 from anneal.uop import Op, UOp, toposort
 
@@ -93,6 +94,7 @@ class Analysis:
         self.moved: dict[UOp, Linear] = {}  # of stores whose place is linear but for numbers that are looked up
         self.mask: dict[UOp, int] = {}
         self.dots: dict[UOp, Dot] = {}
+        self.windows: dict[UOp, Window] = {}
         self.order: list[int] = []
         self.rank: dict[int, int] = {}
         # reduces that are computed before the loops that want them, and where
@@ -194,6 +196,10 @@ class Analysis:
                 dot = self._dot(u)
                 if dot is not None:
                     self.dots[u] = dot
+        for u in self.nodes:
+            if u.op is Op.REDUCE and (window := self._window(u)) is not None:
+                self.dots.pop(u, None)
+                self.windows[u] = window
 
     def empty(self, u: UOp) -> bool:
         return any(r.src[0].arg == 0 for r in u.src[1:])
@@ -258,6 +264,54 @@ class Analysis:
             return None
         return Dot([matrix], rest, post, a_mask, b_mask, numpy_dtype(u.dtype))
 
+    # -- windows -------------------------------------------------------------------------------------------------
+    def _window(self, u: UOp) -> Window | None:
+        """A reduce over overlapping windows, unless it is a product of matrices."""
+        over, mask, extent = self.over(u), self.mask, self.dims.extent
+        dot = self.dots.get(u)
+        taps = math.prod(extent[s] for s in bits(over))
+        if taps > MOST or over & ~mask[u.src[0]] or math.prod(extent[s] for s in bits(mask[u])) < LEAST:
+            return None
+        if not over or u.dtype.kind == "bool" or (dot is not None and dot.b_mask & ~dot.a_mask):
+            return None
+        factors = factors_of(u)
+        views = [f for f in factors if self._is_view(f)]
+        if any(f not in views and mask[f] & over for f in factors):
+            return None
+        main = next((f for f in views if overlaps(self.loads[f].form, over, extent)), None)
+        if main is None or (len(factors) > 1 and sum(u.src[0] in v.src for v in self.nodes) > 1):
+            return None
+        if not all(map(self.dims.settled, self.loads[main].form.dims)):
+            raise Unsettled  # it may be laid out anew: each size has a plan of its own
+        return Window(factors, main, taps)
+
+    def _is_view(self, u: UOp) -> bool:
+        return u.op is Op.LOAD and not self.loads[u].form.nodes and self.loads[u].predicate is None
+
+    def _window_forms(self, window: Window, u: UOp) -> list[Bounds] | None:
+        """The sums of dims that walk the window's memory: those of its borders, or what the steps tell."""
+        load = self.loads[window.main]
+        return load.box if load.box is not None else forms_of(load.form, self.over(u), self.dims.top)
+
+    def _innermost(self, u: UOp, window: Window) -> int | None:
+        """The dim to be laid out innermost while the windows of `u` are folded."""
+        extent, load = self.dims.extent, self.loads[window.main]
+        forms = self._window_forms(window, u)
+        kept = [s for s in bits(self.mask[u]) if s in load.form.dims and extent[s] > 1]
+        if forms is None or not kept:
+            return None
+
+        def access(form: Linear) -> Access:
+            return Access(form.dims, math.prod(extent[s] for s in form.dims))
+
+        steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
+        source = math.prod(extent[s] * steps.get(s, 1) for s in kept)
+        main = Access({s: load.form.dims[s] for s in kept}, source)
+        others = [access(x.form) for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
+        others += [access(form) for form in self.store_forms.values() if form is not None]
+        others = [x for x in others if x.dims.keys() >= set(kept)]
+        return innermost(self.order, kept, window.taps, main, others, lambda s: steps.get(s, 1), extent)
+
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
         """Outermost first, as memory has them: each strided access votes, weighted by its size."""
@@ -281,6 +335,11 @@ class Analysis:
             return votes[b][a] - votes[a][b] or a - b
 
         self.order = sorted(bits(used), key=cmp_to_key(compare))
+        if self.windows:
+            largest = max(self.windows, key=lambda u: math.prod(extent[s] for s in bits(self.mask[u])))
+            inner = self._innermost(largest, self.windows[largest])
+            if inner is not None:
+                self.order.append(self.order.pop(self.order.index(inner)))
 
     @staticmethod
     def _vote(votes: list[list[int]], form: Linear, weight: int) -> None:
@@ -363,6 +422,8 @@ class Analysis:
         if u in self.hoisted:
             dot = self.dots.get(u)
             return () if dot is None else tuple([f for _, f in dot.post if f is not None])
+        if u in self.windows:
+            return self.windows[u].factors
         if u.op is Op.REDUCE:
             return () if self.empty(u) else (u.src[0],)
         return u.src

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from anneal.backend.cpu.calls import regroup, regrouped, use_worker
+from anneal.backend.cpu.calls import copy_ns, regroup, regrouped, use_worker
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 from anneal.backend.cpu.ops import Array
 from anneal.backend.cpu.plan import Block, Pad, Product, Value, mask_of
@@ -238,7 +238,8 @@ class Binder:
     def _pad(self, p: Pad) -> None:
         item = self._alone()
         whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
-        item.steps.append((whole.fill, (0,)))
+        if math.prod(p.extents.values()) < whole.size or not p.extents:
+            item.steps.append((whole.fill, (0,)))
         item.touch(whole, True)
         if p.extents:
             axes = sorted(p.extents)
@@ -281,10 +282,10 @@ class Binder:
         batch, m, n, k = self._axes(p)
         if not p.a.mask & cut and not _readable(a, batch, m, k):
             self.item.touch(a, False)
-            a = self._copied(0, a, [*batch, *m, *k])
+            a = self._copied(0, a, batch, m, k)
         if not p.b.mask & cut and not _readable(b, batch, n, k):
             self.item.touch(b, False)
-            b = self._copied(1, b, [*batch, *k, *n])
+            b = self._copied(1, b, batch, k, n)
         return _Operands(p, a, b, c, batch, m, n, k, (not p.a.mask & cut, not p.b.mask & cut))
 
     def _product_block(self, p: _Operands, block: dict[int, tuple[int, int]]) -> None:
@@ -338,9 +339,9 @@ class Binder:
     ) -> None:
         """One product; `ready` are operands that BLAS is known to read."""
         if not ready[0] and not _readable(a, batch, m, k):
-            a = self._copied(0, a, [*batch, *m, *k])
+            a = self._copied(0, a, batch, m, k)
         if not ready[1] and not _readable(b, batch, n, k):
-            b = self._copied(1, b, [*batch, *k, *n])
+            b = self._copied(1, b, batch, k, n)
         target = c
         outer_m, inner_m = _together(m, a, c)
         outer_n, inner_n = _together(n, b, c)
@@ -368,9 +369,10 @@ class Binder:
         if target is not c:
             self.item.steps.append((np.copyto, (c, target)))
 
-    def _copied(self, number: int, x: Array, axes: list[int]) -> Array:
-        """`x` copied so that `axes` are contiguous, in that order."""
+    def _copied(self, number: int, x: Array, batch: list[int], first: list[int], second: list[int]) -> Array:
+        """`x` copied as matrices that BLAS can read: `second` innermost, or `first` if NumPy copies that faster."""
         memory = self.device.workspace(3 * self.worker + number, x.nbytes)
+        axes = min([*batch, *first, *second], [*batch, *second, *first], key=lambda axes: copy_ns(x, axes))
         shape = x.shape
         strides, step = [0] * x.ndim, x.itemsize
         for axis in reversed(axes):

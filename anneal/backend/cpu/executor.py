@@ -271,7 +271,7 @@ class CpuDevice(Device[Array]):
         return _aligned(size * held.itemsize).view(held)
 
     def upload(self, buffer: Array, data: Array) -> None:
-        np.copyto(buffer, data.reshape(-1), "unsafe")
+        np.copyto(buffer[: data.size], data.reshape(-1), "unsafe")
 
     def download(self, buffer: Array, size: int, dtype: DType) -> Array:
         return buffer[:size].copy()

@@ -57,10 +57,10 @@ class LoopLayout:
                 flops *= _MATRIX_ONCE
         folds = any(i.fold is not None for i in loop.instrs)
         # estimated nanoseconds: elementwise passes and products at what one core of a laptop does
-        self.worth = total * len(loop.instrs) // 5 + flops // 150
+        self.worth = total * sum(i.passes for i in loop.instrs) // 5 + flops // 150
         self.workers = workers if self.worth > _WORKER_NS and not folds else 1
         target = BLOCK
-        temps = any(i.out.root.kind == "temp" or i.fold is not None for i in loop.instrs)
+        temps = any(i.out.root.kind == "temp" or i.fold is not None or i.passes > 1 for i in loop.instrs)
         if not temps and product is None or (product is not None and not loop.instrs):
             target = total
         target = min(target, math.ceil(total / self.workers))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import numpy_dtype
-from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows
+from anneal.backend.cpu.calls import FOLD, copy_cast, put, reduce_calls, scatter, take, take_rows, tap_calls
 from anneal.backend.cpu.index import Linear, Unsettled
 from anneal.backend.cpu.ops import Array, Build, EagerEmitter, Emitter, lower
 from anneal.backend.cpu.plan import Instr, Loop, Value, bits, mask_of
@@ -45,6 +45,7 @@ class LoopBuilder(Emitter[Value]):
         self.p = planner
         self.mask = mask
         self.whole = 0
+        self.folded = 0  # dims that are folded place by place
         self.instrs: list[Instr] = []
         self.memo: dict[UOp, Value] = {}
         self.same: dict[tuple[Any, ...], Value] = {}
@@ -141,6 +142,8 @@ class LoopBuilder(Emitter[Value]):
                 return self.const(numpy_dtype(u.dtype), reduce_identity(u.arg, u.dtype))
             if u in p.hoisted:
                 return self._hoisted(u)
+            if u in p.windows:
+                return self.fold_taps(u)
             return self._scaled(u, self.reduce(u, memo[u.src[0]]))
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
@@ -286,6 +289,23 @@ class LoopBuilder(Emitter[Value]):
         self.instrs.append(instr)
         return out
 
+    def fold_taps(self, u: UOp) -> Value:
+        """Reduce over a window, place by place."""
+        p = self.p
+        ins = [self.memo[f] for f in p.windows[u].factors]
+        over = p.over(u)
+        mask = 0
+        for v in ins:
+            mask |= v.mask
+        out = Value("temp", ins[0].dtype, mask & ~over)
+        self.whole |= over
+        self.folded |= over
+        axes = tuple([p.rank[s] for s in p.order if over >> s & 1])
+        passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
+        name = f"taps_{u.arg.name.lower()}"
+        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, False, passes=passes))
+        return out
+
     def put(self, value: Value, target: Value) -> None:
         """Copy into a full array, or have the last instruction write there."""
         self._write(value, target)
@@ -339,15 +359,25 @@ class LoopBuilder(Emitter[Value]):
                 for later in self.instrs[at + 1 :]
                 for v in (*later.ins, later.out)
             )
-            if not hazard:
+            if not hazard and (self.instrs[at].passes == 1 or self._lies_like(target)):
                 root.kind, root.strides, root.offset = target.kind, target.strides, target.offset
                 root.ref = target.ref if target.kind == "param" else target
                 return
         self.instrs.append(Instr("copy", copy_cast, [value], target, False))
 
+    def _lies_like(self, target: Value) -> bool:
+        """Whether the innermost axis of the loops is that of the target: what is written again and again should be."""
+        inner = [s for s in self.p.order if target.mask >> s & 1 and self.p.dims.extent[s] > 1][-1:]
+        return all(target.strides.get(s) == 1 for s in inner)
+
     def finish(self) -> None:
         if self.instrs:
-            self.p.phases.append(Loop(self._live(), self.mask, self.whole))
+            instrs = self._live()
+            held = 0
+            for i in instrs:
+                held |= i.out.mask | i.over
+            gone = self.folded & ~held  # no array of a block has these
+            self.p.phases.append(Loop(instrs, self.mask & ~gone, self.whole & ~gone))
 
     def _live(self) -> list[Instr]:
         """Only what some output needs: work shared by folding may have left dead instructions."""

@@ -56,7 +56,7 @@ class Value:
 @dataclass(slots=True)
 class Instr:
     """One primitive: `build(inputs, output)` gives the calls. `fold`, for a reduce accumulated over blocks, combines
-    a block's result with what is there, over the reduced dims `over`."""
+    a block's result with what is there, over the reduced dims `over`. `passes` is how often it goes over its output."""
 
     name: str
     build: Build
@@ -65,6 +65,7 @@ class Instr:
     inplace: bool = True
     fold: Callable[..., Any] | None = None
     over: int = 0
+    passes: int = 1
 
 
 @dataclass(slots=True)

@@ -48,13 +48,29 @@ class Arrays(Analysis):
         view = Value("param", numpy_dtype(u.dtype), load.mask, u.src[0].arg[0])
         view.offset = load.form.const
         view.strides = load.form.dims
-        if load.box is not None:
+        reduce = next((r for r, w in self.windows.items() if u in w.factors), None)
+        if reduce is not None:
+            view = self._windowed(view, load.box, reduce, u)
+        elif load.box is not None:
             view = self._pad(view, load.box)
         self.views[u] = view
         return view
 
-    def _pad(self, view: Value, box: list[Bounds]) -> Value:
-        """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form."""
+    def _windowed(self, view: Value, box: list[Bounds] | None, reduce: UOp, u: UOp) -> Value:
+        """A factor of a window: with its borders, and the axis innermost that the loops have innermost."""
+        window = self.windows[reduce]
+        forms = self._window_forms(window, reduce) if window.main is u else box or []
+        kept = [s for s in self.order if self.mask[reduce] >> s & 1 and self.dims.extent[s] > 1]
+        steps = {s: abs(view.strides[s]) for s in kept if view.mask >> s & 1}
+        inner = kept[-1] if kept else -1
+        lies = inner not in steps or steps[inner] == (min(steps.values()) if window.main is u else 1)
+        if forms is None or (box is None and lies):
+            return view if box is None else self._pad(view, box)
+        return self._pad(view, forms, kept)
+
+    def _pad(self, view: Value, box: list[Bounds], kept: Sequence[int] = ()) -> Value:
+        """Copy the allowed part of `view` into a zeroed array that has one axis per predicated form: as they lie in the
+        source, or in the order of the dims `kept`, of which each axis has one."""
         extent = self.dims.extent
         if not all(map(self.dims.settled, view.strides)):
             raise Unsettled
@@ -75,7 +91,9 @@ class Arrays(Analysis):
             first, last = max(b.low, low), min(b.high, high)
             empty |= first >= last
             axes.append((view.strides.get(s0, 0) // c0, high - low, low, first, last, b.dims))
-        axes.sort(key=lambda a: -abs(a[0]))
+        at = {s: n for n, s in enumerate(kept)}
+        # where an axis has several of the dims, or none, they stay as in the source
+        axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
         out = Value("full", view.dtype, view.mask)
         whole, interior, source = (
             Value("full", view.dtype, 0),

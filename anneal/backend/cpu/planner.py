@@ -111,6 +111,8 @@ class Planner(Arrays):
 
     def _inline(self, u: UOp) -> bool:
         over = self.over(u)
+        if u in self.windows:
+            return not any(self.dims.extent[s] > 1 for s in bits(self.above[u] & ~self.mask[u]))
         first = min((self.rank[s] for s in bits(over)), default=len(self.order))
         body = self.mask[u.src[0]]
         outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
@@ -197,8 +199,12 @@ class Planner(Arrays):
     def _accumulate(self, mask: int, group: list[UOp]) -> None:
         loop = LoopBuilder(self, mask)
         for u in group:
-            body = loop.value(u.src[0])
-            loop.reduce(u, body, self.hoisted[u])
+            if u in self.windows:
+                for f in self.windows[u].factors:
+                    loop.value(f)
+                loop.put(loop.fold_taps(u), self.hoisted[u])
+            else:
+                loop.reduce(u, loop.value(u.src[0]), self.hoisted[u])
         loop.finish()
 
     def _product(self, u: UOp, dot: Dot, operands: dict[tuple[UOp, ...], Value]) -> None:

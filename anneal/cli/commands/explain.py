@@ -32,18 +32,21 @@ def explain(
     device: PlannedFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Print the rules that concern an op, in the words of the rule files; or those that fire while a model is compiled:
-    how often, in which passes, for which lines and modules.
+    """Print the rules that concern an op, in the words of the rule files, and what it is made of; or those that fire
+    while a model is compiled: how often, in which passes, for which lines and modules. Without either, list the ops.
     """
     from anneal.cli._explain import explain as run
-    from anneal.cli._explain import explain_model
+    from anneal.cli._explain import explain_model, list_ops
 
-    if (op is None) == (model is None):
+    if op is not None and model is not None:
         raise UserError("explain takes an OP, or --model MODEL: `anneal explain mul`, `anneal explain --model mlp`")
     if model is not None:
         planned = device.value if device else "auto"
         explain_model(model, step=step, batch=batch, device=planned, limit=limit, as_json=as_json)
-    elif op is not None:
-        if step or batch is not None or device is not None:
-            raise UserError("--step, --batch and --device belong to --model")
+        return
+    if step or batch is not None or device is not None:
+        raise UserError("--step, --batch and --device belong to --model")
+    if op is not None:
         run(op, as_json=as_json)
+    else:
+        list_ops(as_json=as_json)

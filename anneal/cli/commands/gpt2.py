@@ -45,6 +45,9 @@ def gpt2_sample(
         ),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="No escape codes even on a terminal.")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="JSON too: a line for each token as it comes, with its chance.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a text. The first time GPT-2 small is downloaded, 548 MB. Ctrl-C stops and keeps what was said."""
@@ -53,6 +56,7 @@ def gpt2_sample(
 
     options = Options(
         prompt=prompt, max_tokens=max_tokens, greedy=greedy, temperature=temperature, top_k=top_k, seed=seed,
-        device=device.value if device else None, adapter=adapter, model_dir=model_dir, plain=plain, as_json=as_json,
+        device=device.value if device else None, adapter=adapter, model_dir=model_dir, plain=plain,
+        as_json=as_json or stream, stream=stream,
     )  # fmt: skip
     raise typer.Exit(run(options))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import MOST, AdapterFlag, Batch, Device, Json, Traceable
+from anneal.cli._flags import AdapterFlag, Batch, Device, Json, Traceable
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -32,11 +32,13 @@ def kernels(
     ] = None,
     adapter: AdapterFlag = None,
     kernel: Annotated[
-        int | None, typer.Option("--kernel", metavar="N", min=0, max=MOST, help="Only kernel N, as they are numbered.")
+        str | None,
+        typer.Option("--wgsl", "--kernel", metavar="N|NAME", help="One kernel whole: its buffers, its cost, its WGSL."),
     ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="Every kernel whole, a page at a time on a terminal.")] = False,
     lines: Annotated[
         bool,
-        typer.Option("--lines", help="With --kernel: where each line of its WGSL comes from: rules, lines, modules."),
+        typer.Option("--lines", help="With --wgsl: where each line of its WGSL comes from: rules, lines, modules."),
     ] = False,
     line: Annotated[
         str | None,
@@ -44,8 +46,8 @@ def kernels(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the fused kernels of a model: what each reads and writes, its cost, its phase, and its WGSL; or their
-    times.
+    """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
+    runs them.
     """
     from anneal.cli._choices import choose_device
     from anneal.cli._kernels import kernels as run
@@ -55,9 +57,9 @@ def kernels(
     check_traceable(model)
     where = line_given(line) if line is not None else None
     if lines and kernel is None:
-        raise UserError("--lines shows one kernel: add --kernel N")
-    if time and (kernel is not None or where is not None):
-        raise UserError("--time runs all kernels; leave --kernel and --line out")
+        raise UserError("--lines shows one kernel: add --wgsl N")
+    if time and (kernel is not None or where is not None or whole):
+        raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
     changes = choose_device(device.value if device else None, adapter)
     if not time:
         planned = str(changes.get("device", "auto"))
@@ -65,7 +67,7 @@ def kernels(
             print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
         else:
             run(
-                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, where=where,
+                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, whole=whole, where=where,
             )  # fmt: skip
         return
     with settings.override(**changes):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import LAST_SEED, AdapterFlag, Device, DeviceFlag, Json
+from anneal.cli._flags import LAST_SEED, MOST_AT_ONCE, AdapterFlag, Device, DeviceFlag, Inputs, Json, Model, Sizes
 
 __all__ = ["app"]
 
@@ -21,12 +21,11 @@ app = typer.Typer(
 )
 
 OnnxFile = Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The model.")]
-Inputs = Annotated[
+Bounds = Annotated[
     list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy", help="Values of an input, or NAME=random; random if not given."),
-]
-Sizes = Annotated[
-    list[str] | None, typer.Option("--size", metavar="NAME=N", help="A symbolic size of random inputs; 1 if not given.")
+    typer.Option(
+        "--shape", metavar="NAME=LOW:HIGH", help="Bounds of a symbolic size, all of which one plan serves; or NAME=N."
+    ),
 ]
 
 
@@ -50,6 +49,7 @@ def onnx_run(
     file: OnnxFile,
     input: Inputs = None,
     size: Sizes = None,
+    shape: Bounds = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.npz", help="Where the outputs are written, by name.")
     ] = None,
@@ -65,7 +65,8 @@ def onnx_run(
     from anneal.cli._onnx import run as run_model
 
     with settings.override(**choose_device(device.value if device else None, adapter)):
-        run_model(Job(file, input or (), size or (), seed, None, as_json), output=output, timed=time)
+        job = Job(file, input or (), size or (), seed, None, as_json, shape or ())
+        run_model(job, output=output, timed=time)
 
 
 @app.command("check")
@@ -90,3 +91,27 @@ def onnx_check(
     with settings.override(**choose_device(device.value if device else None, adapter)):
         job = Job(file, input or (), size or (), seed, None, as_json)
         check_model(job, tolerance=tolerance)
+
+
+@app.command("export")
+def onnx_export(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="The file.")],
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples in each run; any number if not given."),
+    ] = None,
+    opset: Annotated[int, typer.Option("--opset", min=17, max=23, help="The version of the operators.")] = 20,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
+    ] = None,
+    model_dir: Annotated[
+        Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: a checkpoint instead of GPT-2 small.")
+    ] = None,
+    scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small one from random weights.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model of examples/, in evaluation mode, as an ONNX file."""
+    from anneal.cli._export import Order, export_model
+
+    export_model(Order(model, output, batch, opset, weights, model_dir, scratch, as_json))

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 def _train_help() -> str:
-    from anneal.cli._models import MODELS
+    from anneal.training import MODELS
 
     width = max(map(len, MODELS))
     # \b keeps click from making one paragraph of the lines.
@@ -65,6 +65,12 @@ def train(
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
     ] = False,
+    vitals: Annotated[
+        bool,
+        typer.Option(
+            "--vitals", help="With --json or --bundle: learning rate, gradients' norm and memory of each step."
+        ),
+    ] = False,
     download: Download = False,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +81,6 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, download=download,
+        bundle=bundle, vitals=vitals, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))

@@ -9,6 +9,7 @@ import numpy as np
 
 from anneal.errors import DTypeError
 from anneal.onnx.execute import Call
+from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import fits_device
 from anneal.tensor import Tensor, dtypes
 
@@ -26,12 +27,16 @@ def is_float(x: Value) -> bool:
 
 
 def single(x: Array) -> Any:
-    """The one element of an array, as Python's number."""
+    """The one element of an array, as Python's number; of `Sizes` it may be a node."""
+    if isinstance(x, Sizes):
+        return x.items.reshape(())[()]
     return x.reshape(()).item()
 
 
-def ints(x: Array | Sequence[int]) -> list[int]:
-    """The elements of an array of one axis (or of none) as Python's integers."""
+def ints(x: Array | Sequence[int]) -> list[Any]:
+    """The elements of an array of one axis (or of none) as Python's integers; those of `Sizes` may be nodes."""
+    if isinstance(x, Sizes):
+        return list(x.items.reshape(-1))
     return [int(v) for v in np.asarray(x).reshape(-1)]
 
 

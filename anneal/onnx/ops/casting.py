@@ -13,6 +13,7 @@ import numpy as np
 from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, counted, is_float
 from anneal.onnx.registry import op
+from anneal.onnx.sizes import Sizes
 from anneal.onnx.types import array_dtype, element_name, fits_device
 from anneal.tensor import Tensor
 
@@ -21,6 +22,10 @@ __all__ = ["array_dtype_of", "converted"]
 
 def converted(node: Call, x: Value, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Value:
     """x in another element type: on the device where both types are, else on the host."""
+    if isinstance(x, Sizes):
+        if dtype.name in ("int32", "int64"):
+            return Sizes(x.items, dtype)  # type: ignore[return-value]  # a value like the others
+        x = node.tensor(x)
     if isinstance(x, Tensor) and fits_device(dtype):
         if x.dtype.name == dtype.name:
             return x
@@ -102,7 +107,7 @@ def _named(node: Call, code: int) -> np.dtype[Any]:
     return dtype
 
 
-@op("Cast", raw=True)
+@op("Cast", raw=True, sizes=True)
 def cast(node: Call, x: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
     """Another element type. Version 1 names it by text; 8-bit floats stop at their ends unless `saturate` is 0."""
     if isinstance(to, str):

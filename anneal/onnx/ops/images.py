@@ -19,6 +19,8 @@ from anneal.onnx.ops._values import Array, axis_of, ints, iota, is_float
 from anneal.onnx.ops.windows import kernel_of, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
+from anneal.uop import UOp
+from anneal.uop.sizes import divided_size
 
 __all__: list[str] = []
 
@@ -153,6 +155,9 @@ def _resized(
             continue
         if scale <= 0:
             raise node.fail(f"scale {scale} along axis {axis}")
+        if isinstance(n, UOp) or isinstance(m, UOp):
+            y = _repeated(node, y, axis, scale, coordinates, nearest_mode if mode == "nearest" else mode)
+            continue
         origin = _origins(node, coordinates, n, m, scale, part)
         if mode == "nearest":
             y = _picked(node, y, axis, np.clip(_nearest(node, origin, nearest_mode), 0, n - 1))
@@ -168,6 +173,38 @@ def _resized(
     return y.cast(x.dtype)
 
 
+def _repeated(node: Call, x: Tensor, axis: int, scale: float, coordinates: str, mode: str) -> Tensor:
+    """An axis of symbolic size with each element repeated: the nearest ones, where the scale is a whole number."""
+    times = round(scale)
+    shifts = ("asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn")  # alike wherever they begin
+    if times == scale and coordinates in shifts and mode not in ("linear", "cubic"):
+        places = _nearest(node, _origins(node, coordinates, 8, 8 * times, scale, (0.0, 1.0)), mode)
+        if (np.clip(places, 0, 7) == np.arange(8 * times) // times).all():
+            return x.repeat_interleave(times, axis)
+    raise node.fail(
+        f"axis {axis} has the size {x.shape[axis]}, and its places follow from the size ({coordinates}, {mode})"
+    )
+
+
+def _scaled(node: Call, n: Any, scale: float) -> Any:
+    """A size times a scale, rounded down."""
+    if not isinstance(n, UOp):
+        return math.floor(n * scale)
+    if scale == round(scale):
+        return n * round(scale)
+    raise node.fail(f"the size {n} times {scale}")
+
+
+def _factor(node: Call, m: Any, n: Any) -> float:
+    """How often a size goes into another."""
+    if not isinstance(n, UOp) and not isinstance(m, UOp):
+        return float(m / max(n, 1))
+    times = divided_size(m, n)
+    if not isinstance(times, int):
+        raise node.fail(f"the size {n} becomes {m}")
+    return float(times)
+
+
 def _targets(
     node: Call, x: Tensor, scales: Any, sizes: Any, axes: Sequence[int] | None, policy: str
 ) -> tuple[list[float], list[int]]:
@@ -179,14 +216,14 @@ def _targets(
     by, to = [1.0] * x.ndim, list(x.shape)
     if given is sizes:
         wanted = ints(sizes)
-        factors = [m / max(x.shape[a], 1) for a, m in zip(which, wanted, strict=True)]
+        factors = [_factor(node, m, x.shape[a]) for a, m in zip(which, wanted, strict=True)]
         if policy != "stretch":
             one = min(factors) if policy == "not_larger" else max(factors)
             factors = [one] * len(which)
             wanted = [math.floor(one * x.shape[a] + 0.5) for a in which]
     else:
         factors = [float(s) for s in scales.reshape(-1)]
-        wanted = [math.floor(x.shape[a] * s) for a, s in zip(which, factors, strict=True)]
+        wanted = [_scaled(node, x.shape[a], s) for a, s in zip(which, factors, strict=True)]
     for a, s, m in zip(which, factors, wanted, strict=True):
         by[a], to[a] = s, m
     return by, to

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from anneal.onnx.execute import Call
 from anneal.onnx.ops._values import Array, Value, axis_of, iota, single
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
+from anneal.uop import UOp
+from anneal.uop.sizes import least
 
 __all__: list[str] = []
 
@@ -27,8 +30,12 @@ def wrapped(index: Tensor, count: int) -> Tensor:
     return (index < 0).where(index + count, index)
 
 
-def _known(node: Call, index: Array, count: int, axis: int) -> Array:
+def _known(node: Call, index: Array, count: Any, axis: int) -> Array:
     """Positions that are on the host, checked and counted from 0."""
+    if isinstance(count, UOp):
+        if index.size and (index.min() < 0 or int(index.max()) >= least(count)):
+            raise node.fail(f"indices from {index.min()} to {index.max()} into axis {axis}, whose size is {count}")
+        return index.astype(np.int32)
     if index.size and not (-count <= index.min() and index.max() < count):
         raise node.fail(f"an index from {index.min()} to {index.max()} into {count} elements of axis {axis}")
     return np.where(index < 0, index + count, index).astype(np.int32)
@@ -42,6 +49,10 @@ def gather(node: Call, x: Value, index: Value, *, axis: int = 0) -> Value:
         return np.take(x, _known(node, index, x.shape[axis], axis), axis)
     data: Tensor = node.tensor(x)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    if isinstance(index, np.ndarray) and index.size == 1 and isinstance(x.shape[axis], UOp):
+        place = int(single(index))
+        begin = place + x.shape[axis] if place < 0 else place
+        return data[(*(slice(None),) * axis, slice(begin, begin + 1))].reshape(shape)
     if isinstance(index, np.ndarray):
         places = _known(node, index, x.shape[axis], axis).reshape(-1)
         step = int(places[1] - places[0]) if places.size > 1 else 1

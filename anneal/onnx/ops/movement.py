@@ -9,28 +9,33 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import Call
-from anneal.onnx.ops._values import Array, Value, axis_of, ints, iota, single
+from anneal.onnx.ops._values import Array, Value, axis_of, counted, ints, iota, single
 from anneal.onnx.registry import op
+from anneal.onnx.sizes import broadcast, host_value
 from anneal.onnx.types import array_dtype, fits_device
 from anneal.tensor import Tensor
+from anneal.uop import UOp
+from anneal.uop.sizes import least, product, range_of
+from anneal.uop.sizes import size as size_of
 
 __all__: list[str] = []
 
 SMALL = 4096  # elements; what is larger is made on the device rather than in host memory
+_FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that follow from Variables have 32 bits
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-@op("Shape", raw=True, by_shape=True)
-def shape(node: Call, x: Value, *, start: int = 0, end: int | None = None) -> Array:
+@op("Shape", raw=True, by_shape=True, sizes=True)
+def shape(node: Call, x: Value, *, start: int = 0, end: int | None = None) -> Any:
     """The sizes as int64; those of axes `start` to `end` since version 15."""
-    return np.array(x.shape[slice(start, end)], np.int64)
+    return host_value(x.shape[slice(start, end)])
 
 
-@op("Size", raw=True, by_shape=True)
-def size(node: Call, x: Value) -> Array:
+@op("Size", raw=True, by_shape=True, sizes=True)
+def size(node: Call, x: Value) -> Any:
     """The number of elements, as int64."""
-    return np.array(math.prod(x.shape), np.int64)
+    return host_value(product(x.shape))
 
 
 def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Value:
@@ -39,6 +44,8 @@ def _reshaped(node: Call, x: Value, given: Sequence[int], allowzero: int) -> Val
     target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
     if target.count(-1) > 1:
         raise node.fail(f"shape {list(given)} has more than one -1")
+    if isinstance(x, Tensor) and any(isinstance(n, UOp) for n in (*target, *x.shape)):
+        return x.reshape(tuple(target))
     if -1 in target:
         known, count = math.prod(n for n in target if n != -1), math.prod(x.shape)
         target[target.index(-1)] = count // known if known else 0
@@ -69,6 +76,8 @@ def flatten(node: Call, x: Value, *, axis: int) -> Value:
 
 
 def _squeezed(node: Call, x: Value, axes: Sequence[int] | None) -> Value:
+    if axes is None and any(isinstance(n, UOp) and least(n) == 1 for n in x.shape):
+        raise node.fail(f"whether an axis of {tuple(x.shape)} goes is not the same for all sizes", "name the axes")
     gone = {i for i, n in enumerate(x.shape) if n == 1} if axes is None else {axis_of(node, a, x.ndim) for a in axes}
     if any(x.shape[i] != 1 for i in gone):
         raise node.fail(f"axes {sorted(gone)} of shape {tuple(x.shape)} are not all of size 1")
@@ -122,7 +131,7 @@ def _transpose_on_host(node: Call, x: Array, *, perm: Sequence[int] | None = Non
 @op("Expand", values=("shape",))
 def expand(node: Call, x: Tensor, shape: Array) -> Tensor:
     """x and a value of `shape` broadcast: sizes of 1 give way on either side."""
-    return x.expand(*np.broadcast_shapes(tuple(x.shape), tuple(ints(shape))))
+    return x.expand(*broadcast(x.shape, ints(shape)))
 
 
 @expand.host
@@ -152,9 +161,9 @@ def _split(node: Call, x: Value, sizes: Sequence[int] | None, parts: int, axis: 
     axis = axis_of(node, axis, x.ndim)
     n = x.shape[axis]
     if sizes is None:
-        step = -(-n // parts)
+        step = (n + parts - 1) // parts
         sizes = [max(0, min(step, n - i * step)) for i in range(parts)]
-    if sum(sizes) != n or min(sizes, default=0) < 0:
+    if size_of(sum(sizes)) != size_of(n) or min(sizes, default=0) < 0:
         raise node.fail(f"pieces of {list(sizes)} do not make up the {n} elements of axis {axis}")
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     lead = (slice(None),) * axis
@@ -185,12 +194,29 @@ def _sliced(
         if not step:
             raise node.fail(f"step 0 along axis {axis}")
         n = x.shape[axis]
+        begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
         # Not Python's rule: a start before the first element is the first one when steps go backward, too.
         low, high = (0, n) if step > 0 else (-1, n - 1)
         first = min(max(begin + n if begin < 0 else begin, 0), high)
         last = min(max(end + n if end < 0 else end, low), high)
-        where[axis] = slice(0, 0) if first < 0 else slice(first, None if last < 0 else last, step)
+        if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):
+            x = _stepped(x, axis, first, last, step)
+        else:
+            where[axis] = slice(0, 0) if first < 0 else slice(first, None if last < 0 else last, step)
     return x[tuple(where)]
+
+
+def _stepped(x: Any, axis: int, first: Any, last: Any, step: int) -> Any:
+    """Every `step`-th element of an axis, of which a size or a position is symbolic."""
+    lead = (slice(None),) * axis
+    if step < 0:
+        x, first, last, step = x[(*lead, slice(last + 1, first + 1))].flip(axis), 0, first - last, -step
+    if step == 1:
+        return x[(*lead, slice(first, last))]
+    count = (last - first + step - 1) // step
+    pads = [(0, count * step - (last - first)) if i == axis else (0, 0) for i in range(x.ndim)]
+    rows = x[(*lead, slice(first, last))].pad(pads)
+    return rows.reshape(*rows.shape[:axis], count, step, *rows.shape[axis + 1 :])[(*lead, slice(None), 0)]
 
 
 @op("Slice", host=True)
@@ -371,6 +397,11 @@ def constant_of_shape(node: Call, shape: Array, *, value: Array | None = None) -
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):
         raise node.fail(f"a shape of {sizes}")
+    if any(isinstance(n, UOp) for n in sizes):
+        full = Tensor.full(
+            sizes, fill.item(), dtype="int32" if fill.dtype == np.int64 else fill.dtype.name, device=node.device
+        )
+        return counted(full) if fill.dtype == np.int64 else full
     if math.prod(sizes) > SMALL and fits_device(fill.dtype):
         return Tensor.full(sizes, fill.item(), dtype=fill.dtype.name, device=node.device)
     return np.full(sizes, fill)
@@ -383,6 +414,13 @@ def range_(node: Call, start: Array, limit: Array, delta: Array, *, stash_type: 
     out: Value
     if not step:
         raise node.fail("delta is 0")
+    if any(isinstance(n, UOp) for n in (first, last, step)):
+        if not isinstance(step, int) or step < 0 or range_of(last - first)[0] < 0:
+            raise node.fail(f"whether {first} to {last} by {step} has elements is not the same for all sizes")
+        span = (last - first + step - 1) // step
+        row = Tensor.arange(span, device=node.device)
+        row = row if step == 1 else row * step
+        return counted(row if isinstance(first, int) and not first else row + first)
     count = max(math.ceil((last - first) / step), 0)
     if count <= SMALL:
         out = (first + np.arange(count) * step).astype(start.dtype)

@@ -27,7 +27,7 @@ def _position(node: Call, position: Any, count: int, *, end: bool = False) -> in
     return at + count if at < 0 else at
 
 
-@op("SequenceConstruct", since=11, raw=True)
+@op("SequenceConstruct", since=11, raw=True, sizes=True)
 def sequence_construct(node: Call, *items: Any) -> Any:
     """The inputs as a sequence."""
     return list(items)
@@ -39,19 +39,19 @@ def sequence_empty(node: Call, *, dtype: int = 1) -> Any:
     return []
 
 
-@op("SequenceLength", since=11, raw=True)
+@op("SequenceLength", since=11, raw=True, sizes=True)
 def sequence_length(node: Call, x: Any) -> Any:
     """How many items there are."""
     return np.asarray(len(_sequence(node, x)), np.int64)
 
 
-@op("SequenceAt", since=11, raw=True, values=("position",))
+@op("SequenceAt", since=11, raw=True, sizes=True, values=("position",))
 def sequence_at(node: Call, x: Any, position: Any) -> Any:
     """One item."""
     return _sequence(node, x)[_position(node, position, len(x))]
 
 
-@op("SequenceErase", since=11, raw=True, values=("position",))
+@op("SequenceErase", since=11, raw=True, sizes=True, values=("position",))
 def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
     """All items but one, the last unless it is named."""
     items = _sequence(node, x)
@@ -61,7 +61,7 @@ def sequence_erase(node: Call, x: Any, position: Any = None) -> Any:
     return items[:at] + items[at + 1 :]
 
 
-@op("SequenceInsert", since=11, raw=True, values=("position",))
+@op("SequenceInsert", since=11, raw=True, sizes=True, values=("position",))
 def sequence_insert(node: Call, x: Any, value: Any, position: Any = None) -> Any:
     """The items and one more, at the end unless a place is named."""
     items = _sequence(node, x)
@@ -110,19 +110,19 @@ def split_to_sequence(node: Call, x: Any, split: Any = None, *, axis: int = 0, k
     return out
 
 
-@op("Optional", since=15, raw=True)
+@op("Optional", since=15, raw=True, sizes=True)
 def optional(node: Call, x: Any = None, *, type: Any = None) -> Any:
     """The input as an optional: itself, or None."""
     return x
 
 
-@op("OptionalHasElement", since=15, raw=True)
+@op("OptionalHasElement", since=15, raw=True, sizes=True)
 def optional_has_element(node: Call, x: Any = None) -> Any:
     """Whether there is a value."""
     return np.asarray(x is not None)
 
 
-@op("OptionalGetElement", since=15, raw=True)
+@op("OptionalGetElement", since=15, raw=True, sizes=True)
 def optional_get_element(node: Call, x: Any = None) -> Any:
     """The value that there is."""
     if x is None:

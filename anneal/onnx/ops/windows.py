@@ -72,14 +72,14 @@ def window_of(
     for i, (n, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         span = d * (k - 1) + 1
         if auto.startswith("SAME"):
-            count = -(-n // s)
+            count = (n + s - 1) // s
             total = max((count - 1) * s + span - n, 0)
             less = total // 2
             pair = (less, total - less) if auto == "SAME_UPPER" else (total - less, less)
         else:
             pair = (0, 0) if auto == "VALID" else (pads[i], pads[axes + i])
             room = n + sum(pair) - span
-            count = (-(-room // s) if ceil_mode else room // s) + 1
+            count = ((room + s - 1) // s if ceil_mode else room // s) + 1
             # A window that hangs over the end does not start in the padding.
             if ceil_mode and (count - 1) * s >= n + pair[0]:
                 count -= 1
@@ -335,8 +335,10 @@ def average_pool(
     """The mean of each window; count_include_pad since version 7, ceil_mode since 10, dilations since 19."""
     w = window_of(node, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     total = _window_sum(x, w)
-    counts = _counts(w, x.shape[2:], count_include_pad)
     whole = math.prod(w.kernel)
+    if not ceil_mode and (count_include_pad or all(p == (0, 0) for p in w.pads)):
+        return total * (1.0 / whole)
+    counts = _counts(w, x.shape[2:], count_include_pad)
     if all((c == k).all() for c, k in zip(counts, w.kernel, strict=True)):
         return total * (1.0 / whole)
     scale = np.ones((), np.float64)

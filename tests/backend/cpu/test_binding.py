@@ -71,6 +71,22 @@ def test_a_matrix_of_every_other_column_is_copied_first() -> None:
     check(sink, np.zeros(320, np.float32), exact(rng, 400), exact(rng, 40))
 
 
+@pytest.mark.parametrize(("width", "inner"), [(32, "rows"), (4, "taps")])
+def test_windows_are_copied_along_their_longer_rows(width: int, inner: str) -> None:
+    """The columns of an image, or the places of the kernel: BLAS reads the copy either way."""
+    taps, ins, outs = 5, 3, 8
+    x, o, c, i = loop(0, width), loop(1, outs), over(2, ins), over(3, taps)
+    size = width + taps - 1
+    value = load(param(1, ins * size), c * size + x + i) * load(param(2, outs * ins * taps), (o * ins + c) * taps + i)
+    sink = kernel(store(param(0, width * outs), x * outs + o, reduce(Op.ADD, value, c, i)))
+    binder = bound(sink, width * outs, ins * size, outs * ins * taps)
+    (copy, _) = [s for wave in binder.waves for item in wave for s in item.steps]
+    shape, strides = copy[1][0].shape, copy[1][0].strides
+    rows, places = [shape.index(n) for n in (width, taps)]
+    assert strides[rows if inner == "rows" else places] == 4
+    check(sink, np.zeros(width * outs, np.float32), exact(rng, ins * size), exact(rng, outs * ins * taps))
+
+
 def test_a_result_that_blas_cannot_write_goes_through_a_workspace() -> None:
     i, j, k = loop(0, 40), loop(1, 8), over(2, 5)
     value = load(param(1, 200), i * 5 + k) * load(param(2, 40), k * 8 + j)

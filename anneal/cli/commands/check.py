@@ -1,0 +1,78 @@
+"""`anneal check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anneal import settings
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Sizes
+from anneal.errors import UserError
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def check(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL|FILE.onnx|SCRIPT.py", help="A model of examples/, an ONNX file, or your program."
+        ),
+    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of SCRIPT.py.")] = None,
+    step: Annotated[bool, typer.Option("--step", help="A whole training step instead of the forward pass.")] = False,
+    batch: Batch = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="Hold gradients against differences in float64 too.")
+    ] = False,
+    input: Inputs = None,
+    size: Sizes = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")] = 1,
+    times: Annotated[
+        int, typer.Option("--times", min=1, max=MOST, help="How often a plan that runs again and again is checked.")
+    ] = 2,
+    elements: Annotated[
+        int,
+        typer.Option(
+            "--elements",
+            min=64,
+            max=MOST,
+            help="Work for each store of a kernel; beyond it points are drawn.",
+        ),
+    ] = 1 << 21,
+    repro: Annotated[
+        Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to one file.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", metavar="FILE", help="Run the kernel of such a file on this machine.")
+    ] = None,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Hold kernels against their graphs, and values against the graph as it was written, beside float64. Exit code 1:
+    one differs.
+    """
+    from anneal.cli._check import Task
+    from anneal.cli._check import check as run
+    from anneal.cli._check import replay as run_again
+    from anneal.cli._choices import choose_device
+
+    if (target is None) == (replay is None):
+        raise UserError("check takes a MODEL, a FILE.onnx or a SCRIPT.py, or --replay FILE")
+    with settings.override(**choose_device(device.value if device else None, adapter)):
+        if replay is not None:
+            run_again(replay, as_json=as_json)
+        elif target is not None:
+            run(
+                Task(
+                    target=target, arguments=arguments or (), step=step, batch=batch, inputs=input or (),
+                    sizes=size or (), seed=seed, gradients=gradients, times=times, most=elements, repro=repro,
+                    as_json=as_json,
+                )
+            )  # fmt: skip

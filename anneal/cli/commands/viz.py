@@ -1,0 +1,27 @@
+"""`anneal viz`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def viz(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL|FILE.onnx", help="A model of examples/, or an ONNX file.")
+    ] = "nanogpt",
+    address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Open the studio at the graph of a model."""
+    from anneal.cli._models import check_traceable
+    from anneal.web import Options, serve
+
+    check_traceable(model)
+    serve(Options(address, shows=model, opens=not no_open))

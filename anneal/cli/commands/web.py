@@ -1,0 +1,28 @@
+"""`anneal web`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def web(
+    address: Annotated[
+        str, typer.Argument(metavar="ADDR", help="HOST:PORT, :PORT or PORT; :0 takes a free port.")
+    ] = ":3001",
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="HOST", help="Let others in at this address, with the token that is printed."),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
+    from anneal.web import Options, serve
+
+    serve(Options(address, host, opens=not no_open))

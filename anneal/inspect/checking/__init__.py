@@ -1,0 +1,28 @@
+"""Checks of what was compiled: kernels beside their graphs, values beside the graph as the user wrote it.
+
+Start in `watching.py`: whatever a program computes under `under_check()` is handed to `launches.py`, which runs its
+plan once more, kernel by kernel.
+"""
+
+from anneal.inspect.checking.gradients import check_gradients
+from anneal.inspect.checking.launches import Limits
+from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
+from anneal.inspect.checking.repro import Replayed, replayed, repro_of
+from anneal.inspect.checking.watching import Checking, check, under_check
+
+__all__ = [
+    "CheckedKernel",
+    "Checking",
+    "Difference",
+    "GradientCheck",
+    "Limits",
+    "NotFinite",
+    "Replayed",
+    "Report",
+    "Suspect",
+    "check",
+    "check_gradients",
+    "replayed",
+    "repro_of",
+    "under_check",
+]

@@ -1,0 +1,238 @@
+"""Who is at fault for a value that differs: the driver, an opt, the text, a rule, a pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from anneal.backend import AnyDevice, numpy_dtype
+from anneal.codegen import Kernel, Opt, generate
+from anneal.errors import AnnealError
+from anneal.inspect.checking.bounds import EXACT, Array, Bounded
+from anneal.inspect.checking.comparing import beside
+from anneal.inspect.checking.kernel_values import KernelValues
+from anneal.inspect.checking.programs import Program
+from anneal.inspect.checking.records import Suspect
+from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
+from anneal.inspect.names import Line, lines_of
+from anneal.rewrite import Event, forget, tracing
+from anneal.schedule import BUILDING, Call, CostModel, kernel_graph, members_of, parametrise
+from anneal.schedule import run_passes as scheduled
+from anneal.uop import ALU, MOVEMENT, Op, UOp, arena, toposort
+
+__all__ = ["Built", "again", "kernel_blame", "suspects"]
+
+_TIMES = 16  # that a rule is looked at while a graph is made
+_SECONDS = 20  # that rules are looked at
+_SIDES = 1 << 16  # elements of one side of a rule
+
+
+def again(
+    device: AnyDevice, program: Any, call: Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
+    values: Mapping[str, int],
+) -> list[Array]:  # fmt: skip
+    """What a program stores, run on memory of its own with these contents."""
+    buffers = []
+    try:
+        for (size, dtype), content in zip(sizes, before, strict=True):
+            buffers.append(device.alloc(size, dtype))
+            device.upload(buffers[-1], content)
+        device.prepare([(program, buffers)], values).run()
+        pieces = [(b, size, dtype) for b, (size, dtype) in zip(buffers, sizes, strict=True)]
+        return device.download_all(pieces[: call.outputs])
+    finally:
+        for b in buffers:
+            device.free(b)
+
+
+def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
+    """Who is at fault for a kernel that does not do what its graph says; `run` tells whether a program does it right,
+    None where it gives other bits each time.
+    """
+    once = run(program)
+    if once is None:
+        return (
+            "it gives other bits from run to run: threads do not wait for each other (a missing barrier), or the driver"
+        )
+    if once:
+        return "run once more on the same inputs it is right: the driver, the device, or memory that others write meanwhile"
+    load = getattr(device, "load", None)
+    if load is None:
+        return f"the program that device {device.name} made of the kernel is wrong"
+    kernel: Kernel = program.kernel
+    target = device.target  # type: ignore[attr-defined]
+    fresh = generate(sink, target)
+    if fresh.source != kernel.source and run(load(program.name, fresh)):
+        return "the text that ran is not what code generation writes for this kernel, and that is right"
+    plain = _plain(sink, target)
+    if plain is not None and plain.source != kernel.source and run(load(program.name, plain)):
+        return "without its opts the kernel is right: an opt, or the code that is written for it, is wrong"
+    return "code generation or the driver is wrong: the kernel is wrong without its opts too"
+
+
+def _plain(sink: UOp, target: Any) -> Kernel | None:
+    """The kernel with one thread for each element and nothing else."""
+    if len(members_of(sink)) > 1:
+        return None
+    try:
+        return generate(sink, target, (Opt("FLAT", 0, min(64, target.max_threads)),))
+    except AnnealError:
+        return None
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def suspects(
+    sink: UOp, program: Program, call: Call, cost_model: CostModel, before: Sequence[Array], values: Mapping[str, int]
+) -> list[Suspect]:
+    """Rules that changed what a node says while the kernel of `call` was made, and the passes between which it changed.
+
+    The kernel is made once more, and both sides of each rule that fires are evaluated: of the tensor graph on random
+    numbers in the place of what both sides have in common, of the kernel's on its ranges and memory.
+    """
+    found: dict[tuple[str, str], Suspect] = {}
+    with BUILDING, arena().untracked():
+        forget()
+        with tracing() as events:
+            s = scheduled(parametrise(sink, {})[0], cost_model, until="kernel-split")
+        at = {u: lines_of([program.origins[n]]) for u, n in s.places.items()}
+        _look_at(events, found, "", _tensor_sides, at)
+        pieces = [c.graph for c in s.cuts if c.places == call.places]
+        for piece in pieces[:1]:
+            forget()
+            with tracing() as events:
+                graph = kernel_graph(piece)
+            memory = KernelValues(graph, before, values)
+            _look_at(events, found, "range-propagation", partial(_kernel_sides, memory), {})
+    return list(found.values())
+
+
+class Built:
+    """Rules that fire while a program makes its graph: those whose two sides differ by themselves.
+
+    Such a rule is part of the graph as it was written: no kernel differs from it. Each is looked at a few times.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], int] = {}
+
+    def wrong(self, events: list[Event]) -> list[Suspect]:
+        """Of these events the rules that are wrong; forgets the events."""
+        some = []
+        for e in events:
+            key = (e.rule, e.place)
+            if e.table == "fold" and self._times.get(key, 0) < _TIMES:
+                self._times[key] = self._times.get(key, 0) + 1
+                some.append(e)
+        events.clear()
+        found: dict[tuple[str, str], Suspect] = {}
+        with arena().untracked():
+            lines = {e.before: _line_of(e) for e in some}
+            _look_at(some, found, "", _tensor_sides, lines)
+        return list(found.values())
+
+
+def _line_of(e: Event) -> tuple[Line, ...]:
+    _, code, line, _, _ = e.before.provenance
+    return () if code is None else (Line(code.co_filename, line, code.co_qualname),)
+
+
+def _look_at(
+    events: Iterable[Event],
+    found: dict[tuple[str, str], Suspect],
+    where: str,
+    sides: Callable[[Event], tuple[Bounded, Bounded] | None],
+    lines: Mapping[UOp, tuple[Line, ...]],
+) -> None:
+    seen: set[tuple[UOp, UOp]] = set()
+    begun = time.monotonic()
+    for e in events:
+        key = (e.rule, e.place)
+        if time.monotonic() - begun > _SECONDS:
+            return
+        if key in found or not isinstance(e.after, UOp) or (e.before, e.after) in seen:
+            continue
+        seen.add((e.before, e.after))
+        try:
+            pair = sides(e)
+        except (AnnealError, TooLarge, KeyError, ValueError, IndexError, MemoryError):
+            continue
+        if pair is not None and (example := _apart(*pair)) is not None:
+            found[key] = Suspect(e.rule, e.table, e.place, e.pass_name or where, example, lines.get(e.before, ()))
+
+
+def _apart(a: Bounded, b: Bounded) -> str | None:
+    """An element in which two sides of a rule differ by more than their bounds, in words."""
+    x, y = np.broadcast_arrays(a.value, b.value)
+    error = np.broadcast_to(a.error + b.error, x.shape)
+    compared = beside(np.asarray(x), Bounded(y, error))
+    if compared.ok:
+        return None
+    at = compared.at
+    return f"{x.reshape(-1)[at].item()} became {y.reshape(-1)[at].item()}"
+
+
+def _common(a: UOp, b: UOp) -> set[UOp]:
+    """The topmost nodes that both sides have."""
+    below = set(toposort((b,)))
+    out: set[UOp] = set()
+    seen: set[UOp] = set()
+    stack = [a]
+    while stack:
+        u = stack.pop()
+        if u in seen:
+            continue
+        seen.add(u)
+        if u in below and u is not a:
+            out.add(u)
+        else:
+            stack.extend(u.src)
+    return out
+
+
+def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
+    """Both sides on random numbers for what they have in common; what that does not settle is left out."""
+    after = e.after
+    assert isinstance(after, UOp)
+    if e.before.size > _SIDES or e.before.shape != after.shape or e.before.dtype is not after.dtype:
+        return None
+    values = TensorValues({}, 1 << 22)
+    rng = np.random.default_rng(0)
+    common = _common(e.before, after)
+    for u in common:
+        if u.op in (Op.CONST, Op.IOTA) or _of_numbers(u) or any(t in common for t in toposort((u,))[:-1]):
+            continue
+        values.known[base(u)] = Bounded(_random(u, rng).reshape(-1), EXACT)
+    return values.value(e.before), values.value(after)
+
+
+def _of_numbers(u: UOp) -> bool:
+    """Whether constants and indices alone make it."""
+    return all(x.op in ALU or x.op in MOVEMENT or x.op in (Op.CONST, Op.IOTA) for x in toposort((u,)))
+
+
+def _random(u: UOp, rng: np.random.Generator) -> Array:
+    if u.dtype.is_float:
+        return rng.normal(size=u.shape).astype(np.float32).astype(np.float64)
+    if u.dtype.kind == "bool":
+        return rng.integers(0, 2, u.shape).astype(np.bool_)
+    low = max(int(u.vmin), -8) if u.vmin is not None else -8
+    high = min(int(u.vmax), low + 16) if u.vmax is not None else low + 16
+    return rng.integers(low, max(high, low) + 1, u.shape).astype(numpy_dtype(u.dtype))
+
+
+def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | None:
+    after = e.after
+    assert isinstance(after, UOp)
+    both = toposort((e.before, after))
+    if any(u.op in (Op.STORE, Op.SINK, Op.REDUCE, Op.BUFFERIZE) for u in both) or e.before.dtype is not after.dtype:
+        return None
+    if e.before.shape or after.shape:
+        return _tensor_sides(e)
+    a, b = memory.sides(e.before, after)
+    return a, b

@@ -1,0 +1,494 @@
+"""Values in float64 with a bound on the error of whoever computes them in their own dtype.
+
+A `Bounded` says: a device that computes this by these ops, in any order of a sum, gets a number within `error` of
+`value`. The bound is the running one of Wilkinson and Peters (Higham, Accuracy and Stability of Numerical Algorithms,
+2nd ed., section 3.3): each op adds its own rounding to what it makes of its sources' bounds. Where an op is monotone
+that is its value at both ends of the interval, so that poles, steps and overflow are met; where a choice or a step
+depends on numbers that are no better known than that, the bound takes in both sides, and `inf` says that anything may
+be there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anneal.backend import numpy_dtype
+from anneal.uop import DType, Op, dtypes
+
+__all__ = ["EXACT", "MOST_TERMS", "VALUES", "Array", "Bounded", "apply", "cast", "exactly", "rounded", "terms", "unit"]
+
+Array = NDArray[Any]
+EXACT: Array = np.zeros(())  # the error of what has none
+_INF = np.array(np.inf)
+
+# Roundings of one op, in units of half an ulp: twice the worst that NUMERICS.md measured on its devices. A function
+# that is not here rounds once.
+_HALF_ULPS = {
+    Op.DIV: 8.0, Op.RECIP: 8.0, Op.SQRT: 8.0, Op.RSQRT: 8.0, Op.EXP: 8.0, Op.EXP2: 8.0, Op.LOG: 16.0, Op.LOG2: 16.0,
+    Op.SIN: 16.0, Op.COS: 16.0, Op.TAN: 32.0, Op.TANH: 16.0, Op.ERF: 32.0, Op.POW: 64.0, Op.IDIV: 8.0, Op.MOD: 8.0,
+}  # fmt: skip
+# A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
+MOST_TERMS = 64
+_ROUNDED_EXACTLY = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.CAST))
+_KEEPS_BITS = frozenset((Op.NEG, Op.ABS, Op.MAX, Op.MIN, Op.SIGN, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC))
+_SUMS = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.ABS, Op.MAX, Op.MIN))
+
+
+class Bounded(NamedTuple):
+    """Floats as float64, integers and bools in their dtype, and the bound: an array that broadcasts to them.
+
+    Of a bool a bound above 0 says that it may be either. A sum of `many` terms whose magnitudes add up to `mass` may
+    be added up in another order together with what it is added to: WGSL lets drivers do that.
+    """
+
+    value: Array
+    error: Array
+    mass: Array | None = None
+    many: int = 1
+
+    @property
+    def exact(self) -> bool:
+        return self.error is EXACT
+
+    def whole(self) -> Array:
+        """The bound, of the value's shape."""
+        return np.broadcast_to(self.error, self.value.shape)
+
+    def magnitude(self) -> Array:
+        """The sum of the magnitudes of its terms."""
+        return np.abs(self.value) if self.mass is None else self.mass
+
+    def moved(self, move: Callable[[Array], Array]) -> Bounded:
+        """The elements at other places."""
+        error = EXACT if self.exact else move(self.whole())
+        return Bounded(move(self.value), error, None if self.mass is None else move(self.mass), self.many)
+
+
+def exactly(memory: Array) -> Bounded:
+    """What memory holds; a subnormal number may be read as 0."""
+    if not _is_float(memory):
+        return Bounded(memory, EXACT)
+    with np.errstate(all="ignore"):
+        wide = memory.astype(np.float64)
+    if memory.dtype == np.float64:
+        return Bounded(wide, EXACT)
+    small = np.abs(wide)
+    least = 2.0**-14 if memory.dtype == np.float16 else 2.0**-126
+    flushed = (small < least) & (small > 0)
+    return Bounded(wide, np.where(flushed, small, 0.0) if flushed.any() else EXACT)
+
+
+def _is_float(a: Array) -> bool:
+    return a.dtype.kind not in "iub"
+
+
+def unit(dtype: DType) -> float:
+    """Half an ulp of 1. In float64 the reference rounds as well."""
+    return 2.0**-52 if dtype is dtypes.float64 else 2.0**-dtype.digits
+
+
+def terms(count: float) -> float:
+    """The roundings of a sum of so many terms, as a multiple of the unit and of the sum of their magnitudes.
+
+    Up to 1024 terms it is their number, which holds for every order (Higham, section 4.2); beyond it grows with the
+    root, which holds with overwhelming probability where roundings are independent of each other (Higham and Mary,
+    SIAM J. Sci. Comput. 41, 2019).
+    """
+    return min(count, 32.0 * math.sqrt(count)) + 1.0
+
+
+def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType], keeps: bool = False) -> Bounded:
+    """One elementwise op on bounded values; `kinds` are the sources' dtypes. With `keeps` the result is not rounded."""
+    with np.errstate(all="ignore"):
+        if op is Op.CAST:
+            return cast(sources[0], kinds[0], dtype)
+        if op is Op.BITCAST:
+            return _bitcast(sources[0], kinds[0], dtype)
+        if op is Op.WHERE:
+            return _where(*sources)
+        if op in (Op.LT, Op.EQ, Op.NE):
+            return _compared(op, *sources)
+        exact = all(s.exact for s in sources)
+        value = VALUES[op](*[s.value for s in sources])
+        if dtype.is_float:
+            change = EXACT if exact else CHANGES[op](value, *[x for s in sources for x in (s.value, s.error)])
+            return _finished(op, dtype, np.asarray(value), change, sources, keeps)
+        value = np.asarray(value).astype(numpy_dtype(dtype), copy=False)
+        if exact:
+            return Bounded(value, EXACT)
+        return Bounded(value, _whole_numbers(op, dtype, value, sources))
+
+
+def _finished(
+    op: Op, dtype: DType, value: Array, change: Array, sources: Sequence[Bounded], keeps: bool = False
+) -> Bounded:
+    """The bound of a float: what the sources' bounds change, and the op's own rounding."""
+    mass, count = None, 1
+    if op in (Op.ADD, Op.SUB):
+        mass, count = _added(sources)
+    elif op is Op.NEG:
+        mass, count = sources[0].mass, sources[0].many
+    if op in _KEEPS_BITS:
+        error = change
+    elif count > 2 and mass is not None and not _whole_sums(mass, dtype, sources):
+        least = count * 2.0 ** max(dtype.least, -126)
+        error = change + np.where(mass > 0, (count - 1) * unit(dtype) * (mass + change) + least, 0.0)
+    else:
+        error = change + _rounding(op, dtype, value, change, sources, keeps)
+    if change is EXACT and error is EXACT and bool(np.isfinite(value).all()):
+        return _overflown(value, error, dtype)._replace(mass=mass, many=count)
+    odd = ~np.isfinite(value)
+    if odd.any():
+        certain: Array = np.ones((), np.bool_)
+        for s in sources:
+            certain = certain & (np.isfinite(s.error) if op in _SUMS else s.error == 0)
+        error = np.where(odd, np.where(certain, 0.0, np.inf), error)
+    error = np.where(np.isnan(error), np.inf, error)
+    return _overflown(value, error if error.any() else EXACT, dtype)._replace(mass=mass, many=count)
+
+
+def _added(sources: Sequence[Bounded]) -> tuple[Array, int]:
+    """The terms of a sum of two: the sum of their magnitudes, and how many there are."""
+    a, b = sources
+    return np.asarray(a.magnitude() + b.magnitude()), min(a.many + b.many, 2 * MOST_TERMS)
+
+
+def _whole_sums(mass: Array, dtype: DType, sources: Sequence[Bounded]) -> bool:
+    """Whether all terms are whole numbers without a bound, so that no order rounds."""
+    if not all(s.exact and bool((s.value == np.rint(s.value)).all()) for s in sources):
+        return False
+    return bool((mass < 2.0 ** min(dtype.digits, 31)).all())
+
+
+def _rounding(op: Op, dtype: DType, value: Array, change: Array, sources: Sequence[Bounded], keeps: bool) -> Array:
+    """The bound on an op's own rounding; none where the result needs none."""
+    if keeps and dtype.is_narrow:
+        dtype = dtypes.float32
+    size = np.abs(value) + change
+    if op in (Op.EXP, Op.EXP2):  # WGSL lets the error grow with the exponent, and so does exp by exp2
+        rounding = (_HALF_ULPS[op] + 4 * np.abs(sources[0].value)) * unit(dtype) * size
+    else:
+        rounding = _HALF_ULPS.get(op, 1.0) * unit(dtype) * size
+    if op in (Op.LOG, Op.LOG2) and dtype is not dtypes.float64:
+        x = sources[0].value
+        rounding = rounding + np.where((x > 0.4) & (x < 2.5) & (x != 1), 2.0**-21, 0.0)  # WGSL's, beside the zero
+    rounding = rounding + 2.0 ** max(dtype.least, -126)  # a subnormal result may become 0
+    if op in _ROUNDED_EXACTLY and change is EXACT:
+        fits = representable(value, dtype)
+        return EXACT if fits.all() else np.where(fits, 0.0, rounding)
+    return np.asarray(rounding)
+
+
+def representable(value: Array, dtype: DType) -> Array:
+    """Where a number of `dtype` has this value, and is not subnormal."""
+    size = np.abs(value)
+    if dtype is dtypes.float64:
+        fits = (value == np.rint(value)) & (size < 2.0**31)
+    else:
+        fits = value.astype(numpy_dtype(dtype)).astype(np.float64) == value
+    return np.asarray(fits & ((size >= 2.0 ** max(dtype.least, -126)) | (size == 0)))
+
+
+def _overflown(value: Array, error: Array, dtype: DType) -> Bounded:
+    """Numbers beyond the dtype become infinite, near its end anything."""
+    if dtype is dtypes.float64:
+        return Bounded(value, error)
+    size = np.abs(value)
+    beyond = (size + np.where(np.isfinite(error), error, 0.0) > dtype.largest) & np.isfinite(size)
+    if not beyond.any():
+        return Bounded(value, error)
+    sure = beyond & (size - error > dtype.largest * (1 + unit(dtype))) & dtype.has_infinity
+    value = np.where(sure, np.copysign(np.inf, value), value)
+    return Bounded(value, np.where(beyond, np.where(sure, 0.0, np.inf), error))
+
+
+def rounded(value: Array, error: Array, dtype: DType) -> Bounded:
+    """A float that a sum or a product of many ends with: its bound, and overflow."""
+    with np.errstate(all="ignore"):
+        error = np.where(np.isnan(error) & np.isfinite(value), np.inf, error)
+        return _overflown(value, error if error.any() else EXACT, dtype)
+
+
+# -- values and what a change of the sources makes of them -----------------------------------------------------------
+
+
+def _floor_division(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.asarray(np.floor_divide(a, b))
+    zero = b == 0
+    one = np.ones((), b.dtype)
+    return np.where(zero, np.zeros((), a.dtype), np.floor_divide(a, np.where(zero, one, b)))
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.asarray(np.mod(a, b))
+    zero = b == 0
+    return np.where(zero, np.zeros((), a.dtype), np.mod(a, np.where(zero, np.ones((), b.dtype), b)))
+
+
+def _erf(a: Array) -> Array:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(a)).astype(np.float64)
+
+
+def _threefry(counter: Array, k0: Array, k1: Array) -> Array:
+    """The first word of Threefry 2x32 with 20 rounds (Salmon et al., SC 2011) of (counter, 0)."""
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    x0, x1 = counter + k0, np.zeros_like(counter) + k1
+    for turn in range(20):
+        by = ((13, 15, 26, 6), (17, 29, 16, 24))[turn // 4 % 2][turn % 4]
+        x0 = x0 + x1
+        x1 = ((x1 << np.uint32(by)) | (x1 >> np.uint32(32 - by))) ^ x0
+        if turn % 4 == 3:
+            n = turn // 4 + 1
+            x0 = x0 + keys[n % 3]
+            x1 = x1 + keys[(n + 1) % 3] + np.uint32(n)
+    return x0
+
+
+def _shifted(left: bool) -> Callable[[Array, Array], Array]:
+    def shift(a: Array, b: Array) -> Array:
+        inside = (b >= 0) & (b < a.dtype.itemsize * 8)
+        by = np.where(inside, b, 0).astype(a.dtype)
+        out = np.left_shift(a, by) if left else np.right_shift(a, by)
+        beyond = np.zeros((), a.dtype) if left else np.where(a < 0, -1, 0).astype(a.dtype)
+        return np.where(inside, out, beyond)
+
+    return shift
+
+
+VALUES: dict[Op, Callable[..., Any]] = {
+    Op.NEG: lambda a: a if a.dtype.kind == "b" else np.negative(a),
+    Op.ABS: np.abs,
+    Op.SIGN: np.sign,
+    Op.NOT: lambda a: np.logical_not(a) if a.dtype.kind == "b" else np.invert(a),
+    Op.EXP: np.exp,
+    Op.EXP2: np.exp2,
+    Op.LOG: np.log,
+    Op.LOG2: np.log2,
+    Op.SIN: np.sin,
+    Op.COS: np.cos,
+    Op.TAN: np.tan,
+    Op.TANH: np.tanh,
+    Op.ERF: _erf,
+    Op.SQRT: np.sqrt,
+    Op.RSQRT: lambda a: 1 / np.sqrt(a),
+    Op.RECIP: lambda a: 1 / a,
+    Op.FLOOR: np.floor,
+    Op.CEIL: np.ceil,
+    Op.ROUND: np.rint,
+    Op.TRUNC: np.trunc,
+    Op.ADD: np.add,
+    Op.SUB: lambda a, b: np.logical_xor(a, b) if a.dtype.kind == "b" else np.subtract(a, b),
+    Op.MUL: np.multiply,
+    Op.DIV: np.divide,
+    Op.IDIV: _floor_division,
+    Op.MOD: _remainder,
+    Op.POW: np.power,
+    Op.MAX: np.maximum,
+    Op.MIN: np.minimum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+    Op.SHL: _shifted(True),
+    Op.SHR: _shifted(False),
+    Op.THREEFRY: _threefry,
+}
+
+
+def _farthest(f: Callable[..., Any], value: Array, *ends: Array) -> Array:
+    """The largest distance of f at the ends from the value; nan where f has none there."""
+    out: Array = np.zeros(())
+    for end in ends:
+        at = f(end)
+        out = np.maximum(out, np.where(at == value, 0.0, np.abs(at - value)))
+    return out
+
+
+def _monotone(op: Op) -> Callable[..., Array]:
+    f = VALUES[op]
+    return lambda value, x, e: _farthest(f, value, x - e, x + e)
+
+
+def _no_pole(op: Op) -> Callable[..., Array]:
+    """The same of a function with a pole at 0."""
+    change = _monotone(op)
+    return lambda value, x, e: np.where((np.abs(x) <= e) & (e > 0), np.inf, change(value, x, e))
+
+
+def _tangent(value: Array, x: Array, e: Array) -> Array:
+    period = np.floor(x / np.pi + 0.5)
+    safe = (np.floor((x - e) / np.pi + 0.5) == period) & (np.floor((x + e) / np.pi + 0.5) == period)
+    return np.where(safe, _farthest(np.tan, value, x - e, x + e), np.inf)
+
+
+def _quotient(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    change = (ea + np.abs(value) * eb) / (np.abs(b) - eb)
+    same = (ea == 0) & (eb == 0)
+    return np.where(same, 0.0, np.where((np.abs(b) <= eb) & (eb > 0), np.inf, change))
+
+
+def _floored(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    q = a / b
+    return _farthest(np.floor, value, *[q + s * (_quotient(q, a, ea, b, eb) + np.abs(q) * 2e-7) for s in (-1, 1)])
+
+
+def _modulo(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    steps = _floored(np.floor(a / b), a, ea, b, eb)
+    return np.where(steps == 0, ea + np.abs(np.floor(a / b)) * eb, np.abs(b) + eb)
+
+
+def _power(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    corners = [np.power(a + s * ea, b + t * eb) for s in (-1, 1) for t in (-1, 1)]
+    wide = _farthest(lambda x: x, value, *corners)
+    whole = np.abs(b) * np.power(np.abs(a) + ea, np.maximum(b - 1, 0)) * ea  # of a whole exponent
+    known = (eb == 0) & (b == np.rint(b)) & (b >= 1)
+    same = (ea == 0) & (eb == 0)
+    return np.where(same, 0.0, np.where(a - ea > 0, wide, np.where(known, whole, np.inf)))
+
+
+def _largest(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    return np.asarray(np.maximum(np.maximum(a + ea, b + eb) - value, value - np.maximum(a - ea, b - eb)))
+
+
+def _smallest(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    return np.asarray(np.maximum(np.minimum(a + ea, b + eb) - value, value - np.minimum(a - ea, b - eb)))
+
+
+def _product(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
+    # what is 0 for sure makes 0 of whatever is finite
+    return np.where(ea == 0, 0.0, ea * (np.abs(b) + eb)) + np.where(eb == 0, 0.0, np.abs(a) * eb)
+
+
+CHANGES: dict[Op, Callable[..., Array]] = {
+    Op.NEG: lambda value, x, e: e,
+    Op.ABS: lambda value, x, e: e,
+    Op.SIN: lambda value, x, e: np.minimum(e, 2.0),
+    Op.COS: lambda value, x, e: np.minimum(e, 2.0),
+    Op.TAN: _tangent,
+    Op.ADD: lambda value, a, ea, b, eb: ea + eb,
+    Op.SUB: lambda value, a, ea, b, eb: ea + eb,
+    Op.MUL: _product,
+    Op.DIV: _quotient,
+    Op.IDIV: _floored,
+    Op.MOD: _modulo,
+    Op.POW: _power,
+    Op.MAX: _largest,
+    Op.MIN: _smallest,
+    **{op: _no_pole(op) for op in (Op.RECIP, Op.RSQRT)},
+    **{
+        op: _monotone(op)
+        for op in (
+            Op.SIGN, Op.EXP, Op.EXP2, Op.LOG, Op.LOG2, Op.TANH, Op.ERF, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.TRUNC,
+        )
+    },
+}  # fmt: skip
+
+
+# -- choices, whole numbers, other dtypes ----------------------------------------------------------------------------
+
+
+def _compared(op: Op, a: Bounded, b: Bounded) -> Bounded:
+    compare = {Op.LT: np.less, Op.EQ: np.equal, Op.NE: np.not_equal}[op]
+    value = np.asarray(compare(a.value, b.value))
+    if a.exact and b.exact:
+        return Bounded(value, EXACT)
+    unsure = np.asarray(a.error + b.error, np.float64)
+    if value.dtype.kind == "b" and a.value.dtype.kind == "b":
+        return Bounded(value, np.minimum(unsure, 1.0))
+    apart = np.abs(a.value.astype(np.float64) - b.value.astype(np.float64))
+    sure = (apart > unsure) | (unsure == 0) | (np.isnan(apart) & np.isfinite(unsure))
+    return Bounded(value, np.where(sure, 0.0, 1.0) if not sure.all() else EXACT)
+
+
+def _where(condition: Bounded, a: Bounded, b: Bounded) -> Bounded:
+    value = np.where(condition.value, a.value, b.value)
+    if condition.exact:
+        if a.exact and b.exact:
+            return Bounded(value, EXACT)
+        error = np.where(condition.value, a.error, b.error)
+        return Bounded(value, error if error.any() else EXACT)
+    error = np.where(condition.value, a.error, b.error)
+    other, its = np.where(condition.value, b.value, a.value), np.where(condition.value, b.error, a.error)
+    if value.dtype.kind == "b":
+        apart = (other != value).astype(np.float64)
+    else:
+        x, y = other.astype(np.float64), value.astype(np.float64)
+        apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+    both = np.maximum(error, np.where(np.isnan(apart), np.inf, apart) + its)
+    return Bounded(value, np.where(condition.error > 0, both, error))
+
+
+def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded]) -> Array:
+    """The bound of an integer or bool, of sources that have one."""
+    errors = [s.error for s in sources]
+    if dtype.kind == "bool":
+        return _logic(op, sources)
+    if op in (Op.NEG, Op.ABS, Op.NOT):
+        return errors[0]
+    if op in (Op.ADD, Op.SUB):
+        return np.asarray(errors[0] + errors[1])
+    if op in (Op.MUL, Op.MAX, Op.MIN):
+        wide = [x for s in sources for x in (s.value.astype(np.float64), s.error)]
+        return CHANGES[op](value.astype(np.float64), *wide)
+    total: Array = sum(errors, np.zeros(()))
+    return np.where(total > 0, np.inf, 0.0)
+
+
+def _logic(op: Op, sources: Sequence[Bounded]) -> Array:
+    unsure = [s.error > 0 for s in sources]
+    if len(sources) == 1:
+        return sources[0].error
+    (a, b), (ua, ub) = [s.value for s in sources], unsure
+    if op in (Op.AND, Op.MUL, Op.MIN):
+        out = (ua & (b | ub)) | (ub & (a | ua))
+    elif op in (Op.OR, Op.ADD, Op.MAX):
+        out = (ua & (~b | ub)) | (ub & (~a | ua))
+    else:
+        out = ua | ub
+    return np.where(out, 1.0, 0.0)
+
+
+def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
+    """A value as another dtype."""
+    value, error = x.value, x.error
+    with np.errstate(all="ignore"):
+        if dtype.kind == "bool":
+            if x.exact or kind.kind == "bool":
+                return Bounded(value != 0, x.error)
+            return Bounded(value != 0, np.where((np.abs(value) <= error) & (error > 0), 1.0, 0.0))
+        if dtype.is_float:
+            wide = value.astype(np.float64)
+            if kind.is_float and (kind.digits <= dtype.digits and kind.least >= dtype.least):
+                return Bounded(wide, error)
+            return _finished(Op.CAST, dtype, wide, error, [x])
+        out = numpy_dtype(dtype)
+        if not kind.is_float:
+            return Bounded(value.astype(out), error)
+        found = _whole(value, out)
+        if x.exact:
+            return Bounded(found, EXACT)
+        ends = [_whole(value + s * error, out).astype(np.float64) for s in (-1, 1)]
+        return Bounded(found, _farthest(lambda at: at, found.astype(np.float64), *ends))
+
+
+def _whole(x: Array, out: np.dtype[Any]) -> Array:
+    """A float as an integer: towards zero, the nearest end of the range beyond it, nan as 0."""
+    info = np.iinfo(out)
+    wide = np.nan_to_num(np.trunc(x), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    low, high = float(info.min), float(info.max)
+    inside = np.where((wide >= low) & (wide < high), wide, 0.0).astype(out)
+    inside = np.where(wide < low, np.array(info.min, out), inside)
+    return np.where(wide >= high, np.array(info.max, out), inside)
+
+
+def _bitcast(x: Bounded, kind: DType, dtype: DType) -> Bounded:
+    bits = np.ascontiguousarray(x.value.astype(numpy_dtype(kind))).view(numpy_dtype(dtype))
+    bits = bits.reshape(x.value.shape)
+    error = EXACT if x.exact else np.where(x.error > 0, np.inf, 0.0)
+    return Bounded(bits.astype(np.float64) if dtype.is_float else bits, error)

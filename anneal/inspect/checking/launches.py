@@ -1,0 +1,533 @@
+"""A plan's kernels one by one on their device, each beside its own graph and beside the graph as it was written.
+
+What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel that
+differs is at fault itself, whatever happened before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anneal.backend import AnyDevice
+from anneal.inspect.checking.blame import again, kernel_blame, suspects
+from anneal.inspect.checking.bounds import Array, Bounded, exactly
+from anneal.inspect.checking.comparing import Compared, beside, shown, ulps
+from anneal.inspect.checking.kernel_values import KernelValues, chosen
+from anneal.inspect.checking.not_finite import look
+from anneal.inspect.checking.point_values import PointValues
+from anneal.inspect.checking.programs import Program, Written, program_of
+from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
+from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
+from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
+from anneal.runtime import Execution, Launch, new_outputs, seen
+from anneal.schedule import Call, Origin, Plan
+from anneal.uop import DType, Op, UOp
+
+__all__ = ["Finding", "Limits", "Run", "check_launch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much work a check does: elements of arithmetic for each store of a kernel, and elements in all arrays of an
+    evaluation of the graph. What is beyond is drawn by chance, or left out, and said.
+    """
+
+    kernel: int = 1 << 21
+    tensor: int = 1 << 26
+
+
+@dataclass(slots=True)
+class Finding:
+    """A difference with what it takes to show it again: the call, its program and what it read."""
+
+    difference: Difference
+    call: Call
+    program: Any
+    before: list[Array]
+    after: list[Array]
+    expected: list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
+    values: dict[str, int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A value of the plan: its content as it was written, and what stands for it in the graph."""
+
+    content: Array
+    bounded: Bounded | None = None
+    places: tuple[int, ...] = ()
+    sources: frozenset[int] = frozenset()  # the values in memory that it is computed of
+    writer: int | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of a check of one launch; `lives` are the elements that anybody reads of the call's outputs."""
+
+    sink: UOp
+    number: int
+    program: Program
+    device: AnyDevice
+    execution: Execution
+    tensors: TensorValues
+    limits: Limits
+    report: Report
+    found: list[Finding]
+    held: dict[int, _Held] = field(default_factory=dict)
+    lives: list[Array | None] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.plan
+
+    def dtype(self, v: int) -> DType:
+        return self.plan.values[v].dtype
+
+
+def check_launch(
+    sink: UOp, step: Launch, device: AnyDevice, number: int, limits: Limits, report: Report, found: list[Finding]
+) -> None:
+    """Run the plan of `step`, which computed `sink`, once more, kernel by kernel, and add what that shows to `report`
+    and `found`.
+    """
+    program = program_of(sink, step.plan, device.cost_model)
+    again = Launch(step.plan, step.inputs, new_outputs(step.plan, device), step.values)
+    with device.lock:
+        execution = Execution(again, device)
+        try:
+            leaves: dict[Any, Array] = {}
+            r = Run(
+                sink, number, program, device, execution, TensorValues(leaves, limits.tensor), limits, report, found
+            )
+            pieces = [
+                (execution.buffers[v], step.plan.values[v].size, step.plan.values[v].dtype)
+                for v in range(step.plan.inputs)
+            ]
+            for v, (storage, content) in enumerate(zip(step.inputs, device.download_all(pieces), strict=False)):
+                leaves[storage] = content
+                r.held[v] = _Held(content, sources=frozenset((v,)))
+            for u in program.nodes:
+                if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
+                    s = u.arg
+                    leaves[s] = s.host if s.host is not None else device.download(s.ensure(), s.size, s.dtype)
+            for n in range(len(step.plan.calls)):
+                _check_call(r, n)
+            _check_batch(r, step)
+        finally:
+            execution.close()
+
+
+def _check_call(r: Run, n: int) -> None:
+    call: Call = r.plan.calls[n]
+    program = r.execution.programs[n]
+    buffers = [r.execution.buffers[v] for v in call.args]
+    pieces = [(b, r.plan.values[v].size, r.plan.values[v].dtype) for b, v in zip(buffers, call.args, strict=True)]
+    before = r.device.download_all(pieces)
+    origins = placed(call.places, r.program.origins)
+    opts = program.opts
+    note: list[str] = []
+    failed: list[Difference] = []
+    if (wrong := _changed(r, n, call, before)) is not None:
+        failed.append(wrong)
+    r.device.prepare([(program, buffers)], r.execution.values).run()
+    after = r.device.download_all(pieces[: call.outputs])
+    own, expected = _beside_kernel(r, n, call, before, after, failed, note)
+    tensor = _beside_tensors(r, n, call, before, after, failed, own, note)
+    elements = sum(int(r.plan.values[v].size) for v in call.args[: call.outputs])
+    judged = [c for c in (*own, *tensor) if c is not None]
+    r.report.kernels.append(
+        CheckedKernel(
+            launch=r.number,
+            kernel=n,
+            name=call.kernel.name,
+            label=label_of(origins),
+            opts=opts,
+            phase=call.phase,
+            elements=elements,
+            compared=sum(c.judged for c in own),
+            tensor_elements=sum(c.judged for c in tensor if c is not None),
+            unjudged=max([c.unjudged for c in judged], default=0),
+            worst=max([c.worst for c in judged if np.isfinite(c.worst)], default=0.0),
+            ok=not failed,
+            note="; ".join(dict.fromkeys(note)),
+            lines=lines_of(origins),
+            modules=modules_of(origins),
+        )
+    )
+    if failed:
+        r.report.differences += failed
+        r.found.append(Finding(failed[0], call, program, before, after, expected, dict(r.execution.values)))
+    look(r, n, before, after)
+
+
+def _changed(r: Run, n: int, call: Call, before: Sequence[Array]) -> Difference | None:
+    """A value that is not any more what was written: its memory was given to another too early."""
+    for slot in range(call.outputs):
+        mine = r.execution.buffers[call.args[slot]]
+        for v in call.args:
+            if v != call.args[slot] and r.execution.buffers[v] is mine and before[slot].size:
+                blame = f"it writes v{call.args[slot]} into the memory of v{v}: the memory plan is at fault"
+                wrong = _Wrong(
+                    0, f"in the memory of v{v}", "memory of its own", 0.0, before[slot].size, before[slot].size
+                )
+                return _difference(r, n, call.args[slot], "memory", blame, wrong)
+    for slot, v in enumerate(call.args):
+        held = r.held.get(v)
+        if held is None or _bits(held.content) == _bits(before[slot]):
+            continue
+        size = held.content.size
+        same = _bytes(held.content) == _bytes(before[slot])
+        changed = ~same.all(axis=1)
+        at = int(np.argmax(changed))
+        who = f"kernel {held.writer}" if held.writer is not None else "the program"
+        blame = (
+            f"it reads v{v}, which is not any more what {who} put there: the memory plan is at fault, or a kernel that "
+            "writes beyond its own memory"
+        )
+        wrong = _Wrong(at, before[slot][at], held.content[at], 0.0, int(changed.sum()), size)
+        return _difference(r, n, v, "memory", blame, wrong)
+    return None
+
+
+def _bytes(a: Array) -> Array:
+    """The bytes of each element."""
+    return np.ascontiguousarray(a).view(np.uint8).reshape(a.size, -1)
+
+
+def _bits(a: Array) -> bytes:
+    return np.ascontiguousarray(a).tobytes()
+
+
+# -- beside the kernel's own graph -----------------------------------------------------------------------------------
+
+
+def _beside_kernel(
+    r: Run, n: int, call: Call, before: list[Array], after: list[Array], failed: list[Difference], note: list[str]
+) -> tuple[list[Compared], list[tuple[Array, Array, Array]]]:
+    """By output: how it compares, and what is expected where. Notes which elements anybody reads (None: all)."""
+    kernel = KernelValues(call.kernel.sink, before, r.execution.values)
+    results: list[Compared] = []
+    expected: list[tuple[Array, Array, Array]] = []
+    r.lives = []
+    for slot, v in enumerate(call.args[: call.outputs]):
+        whole, pieces = True, []
+        live: Array | None = None
+        for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+            for piece, complete in kernel.stored(store, r.limits.kernel, n):
+                whole &= complete
+                pieces.append(piece)
+        index = np.concatenate([p.places for p in pieces]) if pieces else np.zeros(0, np.int64)
+        value = np.concatenate([p.value.value for p in pieces]) if pieces else np.zeros(0)
+        error = np.concatenate([p.value.whole() for p in pieces]) if pieces else np.zeros(0)
+        alive = np.concatenate([p.live for p in pieces]) if pieces else np.zeros(0, np.bool_)
+        inside = (index >= 0) & (index < after[slot].size)
+        got = after[slot][np.where(inside, index, 0)]
+        once = _once(index, after[slot].size)
+        if not once.all():
+            note.append(f"v{v}: stores that write the same elements were left out")
+        compared = beside(got, Bounded(value, error), alive & inside & once)
+        results.append(compared)
+        expected.append((index[alive & inside], value[alive & inside], error[alive & inside]))
+        if not alive.all():
+            live = np.zeros(after[slot].size, np.bool_)
+            live[index[alive & inside]] = True
+        if not whole:
+            note.append(f"{compared.judged:,} of {after[slot].size:,} elements of v{v} were drawn")
+            if live is not None:
+                live = _lives(kernel, call, slot, after[slot].size)
+        r.lives.append(live)
+        if not compared.ok:
+            at = compared.at
+            wrong = _Wrong(int(index[at]), got[at], value[at], error[at], compared.differ, compared.judged)
+            failed.append(_difference(r, n, v, "kernel graph", _blame_kernel(r, n, before, expected), wrong))
+        if whole and pieces and not r.execution.values:
+            stray = _stray(before[slot], after[slot], index)
+            if stray.size:
+                at = int(stray[0])
+                blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, n, before, expected)}"
+                wrong = _Wrong(at, after[slot][at], before[slot][at], 0.0, int(stray.size), after[slot].size)
+                failed.append(_difference(r, n, v, "other elements", blame, wrong))
+    return results, expected
+
+
+def _once(index: Array, size: int) -> Array:
+    """Which places are written by one point alone: of others the last to come wins, whoever that is."""
+    inside = (index >= 0) & (index < size)
+    times = np.bincount(index[inside], minlength=1)
+    return np.where(inside, times[np.where(inside, index, 0)] == 1, True)
+
+
+def _lives(kernel: KernelValues, call: Call, slot: int, size: int) -> Array:
+    """The elements of an output that anybody reads."""
+    live = np.zeros(size, np.bool_)
+    for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+        for index, alive in kernel.lives(store):
+            live[index[alive]] = True
+    return live
+
+
+def _stray(before: Array, after: Array, index: Array) -> Array:
+    """Elements that changed although no store is theirs."""
+    size = before.size
+    if not size:
+        return np.zeros(0, np.int64)
+    changed = (_bytes(before) != _bytes(after)).any(axis=1)
+    changed[index[(index >= 0) & (index < size)]] = False
+    return np.flatnonzero(changed)
+
+
+def _blame_kernel(r: Run, n: int, before: list[Array], expected: Sequence[tuple[Array, Array, Array]]) -> str:
+    """Who is at fault, by running the kernel again, as it is and made otherwise."""
+    call: Call = r.plan.calls[n]
+    sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
+
+    def right(program: Any) -> bool | None:
+        runs = [again(r.device, program, call, sizes, before, r.execution.values) for _ in range(2)]
+        if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
+            return None
+        return all(
+            beside(got[index], Bounded(value, error)).ok
+            for got, (index, value, error) in zip(runs[0], expected, strict=False)
+        )
+
+    return kernel_blame(r.device, r.execution.programs[n], call.kernel.sink, right)
+
+
+# -- beside the graph as it was written ------------------------------------------------------------------------------
+
+
+def _beside_tensors(
+    r: Run,
+    n: int,
+    call: Call,
+    before: list[Array],
+    after: list[Array],
+    failed: list[Difference],
+    own: list[Compared],
+    note: list[str],
+) -> list[Compared | None]:
+    reads = [v for slot, v in enumerate(call.args) if slot >= call.outputs or v in r.held]
+    sources = frozenset().union(*[r.held[v].sources for v in reads if v in r.held])
+    r.tensors.known.clear()
+    for v in sources:
+        held = r.held[v]
+        for at in held.places if held.bounded is not None else ():
+            assert held.bounded is not None
+            r.tensors.known[base(r.program.nodes[at])] = held.bounded
+    results: list[Compared | None] = []
+    made: list[tuple[Written, _Held]] = []
+    for slot, w in enumerate(r.program.written[n]):
+        content = after[slot]
+        if not w.places:
+            made.append((w, _Held(content, sources=sources, writer=n)))
+            note.append(f"v{w.value} is no value of the graph as written: a part of one")
+            results.append(None)
+            continue
+        node = r.program.nodes[w.places[0]]
+        got = seen(content, node.shape) if content.size != node.size else content
+        live = r.lives[slot] if content.size == node.size else None
+        points, expected = _expected(r, n, w, node, note)
+        anchor = exactly(got.reshape(-1))
+        if expected is None:
+            results.append(None)
+        else:
+            mine = got.reshape(-1) if points is None else got.reshape(-1)[points]
+            counted = live if live is None or points is None else live[points]
+            compared = beside(mine, expected, counted)
+            results.append(compared)
+            if not compared.ok and (slot >= len(own) or own[slot].ok):
+                failed.append(_rule_difference(r, n, call, w, node, mine, expected, compared, points, before))
+        if live is not None and not live.all():
+            anchor = _without_dead(anchor, live, expected if points is None else None)
+        made.append((w, _Held(content, anchor, w.places, frozenset((w.value,)), n)))
+    for w, held in made:
+        r.held[w.value] = held
+    _forget(r, n)
+    return results
+
+
+def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
+    """What the graph as written says: of all elements; or of those with the numbers that come first, where all are too
+    much; or nothing.
+    """
+    try:
+        return None, r.tensors.value(node)
+    except TooLarge:
+        r.report.say("some values are too large to be held whole against the graph as written; kernels say which")
+    some = PointValues(r.tensors)
+    try:
+        points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), n)
+        pieces = [value for _, value in some.at(node, points)]
+    except TooLarge as e:
+        note.append(f"v{w.value} was not held against the graph as written: that takes {e}")
+        return None, None
+    note.append(
+        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be held against the graph as written"
+    )
+    value = np.concatenate([p.value for p in pieces])
+    return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
+
+
+def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
+    """A value in memory, with what is expected where nobody reads it; anything, where that is not known."""
+    live = live.reshape(-1)
+    error = np.broadcast_to(anchor.error, anchor.value.shape)
+    if expected is None:
+        return Bounded(anchor.value, np.where(live, error, np.inf))
+    flat = expected.value.reshape(-1)
+    other = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
+    return Bounded(np.where(live, anchor.value, flat).astype(anchor.value.dtype), np.where(live, error, other))
+
+
+def _forget(r: Run, n: int) -> None:
+    """Let go of the bounds of values that no later call needs."""
+    later: set[int] = set(r.plan.outputs)
+    for call in r.plan.calls[n + 1 :]:
+        later.update(call.args)
+    for v in list(later):
+        if v in r.held:
+            later |= r.held[v].sources
+    for v in [v for v in r.held if v not in later]:
+        del r.held[v]
+
+
+def _rule_difference(
+    r: Run,
+    n: int,
+    call: Call,
+    w: Written,
+    node: UOp,
+    got: Array,
+    expected: Bounded,
+    compared: Compared,
+    points: Array | None,
+    before: list[Array],
+) -> Difference:
+    at = compared.at
+    found = suspects(r.sink, r.program, call, r.device.cost_model, before, r.execution.values)
+    blame = (
+        "the kernel does what its own graph says: a rule or a pass between the graph as written and the kernel is wrong"
+    )
+    error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)[at]
+    wrong = _Wrong(
+        at if points is None else int(points[at]),
+        got.reshape(-1)[at],
+        expected.value.reshape(-1)[at],
+        float(error),
+        compared.differ,
+        compared.judged,
+    )
+    return _difference(r, n, w.value, "tensor graph", blame, wrong, node, found)
+
+
+class _Wrong(NamedTuple):
+    """The worst element that differs, and how many of those that were compared do."""
+
+    element: int
+    got: Any
+    expected: Any
+    bound: float
+    differ: int
+    compared: int
+
+
+def _difference(
+    r: Run,
+    n: int,
+    v: int,
+    against: str,
+    blame: str,
+    wrong: _Wrong,
+    node: UOp | None = None,
+    suspects: Sequence[Suspect] = (),
+) -> Difference:
+    call = r.plan.calls[n]
+    origins = placed(call.places, r.program.origins)
+    if node is None:
+        written = next((w for w in r.program.written[n] if w.value == v and w.places), None)
+        node = r.program.nodes[written.places[0]] if written is not None else None
+    dtype = r.dtype(v)
+    shape: tuple[int, ...] = node.shape if node is not None else (r.plan.values[v].size,)
+    at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
+    adapter = r.device.describe().get("adapter")
+    return Difference(
+        launch=r.number,
+        kernel=n,
+        name=call.kernel.name,
+        label=label_of(origins),
+        opts=r.execution.programs[n].opts,
+        device=f"{r.device.name} ({adapter})" if adapter else r.device.name,
+        against=against,
+        blame=blame,
+        value=f"v{v}",
+        op=node.op.name if node is not None else "STORE",
+        dtype=dtype.name,
+        shape=shape,
+        element=wrong.element,
+        at=at,
+        got=shown(wrong.got),
+        expected=shown(wrong.expected),
+        bound=float(wrong.bound),
+        ulps=0.0 if isinstance(wrong.got, str) else ulps(float(wrong.got), float(wrong.expected), dtype),
+        count=wrong.differ,
+        compared=wrong.compared,
+        lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, origins, against)])),
+        modules=modules_of(origins),
+        suspects=tuple(suspects),
+    )
+
+
+def _lines(r: Run, node: UOp | None, origins: Sequence[Origin], against: str) -> tuple[Line, ...]:
+    """The lines of what the kernel computes; beside the graph as written, of all nodes between what it reads and what
+    differs, those too that the passes left out.
+    """
+    if node is None or against != "tensor graph":
+        return lines_of(origins)
+    cone = set(r.tensors.cone(node))
+    between = [o for u, o in zip(r.program.nodes, r.program.origins, strict=True) if u in cone and not _held(r, u)]
+    return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(origins)
+
+
+def _held(r: Run, u: UOp) -> bool:
+    return u.op in (Op.BUFFER, Op.CONST) or base(u) in r.tensors.known
+
+
+# -- all kernels together --------------------------------------------------------------------------------------------
+
+
+def _check_batch(r: Run, step: Launch) -> None:
+    """All calls as one batch, three times, and the run that was: bit for bit what they gave one by one."""
+    if any(d.launch == r.number for d in r.report.differences):
+        return
+    outputs = [(r.execution.buffers[v], r.plan.values[v].size, r.plan.values[v].dtype) for v in r.plan.outputs]
+    if not outputs:
+        return
+    alone = r.device.download_all(outputs)
+    first = [(s.ensure(), s.size, s.dtype) for s in step.outputs]
+    runs: list[tuple[str, list[Array]]] = [("the program's own run", r.device.download_all(first))]
+    for turn in range(3):
+        r.execution.run()
+        runs.append((f"run {turn + 1} of all kernels as one batch", r.device.download_all(outputs)))
+    for what, got in runs:
+        for v, a, b in zip(r.plan.outputs, alone, got, strict=True):
+            if _bits(a) == _bits(b) or _alike(a, b):
+                continue
+            differ = ~((a == b) | ((a != a) & (b != b)))
+            at = int(np.argmax(differ))
+            n = max(n for n, c in enumerate(r.plan.calls) if v in c.args[: c.outputs])
+            blame = (
+                f"{what} gave something else than its kernels one by one: kernels that run side by side do not wait "
+                "for each other where they must, or one of them races within itself"
+            )
+            wrong = _Wrong(at, b[at], a[at], 0.0, int(differ.sum()), a.size)
+            r.report.differences.append(_difference(r, n, v, "one batch", blame, wrong))
+            return
+
+
+def _alike(a: Array, b: Array) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -1,0 +1,155 @@
+"""Where the first nan or infinity appears: in which node, of what, and from which elements in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anneal.inspect.checking.bounds import Array, Bounded
+from anneal.inspect.checking.kernel_values import KernelValues
+from anneal.inspect.checking.records import NotFinite
+from anneal.inspect.checking.tensor_values import TooLarge
+from anneal.inspect.names import label_of, lines_of, placed
+from anneal.schedule import Call
+from anneal.uop import Op, UOp
+
+if TYPE_CHECKING:
+    from anneal.inspect.checking.launches import Run
+
+__all__ = ["look"]
+
+_GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
+_MOST = 6  # elements in memory that are named
+
+
+def look(r: Run, n: int, before: Sequence[Array], after: Sequence[Array]) -> None:
+    """Note where a nan or an infinity appears in kernel `n`, if it is the first to make one of other numbers."""
+    if r.report.not_finite is not None:
+        return
+    call: Call = r.program.plan.calls[n]
+    given = set().union(*[_kinds(a) for a in before[call.outputs :]])
+    for slot, content in enumerate(after):
+        new = _kinds(content) - given
+        if new:
+            kind = "nan" if "nan" in new else "inf"
+            found = _found(r, n, call, slot, kind, before, content)
+            if found is not None:
+                r.report.not_finite = found
+                return
+
+
+def _kinds(a: Array) -> set[str]:
+    if a.dtype.kind in "iub":
+        return set()
+    with np.errstate(all="ignore"):
+        wide = a.astype(np.float64)
+    return {name for name, test in (("nan", np.isnan), ("inf", np.isinf)) if bool(test(wide).any())}
+
+
+def _of_kind(kind: str, value: Array) -> Array:
+    if value.dtype.kind in "iub":
+        return np.zeros(value.shape, np.bool_)
+    return np.isnan(value) if kind == "nan" else np.isinf(value)
+
+
+def _odd(value: Array) -> Array:
+    return np.zeros(value.shape, np.bool_) if value.dtype.kind in "iub" else ~np.isfinite(value)
+
+
+def _found(
+    r: Run, n: int, call: Call, slot: int, kind: str, before: Sequence[Array], content: Array
+) -> NotFinite | None:
+    with np.errstate(all="ignore"):
+        wrong = np.flatnonzero(_of_kind(kind, content.astype(np.float64)))
+    if slot < len(r.lives) and (live := r.lives[slot]) is not None:
+        wrong = wrong[live[wrong]]
+    if not wrong.size:
+        return None
+    element = int(wrong[0])
+    written = r.program.written[n][slot] if slot < len(r.program.written[n]) else None
+    begins: list[str] = []
+    births: list[tuple[UOp, int, tuple[str, ...]]] = []
+
+    def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
+        if births or u.op in _GIVEN:
+            return
+        mine = _odd(value.value)
+        if mine.any() and not any(_odd(s.value).any() for s in sources):
+            at = int(np.flatnonzero(mine)[0])
+            births.append((u, at, _told(u, at, sources)))
+            begins.append("nan" if np.isnan(value.value.reshape(-1)[at]) else "inf")
+
+    if written is not None and written.places:
+        try:
+            r.tensors.value(r.program.nodes[written.places[0]], seen)
+        except TooLarge:
+            births.clear()
+    origins = placed(call.places, r.program.origins)
+    lines, op = lines_of(origins), "STORE"
+    shape: tuple[int, ...] = (int(content.size),)
+    at: tuple[int, ...] = (element,)
+    sources: tuple[str, ...] = ()
+    if births:
+        u, flat, sources = births[0]
+        op, shape = u.op.name, u.shape
+        at = tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
+        place = next((i for i, x in enumerate(r.program.nodes) if x is u), None)
+        if place is not None:
+            lines = lines_of([r.program.origins[place]]) or lines
+    return NotFinite(
+        launch=r.number,
+        kernel=n,
+        name=call.kernel.name,
+        label=label_of(origins),
+        kind=kind,
+        begins=begins[0] if begins else kind,
+        value=f"v{call.args[slot]}",
+        element=element,
+        op=op,
+        shape=shape,
+        at=at,
+        sources=sources,
+        inputs=_inputs(r, call, slot, element, before),
+        lines=lines,
+    )
+
+
+def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> tuple[str, ...]:
+    """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
+    out = []
+    for s in sources:
+        if not s.value.size:
+            continue
+        if s.value.size == 1:
+            out.append(f"{float(s.value.reshape(-1)[0]):.9g}")
+        elif s.value.shape == u.shape:
+            out.append(f"{float(s.value[np.unravel_index(at, u.shape)]):.9g}")
+        else:
+            out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
+    return tuple(out)
+
+
+def _inputs(r: Run, call: Call, slot: int, element: int, before: Sequence[Array]) -> tuple[str, ...]:
+    """What the kernel reads for an element that it stores, the largest first."""
+    kernel = KernelValues(call.kernel.sink, before, r.execution.values)
+    for store in [s for s in call.kernel.sink.src if s.src[0].arg[0] == slot]:
+        point = kernel.point_of(store, element)
+        if point is None:
+            continue
+        kernel.reads = []
+        for _ in kernel.stored(store, 1 << 20, only=np.array([point])):
+            pass
+        found: dict[tuple[int, int], float] = {}
+        for load, index, value in kernel.reads:
+            if not load.dtype.is_float:
+                continue
+            which, of = np.broadcast_arrays(index, value.value)
+            for i in np.argsort(-np.abs(np.nan_to_num(of.reshape(-1), nan=np.inf)), kind="stable")[:_MOST]:
+                at = int(which.reshape(-1)[i])
+                if at >= 0:
+                    found[load.src[0].arg[0], at] = float(of.reshape(-1)[i])
+        ranked = sorted(found.items(), key=lambda item: -abs(item[1]))
+        return tuple([f"v{call.args[s]}[{at}] = {value:.9g}" for (s, at), value in ranked[:_MOST]])
+    return ()

@@ -1,0 +1,239 @@
+"""What a check finds, as values: what the command prints and a page shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anneal.inspect.names import Line
+
+__all__ = ["CheckedKernel", "Difference", "GradientCheck", "NotFinite", "Report", "Suspect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A rule that changed what a node says: its text, its place, the pass, an example of both sides, and the user's
+    lines of the nodes that it met.
+    """
+
+    rule: str
+    table: str
+    place: str
+    pass_name: str
+    example: str
+    lines: tuple[Line, ...] = ()
+
+    def __str__(self) -> str:
+        where = f" in {self.pass_name}" if self.pass_name else ""
+        user = f", for {', '.join(map(str, self.lines[:3]))}" if self.lines else ""
+        return f"{self.rule}   [{self.place}]{where}: {self.example}{user}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that is another than it may be: where it is worst, what stands there, and who made it.
+
+    `against` says beside what: "tensor graph", "kernel graph", "memory" (what a kernel read is not what was written),
+    "other elements" (a kernel wrote where it has no store) or "one batch" (all kernels together gave something else).
+    `element` is the number in memory, `at` the place in the tensor. `expected` is in float64, `bound` the most that a
+    right result may be away from it. `blame` says in words who is at fault.
+    """
+
+    launch: int
+    kernel: int
+    name: str
+    label: str
+    opts: str
+    device: str
+    against: str
+    blame: str
+    value: str  # the plan's number of it: "v12"
+    op: str
+    dtype: str
+    shape: tuple[int, ...]
+    element: int
+    at: tuple[int, ...]
+    got: float | int | bool | str
+    expected: float | int | bool | str
+    bound: float
+    ulps: float
+    count: int
+    compared: int
+    lines: tuple[Line, ...]
+    modules: tuple[str, ...]
+    suspects: tuple[Suspect, ...] = ()
+
+    def __str__(self) -> str:
+        where = ", ".join(map(str, self.lines[:3])) or "no line of yours"
+        at = f"[{', '.join(map(str, self.at))}]" if self.at else f"element {self.element}"
+        text = (
+            f"kernel {self.kernel} {self.name} ({self.label}) on {self.device}: {self.op} {self.dtype}"
+            f"[{', '.join(map(str, self.shape))}] at {at} is {self.got}, {self.against} says {self.expected}"
+        )
+        if isinstance(self.got, float):
+            text += f" (within {self.bound:.3g}; {self.ulps:.3g} ULP away)"
+        text += f"; {self.count} of {self.compared} elements differ\n  from {where}\n  {self.blame}"
+        if self.opts:
+            text += f"\n  opts: {self.opts}"
+        for s in self.suspects[:3]:
+            text += f"\n  rule: {s}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Where the first nan or infinity appears, by its `kind`: the node that makes it, or an infinity that becomes it
+    (`begins`), of finite values, and these values.
+    """
+
+    launch: int
+    kernel: int
+    name: str
+    label: str
+    kind: str  # "nan" or "inf"
+    begins: str
+    value: str
+    element: int
+    op: str
+    shape: tuple[int, ...]
+    at: tuple[int, ...]
+    sources: tuple[str, ...]  # "EXP [0, 3] = 0.0"
+    inputs: tuple[str, ...]  # the elements in memory that these come from
+    lines: tuple[Line, ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(map(str, self.lines[:3])) or "no line of yours"
+        text = (
+            f"the first {self.kind} appears in kernel {self.kernel} {self.name} ({self.label}): {self.op} is "
+            f"{self.begins} at [{', '.join(map(str, self.at))}], from {where}"
+        )
+        if self.sources:
+            text += f"\n  of {'; '.join(self.sources)}"
+        if self.inputs:
+            text += f"\n  which come from {'; '.join(self.inputs[:6])}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedKernel:
+    """One launch of a plan and how it was checked.
+
+    `compared` of `elements` were held against its own graph, `tensor_elements` against the graph as it was written;
+    of `unjudged` ones nothing can be said: their bound is infinite. `worst` is the largest error as a part of what is
+    allowed. `note` says what was left out, and why.
+    """
+
+    launch: int
+    kernel: int
+    name: str
+    label: str
+    opts: str
+    phase: str
+    elements: int
+    compared: int
+    tensor_elements: int
+    unjudged: int
+    worst: float
+    ok: bool
+    note: str
+    lines: tuple[Line, ...]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCheck:
+    """The gradient of one leaf beside central differences in float64, along one direction or for one element."""
+
+    name: str
+    shape: tuple[int, ...]
+    at: tuple[int, ...]
+    got: float
+    expected: float
+    bound: float
+    ok: bool
+    blame: str
+    lines: tuple[Line, ...]
+
+    def __str__(self) -> str:
+        where = f" from {', '.join(map(str, self.lines[:3]))}" if self.lines else ""
+        at = f" at [{', '.join(map(str, self.at))}]" if self.at else ""
+        text = f"the gradient of {self.name}{at} is {self.got:.9g}, differences say {self.expected:.9g}"
+        return f"{text} (within {self.bound:.3g})" + (f"\n  {self.blame}{where}" if self.blame else "")
+
+
+@dataclass(slots=True)
+class Report:
+    """How a check went; `first` is the first difference, if there is one.
+
+    `rules` are those that fired while the program made its graph and change what a node says: the graph as written is
+    wrong with them, and no kernel differs from it.
+    """
+
+    device: str = ""
+    launches: int = 0
+    kernels: list[CheckedKernel] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    not_finite: NotFinite | None = None
+    gradients: list[GradientCheck] = field(default_factory=list)
+    rules: list[Suspect] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences and not self.rules and all(g.ok for g in self.gradients)
+
+    @property
+    def first(self) -> Difference | GradientCheck | Suspect | None:
+        """The first difference: of values, else a rule that is wrong by itself, else of gradients."""
+        if self.differences:
+            return self.differences[0]
+        if self.rules:
+            return self.rules[0]
+        return next((g for g in self.gradients if not g.ok), None)
+
+    @property
+    def elements(self) -> int:
+        """How many elements the kernels wrote."""
+        return sum(k.elements for k in self.kernels)
+
+    @property
+    def compared(self) -> int:
+        """How many of them were held against the kernel's own graph."""
+        return sum(k.compared for k in self.kernels)
+
+    @property
+    def tensor_elements(self) -> int:
+        """How many of them were held against the graph as it was written."""
+        return sum(k.tensor_elements for k in self.kernels)
+
+    @property
+    def unjudged(self) -> int:
+        """How many have no finite bound."""
+        return sum(k.unjudged for k in self.kernels)
+
+    def say(self, message: str) -> None:
+        """Note a message once."""
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def __str__(self) -> str:
+        compared = f"{self.compared:,} of {self.elements:,} elements beside the kernels' graphs"
+        text = [
+            f"{len(self.kernels)} kernels of {self.launches} launches on {self.device or 'no device'}: {compared}",
+            f"{self.tensor_elements:,} elements beside the graph as written",
+        ]
+        if self.unjudged:
+            text.append(f"{self.unjudged:,} elements have no finite bound and were not judged")
+        if self.gradients:
+            text.append(f"{len(self.gradients)} gradients beside differences in float64")
+        text += self.messages
+        if self.not_finite is not None:
+            text.append(str(self.not_finite))
+        if self.differences:
+            text.append(f"values that differ: {len(self.differences)}; the first:")
+            text.append(str(self.differences[0]))
+        text += [f"a rule is wrong: {s}" for s in self.rules[:3]]
+        text += [str(g) for g in self.gradients if not g.ok][:3]
+        if self.ok:
+            text.append("nothing differs")
+        return "\n".join(text)

@@ -1,0 +1,279 @@
+"""Elementwise ops as ONNX nodes. What ONNX leaves open (division of integers, casts of floats) has anneal's meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.exporting.values import Value, Writer, broadcast, carrier
+from anneal.uop import COMPARE, DType, Op, UOp, dtypes
+
+__all__ = ["cast", "elementwise", "without_form"]
+
+_BOOL = dtypes.bool_
+_ALIKE = (
+    Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.SQRT, Op.FLOOR, Op.CEIL, Op.ROUND, Op.SIGN, Op.ABS, Op.NEG, Op.ADD,
+    Op.SUB, Op.MUL, Op.DIV, Op.POW, Op.MAX, Op.MIN,
+)  # fmt: skip
+_PLAIN = {op: op.name.capitalize() for op in _ALIKE} | {Op.RECIP: "Reciprocal"}
+_OF_BOOLS = {
+    Op.ADD: "Or", Op.OR: "Or", Op.MAX: "Or", Op.MUL: "And", Op.AND: "And", Op.MIN: "And", Op.SUB: "Xor", Op.XOR: "Xor",
+    Op.NE: "Xor", Op.EQ: "Equal",
+}  # fmt: skip
+_BITS = {Op.AND: "BitwiseAnd", Op.OR: "BitwiseOr", Op.XOR: "BitwiseXor"}
+_OVERFLOWS = frozenset((Op.NEG, Op.ABS, Op.ADD, Op.SUB, Op.MUL, Op.SHL, Op.IDIV))
+
+
+def without_form(u: UOp, opset: int) -> str:
+    """Why an elementwise node has no form in ONNX; "" if it has one."""
+    if u.op is Op.THREEFRY:
+        return "random numbers: a file draws none; switch dropout off with .eval(), or make them an input"
+    if u.op in _BITS and u.dtype is not _BOOL and opset < 18:
+        return f"{u.op.name.lower()} of the bits of integers: ONNX has it from opset 18"
+    if u.op is Op.BITCAST:
+        return "the bits of one dtype read as another"
+    if u.op in (Op.IDIV, Op.MOD) and u.dtype is dtypes.uint64:
+        return "division of uint64"
+    for d in (u.dtype, *[s.dtype for s in u.src]):
+        if d.is_float and d.bits == 8 and opset < 19:
+            return f"{d.name}: ONNX has it from opset 19"
+    return ""
+
+
+def elementwise(w: Writer, u: UOp, given: list[Value]) -> Value:
+    """An elementwise node; the shape is what its sources broadcast to."""
+    shape = broadcast([v.shape for v in given])
+    names = [v.name for v in given]
+    operand = u.src[-1].dtype
+    if u.op is Op.CAST:
+        name = cast(w, names[0], u.src[0].dtype, u.dtype)
+    elif u.op is Op.WHERE:
+        name = _where(w, names, u.dtype)
+    elif operand is _BOOL:
+        name = _of_bools(w, u.op, names)
+    elif u.op in COMPARE:
+        name = _compare(w, u.op, names, operand)
+    elif u.dtype.is_float:
+        name = _of_floats(w, u.op, names, u.dtype)
+    else:
+        name = _of_integers(w, u, names)
+    return Value(name, u.dtype, shape)
+
+
+def _where(w: Writer, names: list[str], dtype: DType) -> str:
+    if dtype is not _BOOL:
+        return w.node("Where", names)
+    chosen, a, b = names
+    return w.node("Or", [w.node("And", [chosen, a]), w.node("And", [w.node("Not", [chosen]), b])])
+
+
+def _of_bools(w: Writer, op: Op, names: list[str]) -> str:
+    if op is Op.NOT:
+        return w.node("Not", names)
+    if op is Op.LT:
+        return w.node("And", [w.node("Not", names[:1]), names[1]])
+    return w.node(_OF_BOOLS[op], names) if op in _OF_BOOLS else names[0]
+
+
+def _compare(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
+    if op is Op.LT:
+        if dtype is dtypes.uint64:  # with the sign turned round the order of bits is that of signed integers
+            names = [w.node("Add", [n, w.scalar(dtypes.int64, -(1 << 63))]) for n in names]
+        return w.node("Less", names)
+    equal = w.node("Equal", names)
+    return equal if op is Op.EQ else w.node("Not", [equal])
+
+
+# -- floats -----------------------------------------------------------------------------------------------------------
+
+
+def _of_floats(w: Writer, op: Op, names: list[str], dtype: DType) -> str:
+    rule = _FLOATS.get(op)
+    if rule is None:
+        name = w.node(_PLAIN[op], names)
+    else:
+        name = rule(w, names, carrier(dtype))
+    return w.settled(name, dtype)
+
+
+def _trunc(w: Writer, names: list[str], _: DType) -> str:
+    return w.node("Mul", [w.node("Sign", names), w.node("Floor", [w.node("Abs", names)])])
+
+
+def _exp2(w: Writer, names: list[str], dtype: DType) -> str:
+    return w.node("Pow", [w.scalar(dtype, 2.0), *names])
+
+
+def _log2(w: Writer, names: list[str], dtype: DType) -> str:
+    return w.node("Div", [w.node("Log", names), w.scalar(dtype, math.log(2.0))])
+
+
+def _rsqrt(w: Writer, names: list[str], _: DType) -> str:
+    return w.node("Reciprocal", [w.node("Sqrt", names)])
+
+
+def _tan(w: Writer, names: list[str], _: DType) -> str:
+    return w.node("Div", [w.node("Sin", names), w.node("Cos", names)])
+
+
+def _erf(w: Writer, names: list[str], dtype: DType) -> str:
+    if dtype is dtypes.float32:
+        return w.node("Erf", names)
+    # no runtime that we know has it in float64
+    return w.cast(w.node("Erf", [w.cast(names[0], dtypes.float32)]), dtype)
+
+
+def _mod(w: Writer, names: list[str], dtype: DType) -> str:
+    """The remainder with the divisor's sign, from the one with the dividend's."""
+    a, b = names
+    zero = w.scalar(dtype, 0)
+    rest = w.node("Mod", [a, b], fmod=1)
+    unlike = w.node("Xor", [w.node("Less", [rest, zero]), w.node("Less", [b, zero])])
+    wrong = w.node("And", [unlike, w.node("Not", [w.node("Equal", [rest, zero])])])
+    return w.node("Where", [wrong, w.node("Add", [rest, b]), rest])
+
+
+def _idiv(w: Writer, names: list[str], dtype: DType) -> str:
+    """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
+    a, b = names
+    even = w.node("Round", [w.node("Div", [w.node("Sub", [a, _mod(w, names, dtype)]), b])])
+    return w.node("Where", [w.node("Equal", [b, w.scalar(dtype, 0)]), w.node("Div", names), even])
+
+
+_FLOATS: dict[Op, Callable[[Writer, list[str], DType], str]] = {
+    Op.TRUNC: _trunc,
+    Op.EXP2: _exp2,
+    Op.LOG2: _log2,
+    Op.RSQRT: _rsqrt,
+    Op.TAN: _tan,
+    Op.ERF: _erf,
+    Op.MOD: _mod,
+    Op.IDIV: _idiv,
+}
+
+
+# -- integers ---------------------------------------------------------------------------------------------------------
+
+
+def _of_integers(w: Writer, u: UOp, names: list[str]) -> str:
+    op, dtype = u.op, u.dtype
+    if op in _BITS:
+        return w.node(_BITS[op], names)
+    if op is Op.NOT:
+        return w.node("Sub", [w.scalar(dtype, dtype.max if dtype.kind == "uint" else -1), *names])
+    elif op is Op.SHL:
+        name = w.node("Mul", [names[0], _power(w, names[1], dtype)])
+    elif op is Op.SHR:
+        return _shifted_right(w, names, dtype)
+    elif op is Op.IDIV or op is Op.MOD:
+        name = _divided(w, u, names)
+    elif dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN, Op.SIGN, Op.ABS):
+        return _of_long_words(w, op, names)
+    else:
+        name = w.node(_PLAIN[op], names) if op in _PLAIN else names[0]
+    within = u.vmin is not None and u.vmax is not None and (u.vmin > dtype.min or u.vmax < dtype.max)
+    return w.settled(name, dtype) if op in _OVERFLOWS and not within else name
+
+
+def _of_long_words(w: Writer, op: Op, names: list[str]) -> str:
+    if op is Op.ABS:
+        return names[0]
+    zero, one = w.scalar(dtypes.int64, 0), w.scalar(dtypes.int64, 1)
+    if op is Op.SIGN:
+        return w.node("Where", [w.node("Equal", [names[0], zero]), zero, one])
+    less = _compare(w, Op.LT, names, dtypes.uint64)
+    return w.node("Where", [less, *(names[::-1] if op is Op.MAX else names)])
+
+
+def _power(w: Writer, places: str, dtype: DType) -> str:
+    """2 to the power of `places`, in the carrier of a dtype; 0 from its width on."""
+    own = carrier(dtype)
+    table = [1 << i for i in range(own.bits - 1)] + [int(own.min)]
+    row = w.constant(np.array(table, own.name))
+    return w.node("Gather", [row, w.cast(places, dtypes.int64)], axis=0)
+
+
+def _shifted_right(w: Writer, names: list[str], dtype: DType) -> str:
+    x, places = names
+    if dtype is dtypes.uint64:
+        shifted = w.node("BitShift", [w.cast(n, dtype) for n in names], direction="RIGHT")
+        return w.cast(shifted, dtypes.int64)
+    own = carrier(dtype)
+    # the floor of the quotient: of ~x where x is negative, for ~(~x // 2**n) is x // 2**n
+    ones, zero = w.scalar(own, -1), w.scalar(own, 0)
+    power = _power(w, places, dtype)
+    negative = w.node("Less", [x, zero])
+    upright = w.node("Where", [negative, w.node("Sub", [ones, x]), x])
+    # by the last power, which has the sign, everything is 0
+    shifted = w.node("Where", [w.node("Less", [power, zero]), zero, w.node("Div", [upright, power])])
+    return w.node("Where", [negative, w.node("Sub", [ones, shifted]), shifted])
+
+
+def _divided(w: Writer, u: UOp, names: list[str]) -> str:
+    """The quotient rounded down, or the remainder with the divisor's sign; by zero it is 0."""
+    a, b = names
+    left, right = u.src
+    own = carrier(u.dtype)
+    zero, one = w.scalar(own, 0), w.scalar(own, 1)
+    least = right.vmin
+    sure = least is not None and least > 0 or (right.is_const and right.arg != 0)
+    none = None if sure else w.node("Equal", [b, zero])
+    if none is not None:
+        b = w.node("Where", [none, one, b])
+    if u.op is Op.MOD:
+        out = w.node("Mod", [a, b])
+    elif left.vmin is not None and left.vmin >= 0 and least is not None and least >= 0:
+        out = w.node("Div", [a, b])
+    else:
+        whole = w.node("Div", [a, b])
+        rest = w.node("Sub", [a, w.node("Mul", [whole, b])])
+        unlike = w.node("Xor", [w.node("Less", [rest, zero]), w.node("Less", [b, zero])])
+        lower = w.node("And", [unlike, w.node("Not", [w.node("Equal", [rest, zero])])])
+        out = w.node("Sub", [whole, w.cast(lower, own)])
+    return out if none is None else w.node("Where", [none, zero, out])
+
+
+# -- casts ------------------------------------------------------------------------------------------------------------
+
+
+def cast(w: Writer, name: str, old: DType, new: DType) -> str:
+    """A carried value of dtype `old` as a carried one of `new`."""
+    a, b = carrier(old), carrier(new)
+    if new is _BOOL:
+        return w.node("Not", [w.node("Equal", [name, w.scalar(a, 0)])])
+    if old.is_float and new.is_int:
+        return _to_integer(w, name, a, new)
+    if old is dtypes.uint64 and new.is_float:
+        name, a = w.cast(name, old), old
+    if new is dtypes.float16:  # rounded once, whatever it was
+        return w.cast(w.cast(name, new), b)
+    out = name if a is b else w.cast(name, b)
+    if old is _BOOL or (new.is_float and not new.is_narrow):
+        return out
+    if old.is_int and new.is_int and old.min >= new.min and old.max <= new.max:
+        return out
+    if old.is_float and old.digits <= new.digits and old.least >= new.least and old.largest <= new.largest:
+        return out
+    return w.settled(out, new)
+
+
+def _to_integer(w: Writer, name: str, old: DType, new: DType) -> str:
+    """A float towards zero, at the ends of the range where it is beyond, and 0 for nan."""
+    own = carrier(new)
+    if new is dtypes.uint64:
+        inside = w.node("Max", [name, w.scalar(old, 0)])
+        return w.cast(w.cast(inside, new), own)
+    wide: Any = np.float64 if old.bits == 64 else np.float32
+    low, high = wide(new.min), wide(new.max)
+    if int(high) > new.max:
+        high = np.nextafter(high, wide(0))
+    inside = w.node("Min", [w.node("Max", [name, w.scalar(old, low)]), w.scalar(old, high)])
+    inside = w.node("Where", [w.node("IsNaN", [name]), w.scalar(old, 0), inside])
+    out = w.cast(inside, own)
+    if int(high) == new.max:
+        return out
+    beyond = w.node("Less", [w.scalar(old, high), name])
+    return w.node("Where", [beyond, w.scalar(own, new.max), out])

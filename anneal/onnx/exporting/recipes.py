@@ -1,0 +1,18 @@
+"""A recipe: what a node needs, and how its value is written once that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from anneal.onnx.exporting.values import Value, Writer
+from anneal.uop import UOp
+
+__all__ = ["Recipe"]
+
+
+class Recipe(NamedTuple):
+    """The nodes that a value is computed from, and the function that writes it from theirs."""
+
+    inputs: tuple[UOp, ...]
+    emit: Callable[[Writer, list[Value]], Value]

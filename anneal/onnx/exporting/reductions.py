@@ -1,0 +1,209 @@
+"""Reductions, look-ups, sums into places and sorts as ONNX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anneal.onnx.exporting.elementwise import cast
+from anneal.onnx.exporting.values import Shape, Value, Writer, broadcast, carrier
+from anneal.rewrite import substitute
+from anneal.uop import MOVEMENT, DType, Op, UOp, dtypes, reduce_identity
+from anneal.uop.sizes import product
+
+__all__ = ["argsorted", "gathered", "plain_index", "reduced", "reduced_by", "scattered", "updated"]
+
+_BOOL, _INT32, _INT64 = dtypes.bool_, dtypes.int32, dtypes.int64
+_REDUCTIONS = {Op.ADD: "ReduceSum", Op.MUL: "ReduceProd", Op.MAX: "ReduceMax", Op.MIN: "ReduceMin"}
+
+
+def reduced_by(w: Writer, op: str, name: str, axes: Sequence[int], *, keepdims: bool = True) -> str:
+    """A reduction along axes, which stay with size 1 or go; their place in the node depends on the opset."""
+    if op == "ReduceSum" or w.opset >= 18:
+        return w.node(op, [name, w.ints(axes)], keepdims=int(keepdims))
+    return w.node(op, [name], axes=list(axes), keepdims=int(keepdims))
+
+
+def reduced(w: Writer, u: UOp, given: list[Value]) -> Value:
+    """REDUCE_AXIS. Along an axis that is repeated a sum is a product, and an extreme the value itself."""
+    op, axes = u.arg
+    old = u.src[0].shape
+    if any(old[a] == 0 for a in axes):
+        return Value(w.scalar(u.dtype, reduce_identity(op, u.dtype)), u.dtype, ())
+    v = w.ranked(given[0], len(old))
+    if op is Op.ADD or op is Op.MUL:
+        v = w.whole(v, tuple([n if a in axes else m for a, (n, m) in enumerate(zip(old, v.shape, strict=True))]))
+    long = [a for a in axes if v.shape[a] == old[a]]
+    if not long:
+        return v
+    shape = tuple([1 if a in axes else n for a, n in enumerate(v.shape)])
+    if u.dtype.is_int and op in (Op.ADD, Op.MUL) and not _is_small(u):
+        name = _whole_sum(w, v, long, shape) if op is Op.ADD else _whole_product(w, v, long)
+        return Value(w.settled(name, u.dtype), u.dtype, shape)
+    return Value(_reduced(w, op, v.name, v.dtype, long), u.dtype, shape)
+
+
+def _is_small(u: UOp) -> bool:
+    """Whether a sum or product of integers surely fits what runtimes add integers up in, int32 or the digits of a
+    float64: onnxruntime's reductions round, and stop at the ends of the range where ours wrap around."""
+    x, (op, axes) = u.src[0], u.arg
+    count = product([x.shape[a] for a in axes])
+    if op is Op.MUL or x.vmin is None or x.vmax is None or not isinstance(count, int):
+        return False
+    return max(abs(x.vmin), abs(x.vmax)) * count < 1 << 31
+
+
+def _whole_sum(w: Writer, v: Value, axes: list[int], shape: Shape) -> str:
+    """A sum of integers as a product with ones: those are exact."""
+    kept = [a for a in range(len(shape)) if a not in axes]
+    name = w.node("Transpose", [v.name], perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
+    count = product([v.shape[a] for a in axes])
+    rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
+    one = w.node("Expand", [w.scalar(v.dtype, 1), w.shape((count, 1))])
+    return w.reshape(w.node("MatMul", [rows, one]), shape)
+
+
+def _whole_product(w: Writer, v: Value, axes: list[int]) -> str:
+    """A product of integers, half of an axis times the other half, until there is one; of a symbolic size ONNX's."""
+    name = v.name
+    for a in axes:
+        n = v.shape[a]
+        if not isinstance(n, int):
+            name = reduced_by(w, "ReduceProd", name, [a])
+            continue
+        while n > 1:
+            half = n // 2
+            parts = [_part(w, name, a, b, e) for b, e in ((0, half), (half, 2 * half), (2 * half, n)) if e > b]
+            name = w.node("Mul", parts[:2])
+            name = w.node("Concat", [name, parts[2]], axis=a) if len(parts) > 2 else name
+            n -= half
+    return name
+
+
+def _part(w: Writer, name: str, axis: int, begin: int, end: int) -> str:
+    return w.node("Slice", [name, w.ints([begin]), w.ints([end]), w.ints([axis])])
+
+
+def _reduced(w: Writer, op: Op, name: str, dtype: DType, axes: list[int]) -> str:
+    if dtype is _BOOL:
+        op = {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op)
+        found = reduced_by(w, _REDUCTIONS[op], w.cast(name, _INT32), axes)
+        return cast(w, found, _INT32, _BOOL)
+    if dtype is dtypes.uint64 and op in (Op.MAX, Op.MIN):
+        turn = w.scalar(_INT64, -(1 << 63))
+        return w.node("Add", [reduced_by(w, _REDUCTIONS[op], w.node("Add", [name, turn]), axes), turn])
+    found = reduced_by(w, _REDUCTIONS[op], name, axes)
+    return w.settled(found, dtype) if dtype.is_narrow and op in (Op.ADD, Op.MUL) else found
+
+
+# -- look-ups ---------------------------------------------------------------------------------------------------------
+
+
+def plain_index(index: UOp, n: Any, is_given: bool) -> tuple[UOp, bool]:
+    """An index as ONNX may read it, and whether it is surely inside an axis of `n`: one that is given is its maker's
+    part, and if it is wrapped round from the end, ONNX does that."""
+    if isinstance(n, int) and index.vmin is not None and index.vmin >= 0 and index.vmax is not None and index.vmax < n:
+        return index, True
+    bare = index
+    while bare.op in MOVEMENT:
+        bare = bare.src[0]
+    if is_given and bare.op is Op.WHERE:
+        test, wrapped, plain = bare.src
+        if test.op is Op.LT and _is_of(test, plain, 0) and wrapped.op is Op.ADD and _is_of(wrapped, plain, n):
+            return substitute(index, {bare: plain}), True
+    return index, is_given and bare.op is not Op.WHERE
+
+
+def _is_of(u: UOp, x: UOp, number: Any) -> bool:
+    """Whether `u` has the sources `x` and a number."""
+    return u.src[0] is x and u.src[1].is_const and bool(u.src[1].arg == number)
+
+
+def gathered(w: Writer, u: UOp, given: list[Value], sure: bool) -> Value:
+    """GATHER; out of range it reads 0. An index that is the same along all axes but one is a look-up of slices."""
+    x, index = given
+    source = u.src[0]
+    axis, rank = u.arg, len(u.shape)
+    n = source.shape[axis]
+    if n.__class__ is int and not n:
+        return Value(w.scalar(u.dtype, 0), u.dtype, ())
+    index = w.ranked(index, rank)
+    inside = None
+    if not sure:
+        own = carrier(index.dtype)
+        zero = w.scalar(own, 0)
+        last = w.cast(w.node("Sub", [w.size(n), w.ints([1])]), own)
+        low = w.node("Less", [index.name, zero])
+        high = w.node("Less", [last, index.name])
+        inside = w.node("Not", [w.node("Or", [low, high])])
+        held = w.node("Max", [w.node("Min", [index.name, last]), zero])
+        index = Value(held, index.dtype, index.shape)
+    same = all(m == 1 for a, m in enumerate(index.shape) if a != axis)
+    kept = all(a == axis or m == k for a, (m, k) in enumerate(zip(u.shape, source.shape, strict=True)))
+    if same and kept:
+        row = w.reshape(index.name, (u.shape[axis],)) if rank > 1 else index.name
+        row = w.whole(Value(row, index.dtype, (index.shape[axis],)), (u.shape[axis],)).name
+        x = _repeating(w, x, source.shape, axis)
+        name = w.node("Gather", [x.name, row], axis=axis)
+        shape = tuple([u.shape[axis] if a == axis else m for a, m in enumerate(x.shape)])
+    else:
+        x = w.whole(x, source.shape)
+        name = w.node("GatherElements", [x.name, w.whole(index, u.shape).name], axis=axis)
+        shape = u.shape
+    if inside is not None:
+        if u.dtype is _BOOL:
+            name = w.node("And", [inside, name])
+        else:
+            name = w.node("Where", [inside, name, w.scalar(u.dtype, 0)])
+        shape = broadcast([shape, index.shape])
+    return Value(name, u.dtype, shape)
+
+
+def _repeating(w: Writer, x: Value, shape: tuple[Any, ...], axis: int) -> Value:
+    """The value with all axes, whole along one."""
+    x = w.ranked(x, len(shape))
+    return w.whole(x, tuple([n if a == axis else m for a, (n, m) in enumerate(zip(shape, x.shape, strict=True))]))
+
+
+def scattered(w: Writer, u: UOp, given: list[Value]) -> Value:
+    """SCATTER_ADD: rows out of range go to one more row, which is cut off."""
+    index, value = [w.whole(v, s.shape) for v, s in zip(given, u.src, strict=True)]
+    rows, columns = u.shape
+    own = carrier(index.dtype)
+    last = w.cast(w.size(rows), own)
+    low, high = w.node("Less", [index.name, w.scalar(own, 0)]), w.node("Less", [last, index.name])
+    place = w.node("Where", [w.node("Or", [low, high]), last, index.name])
+    place = w.node("Expand", [w.node("Unsqueeze", [place, w.ints([1])]), w.shape(value.shape)])
+    more = w.shape((rows + 1, columns))
+    start = w.node("Expand", [w.scalar(u.dtype, 0), more])
+    total = w.node("ScatterElements", [start, place, value.name], axis=0, reduction="add")
+    name = w.node("Slice", [total, w.ints([0]), w.size(rows), w.ints([0])])
+    return Value(w.settled(name, u.dtype), u.dtype, u.shape)
+
+
+def argsorted(w: Writer, u: UOp, given: list[Value]) -> Value:
+    """ARGSORT of a row: of equal keys the first comes first, as TopK has it."""
+    keys = w.whole(given[0], u.src[0].shape)
+    name = w.node("TopK", [keys.name, w.size(u.shape[0])], outputs=2, axis=0, largest=0, sorted=1)
+    return Value(w.cast(f"{name}_1", _INT32), _INT32, u.shape)
+
+
+def updated(w: Writer, u: UOp, given: list[Value]) -> Value:
+    """UPDATE: the rows, columns, ... of a part, counted from where it starts, are written into the whole."""
+    x, part = w.whole(given[0], u.src[0].shape), w.whole(given[1], u.src[1].shape)
+    starts = iter(given[2:])
+    rank = len(u.shape)
+    grids = []
+    for axis, (begin, n, whole) in enumerate(zip(u.arg, part.shape, x.shape, strict=True)):
+        row = w.node("Range", [w.scalar(_INT64, 0), w.node("Squeeze", [w.size(n)]), w.scalar(_INT64, 1)])
+        if begin is None:
+            at = w.cast(w.reshape(next(starts).name, (1,)), _INT64)
+            most = w.node("Sub", [w.size(whole), w.size(n)])
+            row = w.node("Add", [row, w.node("Min", [w.node("Max", [at, w.ints([0])]), most])])
+        elif begin.__class__ is not int or begin:
+            row = w.node("Add", [row, w.size(begin)])
+        shape = tuple([n if a == axis else 1 for a in range(rank)])
+        grid = w.node("Expand", [w.reshape(row, shape), w.shape(part.shape)])
+        grids.append(w.node("Unsqueeze", [grid, w.ints([-1])]))
+    places = w.node("Concat", grids, axis=-1) if rank > 1 else grids[0]
+    return Value(w.node("ScatterND", [x.name, places, part.name]), u.dtype, u.shape)

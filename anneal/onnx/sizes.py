@@ -1,0 +1,180 @@
+"""Values on the host that depend on symbolic sizes: what `Shape`, `Gather`, `Concat` and their like make of shapes.
+
+A `Sizes` is an array of whole numbers, of which some follow from Variables. An operator that moves numbers moves nodes
+as well; one that computes has a row in `ARITHMETIC`; a comparison holds for all values of the Variables, or it is an
+error. What no row is for is computed on the device, from the numbers that a run has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, alu, const, dtypes
+from anneal.uop.sizes import Size, range_of, size, size_text
+
+__all__ = ["ARITHMETIC", "MOVING", "Sizes", "broadcast", "host_value", "objects", "tensor_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Sizes:
+    """An array of sizes: ints, and nodes that depend on Variables; `dtype` is the element type that ONNX gives it."""
+
+    __slots__ = ("dtype", "items")
+
+    def __init__(self, items: Array, dtype: Any) -> None:
+        self.items = items
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many numbers there are along each axis, which is known."""
+        shape: tuple[int, ...] = self.items.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return self.items.ndim
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return self.items.size
+
+    def tolist(self) -> Any:
+        """The numbers as nested lists."""
+        return self.items.tolist()
+
+    def __repr__(self) -> str:
+        return f"Sizes([{', '.join([size_text(n) for n in self.items.reshape(-1)])}])"
+
+
+def host_value(items: Any, dtype: Any = np.int64) -> Array | Sizes:
+    """Sizes as a value on the host: an array where all of them are numbers.
+
+    >>> host_value([2, 3])
+    array([2, 3])
+    """
+    nested = np.asarray(items, object)
+    flat = [size(n) for n in nested.reshape(-1)]
+    if not any(isinstance(n, UOp) for n in flat):
+        return np.array(flat, dtype).reshape(nested.shape)
+    made = np.empty(len(flat), object)
+    for i, n in enumerate(flat):
+        made[i] = n
+    return Sizes(made.reshape(nested.shape), dtype)
+
+
+def objects(value: Any) -> Any:
+    """A value as an array of ints and nodes, whatever it was."""
+    return value.items if isinstance(value, Sizes) else value.astype(object) if isinstance(value, np.ndarray) else value
+
+
+def tensor_of(value: Sizes, device: str) -> Tensor:
+    """The numbers that this run has, on a device; as int32 where that has no integers of 64 bits."""
+    numbers = [Tensor(_node(n), device=device) for n in value.items.reshape(-1)]
+    row = Tensor.stack(numbers).reshape(value.shape)
+    if value.dtype == np.int64 and device == "cpu":
+        return row.cast(dtypes.int64)
+    return row
+
+
+def broadcast(a: Sequence[Size], b: Sequence[Size]) -> tuple[Size, ...]:
+    """The shape of two that broadcast, as NumPy has it; a symbolic size is not 1. Raises ShapeError if they do not."""
+    out: list[Size] = []
+    for n in range(max(len(a), len(b))):
+        x: Size = a[-1 - n] if n < len(a) else 1
+        y: Size = b[-1 - n] if n < len(b) else 1
+        if x is not y and x != y and x != 1 and y != 1:
+            raise ShapeError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
+        out.append(y if x == 1 else x)
+    return tuple(reversed(out))
+
+
+# -- what computes ----------------------------------------------------------------------------------------------------
+
+
+def _difference(a: Size, b: Size) -> tuple[int, int]:
+    return range_of(a - b) if isinstance(a, UOp) or isinstance(b, UOp) else (int(a - b), int(a - b))
+
+
+def _less(a: Size, b: Size) -> bool:
+    low, high = _difference(a, b)
+    if low < 0 <= high:
+        raise ShapeError(f"whether {_told(a)} is less than {_told(b)} is not the same for all sizes")
+    return high < 0
+
+
+def _equal(a: Size, b: Size) -> bool:
+    low, high = _difference(a, b)
+    if low <= 0 <= high and low != high:
+        raise ShapeError(f"whether {_told(a)} is {_told(b)} is not the same for all sizes")
+    return low == high == 0
+
+
+def _told(n: Size) -> str:
+    return size_text(n, values=False)
+
+
+def _either(kind: Op, a: Size, b: Size) -> Size:
+    """The larger or the smaller of two."""
+    low, high = _difference(a, b)
+    if low >= 0 or high <= 0:
+        return a if (low >= 0) == (kind is Op.MAX) else b
+    return alu(kind, (_node(a), _node(b)))
+
+
+def _node(n: Size) -> UOp:
+    return n if isinstance(n, UOp) else const(dtypes.int32, int(n))
+
+
+def _divided(a: Size, b: Size, remainder: bool = False) -> Size:
+    """The quotient of numbers that are not negative, or what is left."""
+    if range_of(size(a))[0] < 0 or range_of(size(b))[0] < 1:
+        raise ShapeError(f"{_told(a)} divided by {_told(b)}, which are not known to be above 0")
+    x = _node(a)
+    return x % b if remainder else x // b
+
+
+def _positive(a: Size) -> Size:
+    if range_of(size(a))[0] < 0:
+        raise ShapeError(f"{_told(a)} is not known to be 0 or more")
+    return a
+
+
+def _pairs(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    each = np.frompyfunc(function, 2, 1)
+    return lambda *xs: reduce(each, xs)
+
+
+# name: a function of arrays of ints and nodes, and whether it gives bools
+ARITHMETIC: dict[str, tuple[Callable[..., Any], bool]] = {
+    "Abs": (np.frompyfunc(_positive, 1, 1), False),
+    "Add": (_pairs(lambda a, b: a + b), False),
+    "Div": (_pairs(_divided), False),
+    "Equal": (_pairs(_equal), True),
+    "Greater": (_pairs(lambda a, b: _less(b, a)), True),
+    "GreaterOrEqual": (_pairs(lambda a, b: not _less(a, b)), True),
+    "Less": (_pairs(_less), True),
+    "LessOrEqual": (_pairs(lambda a, b: not _less(b, a)), True),
+    "Max": (_pairs(lambda a, b: _either(Op.MAX, a, b)), False),
+    "Min": (_pairs(lambda a, b: _either(Op.MIN, a, b)), False),
+    "Mod": (_pairs(lambda a, b: _divided(a, b, True)), False),
+    "Mul": (_pairs(lambda a, b: a * b), False),
+    "Neg": (np.frompyfunc(lambda a: -a, 1, 1), False),
+    "Sub": (_pairs(lambda a, b: a - b), False),
+    "Sum": (_pairs(lambda a, b: a + b), False),
+}
+
+# Operators whose functions for arrays move numbers, or take them together by + and *, whatever the numbers are.
+MOVING = frozenset(
+    ("Concat", "Expand", "Flatten", "Gather", "Identity", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Split")
+    + ("Squeeze", "Transpose", "Unsqueeze", "Where")
+)

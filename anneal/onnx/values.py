@@ -1,0 +1,76 @@
+"""What can be said of any value: its parts, its dtype, whether it is small, its type as ONNX writes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from anneal.onnx.sizes import Sizes
+from anneal.onnx.types import array_code, fits_device
+from anneal.tensor import Tensor
+from anneal.uop import UOp
+
+__all__ = ["brief", "dtype_name", "fit_device", "is_small", "leaves", "type_of"]
+
+_ON_HOST = 1 << 24  # elements that a result on the host may have, where the device can compute it
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """The arrays and tensors of a value: itself, or the items of sequences."""
+    if isinstance(value, list):
+        for v in value:
+            yield from leaves(v)
+    elif value is not None:
+        yield value
+
+
+def is_small(arrays: list[Any]) -> bool:
+    """Whether what an operator makes of these arrays is small: as long as they broadcast, or else as all pairs of their
+    elements.
+    """
+    try:
+        size = math.prod(np.broadcast_shapes(*[v.shape for v in arrays if isinstance(v, np.ndarray)]))
+    except ValueError:
+        size = _ON_HOST + 1
+    if size > _ON_HOST:
+        size = math.prod(max(v.size, 1) for v in arrays if isinstance(v, np.ndarray))
+    return size <= _ON_HOST
+
+
+def fit_device(values: list[Any]) -> bool:
+    """Whether tensors can hold the elements of all these arrays."""
+    return all(fits_device(v.dtype) for v in leaves(values) if isinstance(v, np.ndarray))
+
+
+def dtype_name(value: Any) -> str:
+    """The name of a tensor's or an array's dtype."""
+    return str(getattr(value.dtype, "name", value.dtype))
+
+
+def brief(value: Any) -> str:
+    """A value's dtype and shape, for messages."""
+    if isinstance(value, (Tensor, np.ndarray, Sizes)):
+        return f"{dtype_name(value)}{list(value.shape)}"
+    if isinstance(value, list):
+        return f"a sequence of {len(value)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def type_of(value: Any) -> Any:
+    """The TypeProto of a value."""
+    from onnx import TypeProto
+
+    out = TypeProto()
+    if isinstance(value, list):
+        out.sequence_type.elem_type.CopyFrom(type_of(value[0]) if value else TypeProto())
+    elif value is not None:
+        out.tensor_type.elem_type = array_code(value.dtype.name)
+        for d in value.shape:
+            if isinstance(d, UOp):
+                out.tensor_type.shape.dim.add()
+            else:
+                out.tensor_type.shape.dim.add().dim_value = int(d)
+    return out

@@ -1,0 +1,106 @@
+// Lines over a common axis, by uPlot, with a table of the same figures for those who cannot see them.
+import { useEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import { Switch, Table } from "./ui";
+
+export interface Series { label: string; values: (number | null)[]; colour: string; faint?: boolean; fill?: boolean; stepped?: boolean }
+interface Props {
+  title: string; x: number[]; xLabel: string; series: Series[]; height?: number; log?: boolean; format?: (v: number) => string;
+  select?: (index: number) => void; mark?: number | null; sync?: string;
+}
+
+const style = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export function Chart(props: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const last = useRef(props);
+  last.current = props;
+  const [table, setTable] = useState(false);
+  const [theme, setTheme] = useState(0);
+  const format = props.format ?? ((v: number) => (Math.abs(v) >= 1000 ? v.toLocaleString("en-US") : String(+v.toPrecision(4))));
+  useEffect(() => {
+    const media = matchMedia("(prefers-color-scheme: dark)");
+    const change = () => setTheme((n) => n + 1);
+    media.addEventListener("change", change);
+    return () => media.removeEventListener("change", change);
+  }, []);
+  const shapeKey = props.series.map((s) => s.label).join("|") + props.log + theme + table;
+  useEffect(() => {
+    if (table) return;
+    const host = box.current!;
+    const [ink, line] = [style("--faint"), style("--line")];
+    const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "11px system-ui" };
+    const options: uPlot.Options = {
+      width: host.clientWidth || 300, height: props.height ?? 180, legend: { show: false }, cursor: { points: { size: 6 }, y: false, ...(props.sync ? { sync: { key: props.sync } } : {}) },
+      scales: { x: { time: false }, y: { distr: props.log ? 3 : 1 } },
+      axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((t) => (t === null ? "" : format(t))) }],
+      series: [{}, ...props.series.map((s) => ({
+        label: s.label, stroke: style(s.colour), width: s.faint ? 1 : 2, alpha: s.faint ? 0.45 : 1, points: { show: false },
+        ...(s.fill ? { fill: `color-mix(in srgb, ${style(s.colour)} 18%, transparent)` } : {}),
+        ...(s.stepped ? { paths: uPlot.paths.stepped!({ align: 1 }) } : {}),
+      }))],
+      hooks: {
+        drawClear: [(u) => {
+          const at = last.current.mark;
+          if (at === null || at === undefined) return;
+          const x = u.valToPos(last.current.x[at] ?? 0, "x", true);
+          u.ctx.fillStyle = style("--gold");
+          u.ctx.fillRect(x - 1, u.bbox.top, 2, u.bbox.height);
+        }],
+        ready: [(u) => u.over.addEventListener("click", () => { if (u.cursor.idx !== null && u.cursor.idx !== undefined) last.current.select?.(u.cursor.idx); })],
+      },
+    };
+    const made = new uPlot(options, data(last.current), host);
+    plot.current = made;
+    const watch = new ResizeObserver(() => made.setSize({ width: host.clientWidth, height: props.height ?? 180 }));
+    watch.observe(host);
+    return () => {
+      watch.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shapeKey]);
+  useEffect(() => {
+    plot.current?.setData(data(props));
+  }, [props.x, props.series, props.mark]);
+  const n = props.x.length;
+  const now = props.series.map((s) => { const v = s.values[n - 1]; return `${s.label} ${v === null || v === undefined ? "–" : format(v)}`; }).join(", ");
+  return (
+    <figure class="chart">
+      <figcaption>
+        <span>{props.title}</span>
+        <span class="keys">{props.series.map((s) => <span><i class={`swatch ${s.colour.slice(2)} ${s.faint ? "thin" : ""}`} />{s.label}</span>)}</span>
+        <Switch label="table" on={table} onChange={setTable} />
+      </figcaption>
+      {table ? (
+        <Table caption={props.title} most={60} rows={props.x.map((_, i) => i)} columns={[
+          { head: props.xLabel, cell: (i) => props.x[i], by: (i) => props.x[i]!, figure: true },
+          ...props.series.map((s) => ({ head: s.label, cell: (i: number) => { const v = s.values[i]; return v === null || v === undefined ? "" : format(v); }, by: (i: number) => s.values[i] ?? -Infinity, figure: true })),
+        ]} />
+      ) : (
+        <div ref={box} class="plot" role="img" aria-label={`${props.title}, ${n} points; the last: ${now}. The table has all of them.`} />
+      )}
+    </figure>
+  );
+}
+
+const data = (p: Props): uPlot.AlignedData => [p.x, ...p.series.map((s) => s.values)] as uPlot.AlignedData;
+
+// A curve without its jitter: an exponential mean whose start is not pulled to zero.
+export function smoothed(values: number[], keep = 0.92): number[] {
+  let mean = 0;
+  let weight = 0;
+  return values.map((v) => {
+    mean = keep * mean + (1 - keep) * v;
+    weight = keep * weight + (1 - keep);
+    return mean / weight;
+  });
+}
+
+// At most `most` of the places 0..n-1, evenly, with the last one.
+export function thinned(n: number, most = 1500): number[] {
+  if (n <= most) return [...Array(n).keys()];
+  const found = Array.from({ length: most }, (_, i) => Math.floor((i * (n - 1)) / (most - 1)));
+  return found;
+}

@@ -1,0 +1,43 @@
+// What the views of a model have in common: its name, the way to its other views, and what is planned.
+import { get, type Session } from "./api";
+import { link, put, type Route } from "./route";
+import { Choice } from "./ui";
+
+let known: Session | null = null;
+export function remember(session: Session): void {
+  known = session;
+}
+export const remembered = (): Session | null => known;
+
+export function title(name: string): string {
+  return known?.uploads.find((u) => u.id === name)?.name ?? (name.startsWith("upload.") ? "an uploaded file" : name);
+}
+
+export async function refresh(): Promise<Session> {
+  known = await get<Session>("/api/session");
+  return known;
+}
+
+const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["c", "Check"], ["t", "Train"]];
+
+export function modelTools(route: Route, here: string) {
+  const file = route.name.startsWith("upload.");
+  const step = route.query.get("step");
+  return (
+    <>
+      <nav class="tabs" aria-label={`Views of ${title(route.name)}`}>
+        {VIEWS.filter(([v]) => !(file && v === "t")).map(([v, text]) => (
+          <a href={link(v, route.name, v === "t" || v === "c" ? {} : { step, device: route.query.get("device") })} aria-current={v === here ? "page" : undefined}>{text}</a>
+        ))}
+      </nav>
+      {here !== "t" && here !== "c" && (
+        <>
+          {!file && <Choice label="Shown" value={step === "0" ? "0" : "1"} options={[["1", "training step"], ["0", "forward pass"]]}
+            onChange={(v) => put({ step: v === "0" ? "0" : null, kernel: null, node: null, group: null, open: null, pass: null })} />}
+          <Choice label="Planned for" value={route.query.get("device") ?? "auto"} options={[["auto", "webgpu"], ["cpu", "cpu"]]}
+            onChange={(v) => put({ device: v === "auto" ? null : v, kernel: null })} />
+        </>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,76 @@
+// The address is the state: every view reads what it shows from the path and the query, and writes it there.
+import { useEffect, useState } from "preact/hooks";
+
+export interface Route {
+  view: string;
+  name: string;
+  query: URLSearchParams;
+}
+
+const listeners = new Set<() => void>();
+
+export function current(): Route {
+  const [view = "", ...rest] = location.pathname.replace(/^\//, "").split("/");
+  let name = rest.join("/");
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    // shown as it stands
+  }
+  return { view, name, query: new URLSearchParams(location.search) };
+}
+
+export function go(url: string, replace = false): void {
+  if (url === location.pathname + location.search) return;
+  history[replace ? "replaceState" : "pushState"](null, "", url);
+  for (const f of listeners) f();
+}
+
+// The address with some of the query changed; null removes a part.
+export function withQuery(changes: Record<string, string | number | boolean | null>): string {
+  const query = new URLSearchParams(location.search);
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null || value === false || value === "") query.delete(key);
+    else query.set(key, value === true ? "1" : String(value));
+  }
+  const text = query.toString();
+  return location.pathname + (text ? `?${text}` : "");
+}
+
+export function put(changes: Record<string, string | number | boolean | null>, replace = false): void {
+  go(withQuery(changes), replace);
+}
+
+export function link(view: string, name = "", query: Record<string, string | number | boolean | null> = {}): string {
+  const parts = Object.entries(query).filter(([, v]) => v !== null && v !== false && v !== "");
+  const text = new URLSearchParams(parts.map(([k, v]) => [k, v === true ? "1" : String(v)])).toString();
+  return `/${view}${name ? `/${encodeURIComponent(name)}` : ""}${text ? `?${text}` : ""}`;
+}
+
+export function useRoute(): Route {
+  const [route, set] = useState(current);
+  useEffect(() => {
+    const update = () => set(current());
+    const click = (e: MouseEvent) => {
+      const a = (e.target as Element | null)?.closest?.("a");
+      if (!a || e.defaultPrevented || e.button || e.metaKey || e.ctrlKey || e.shiftKey || a.target) return;
+      if (a.origin !== location.origin || a.hash || a.hasAttribute("download")) return;
+      e.preventDefault();
+      const before = location.pathname;
+      go(a.pathname + a.search);
+      if (location.pathname !== before) {
+        scrollTo(0, 0);
+        requestAnimationFrame(() => document.querySelector<HTMLElement>("h1")?.focus());
+      }
+    };
+    listeners.add(update);
+    addEventListener("popstate", update);
+    document.addEventListener("click", click);
+    return () => {
+      listeners.delete(update);
+      removeEventListener("popstate", update);
+      document.removeEventListener("click", click);
+    };
+  }, []);
+  return route;
+}

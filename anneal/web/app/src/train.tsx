@@ -1,0 +1,161 @@
+// /t/MODEL: start a training and watch it; the job is in the address, so a reload goes on watching.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { follow, send, type Event, type Job } from "./api";
+import { Chart, smoothed, thinned } from "./chart";
+import { bytes, count, loss as shown, time } from "./format";
+import { modelTools, refresh, remembered, title } from "./models";
+import { link, put, type Route } from "./route";
+import { Facts, Head, Live, Panel } from "./ui";
+
+export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
+export interface Step { step: number; loss: number; ms: number; lr?: number; norm?: number | null; bytes?: number }
+export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; sample: string; picture: string | null; stopped: boolean }
+
+export interface Watched { job: Job | null; start: Start | null; steps: Step[]; done: Done | null; version: number }
+
+export function useJob(id: string | null): Watched {
+  const state = useRef<Watched>({ job: null, start: null, steps: [], done: null, version: 0 });
+  const [, draw] = useState(0);
+  useEffect(() => {
+    state.current = { job: null, start: null, steps: [], done: null, version: 0 };
+    draw((n) => n + 1);
+    if (!id) return;
+    let planned = 0;
+    const soon = () => {
+      if (!planned) planned = requestAnimationFrame(() => { planned = 0; state.current.version++; draw((n) => n + 1); });
+    };
+    const stop = follow(id, (events: Event[]) => {
+      for (const e of events) {
+        if (e.event === "step") state.current.steps.push(e as unknown as Step);
+        else if (e.event === "start") state.current.start = e as unknown as Start;
+        else if (e.event === "done") state.current.done = e as unknown as Done;
+      }
+      soon();
+    }, (job) => { state.current.job = job; soon(); });
+    return () => {
+      cancelAnimationFrame(planned);
+      stop();
+    };
+  }, [id]);
+  return state.current;
+}
+
+export function TrainView({ route }: { route: Route }) {
+  const id = route.query.get("job");
+  const w = useJob(id);
+  const live = w.job && !["done", "failed", "stopped", "cancelled"].includes(w.job.state);
+  return (
+    <>
+      <Head title={`Train ${title(route.name)}`} sub={remembered()?.models.find((m) => m.name === route.name)?.about}>{modelTools(route, "t")}</Head>
+      <div class="training">
+        <div>
+          {!live && <Begin route={route} />}
+          {id && <Control w={w} id={id} />}
+        </div>
+        <div>{id ? <Curves w={w} /> : <Panel title="Curves"><p class="pad faint">Start a run: loss, learning rate, gradient norm, step time and memory are drawn here as they come. It goes on when this page is closed, and when the studio's server is started again.</p></Panel>}</div>
+      </div>
+    </>
+  );
+}
+
+function Begin({ route }: { route: Route }) {
+  const [error, setError] = useState("");
+  const q = route.query;
+  const submit = (e: SubmitEvent) => {
+    e.preventDefault();
+    setError("");
+    const form = new FormData(e.currentTarget as HTMLFormElement);
+    const body: Record<string, unknown> = { kind: "train", model: route.name, device: form.get("device"), bundle: q.get("bundle") !== "0" };
+    for (const key of ["steps", "batch", "seed", "lr"]) if (form.get(key)) body[key] = Number(form.get(key));
+    send<Job>("POST", "/api/jobs", body).then((job) => put({ job: job.id }), (x: Error) => setError(x.message));
+  };
+  const number = (name: string, label: string, hint: string, step = "1") => (
+    <label class="field"><span>{label}</span><input name={name} type="number" inputmode="decimal" step={step} min="0" placeholder={hint} value={q.get(name) ?? ""} /></label>
+  );
+  return (
+    <Panel title="Start a run">
+      <form class="pad form" onSubmit={submit}>
+        {number("steps", "Steps", "the example's")} {number("batch", "Batch", "the example's")} {number("lr", "Learning rate", "the example's", "any")} {number("seed", "Seed", "1")}
+        <label class="field"><span>Device</span><select name="device" defaultValue={q.get("device") ?? "auto"}><option value="auto">auto</option><option value="cpu">cpu</option><option value="webgpu">webgpu</option></select></label>
+        <button type="submit" class="primary">Train</button>
+        <p class="faint">{q.get("bundle") === "0" ? "Nothing is kept: the address says bundle=0." : "It is kept in runs/ with its curves, kernels and weights."}</p>
+        {error && <p class="bad" role="alert">{error}</p>}
+      </form>
+    </Panel>
+  );
+}
+
+function Control({ w, id }: { w: Watched; id: string }) {
+  const { job, start, steps, done } = w;
+  const [error, setError] = useState("");
+  useEffect(() => { if (job?.run) void refresh(); }, [job?.run]);
+  if (!job) return <Panel title="Run"><p class="pad faint" role="status">looking for the run</p></Panel>;
+  const act = (what: string) => send("POST", `/api/jobs/${id}/${what}`).then(() => setError(""), (e: Error) => setError(e.message));
+  const last = steps[steps.length - 1];
+  const recent = steps.slice(-25).map((s) => s.ms).sort((a, b) => a - b);
+  const ms = recent[recent.length >> 1] ?? 0;
+  const left = start && last ? ((start.steps - last.step) * ms) / 1e3 : 0;
+  const live = ["running", "paused", "queued"].includes(job.state);
+  return (
+    <Panel title="Run" aside={<span class={`state ${job.state}`}>{job.state}</span>}>
+      <div class="pad">
+        <Live text={`The run is ${job.state}.`} />
+        {start && <progress max={start.steps} value={last?.step ?? 0} aria-label="Steps done" />}
+        <div class="buttons">
+          {job.state === "running" && <button type="button" onClick={() => act("pause")}>Pause</button>}
+          {job.state === "paused" && <button type="button" onClick={() => act("resume")}>Resume</button>}
+          {live && <button type="button" onClick={() => act("stop")}>{job.state === "queued" ? "Take it out of the queue" : "Stop"}</button>}
+          {live && job.state !== "queued" && <button type="button" class="quiet" onClick={() => act("cancel")}>Kill</button>}
+          {job.run && <a class="button" href={link("r", job.run)}>In the history</a>}
+        </div>
+        {error && <p class="bad" role="alert">{error}</p>}
+        {job.state === "queued" && <p class="faint">Another job has the device; this one is next, or further down the queue.</p>}
+        {job.state === "running" && !steps.length && <p class="faint" role="status"><span class="spin" aria-hidden="true" /> compiling the first step</p>}
+        {job.error && <pre class="bad" role="alert">{job.error}</pre>}
+        <Facts rows={[
+          ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", shown(last?.loss)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
+          ...(live && left > 0 ? [["left", time(left)] as [string, string]] : []),
+          ...(start ? [["device", start.adapter ?? start.device], ["parameters", count(start.params)], ["batch", count(start.batch)], ["data", start.data]] as [string, string][] : []),
+          ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
+          ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
+        ]} />
+        {done && <Sample done={done} picture={done.picture ? `/api/jobs/${id}/picture` : null} />}
+      </div>
+    </Panel>
+  );
+}
+
+export function Sample({ done, picture }: { done: { sample: string }; picture: string | null }) {
+  return (
+    <>
+      <h3>What it learnt</h3>
+      {picture && <img class="picture" src={picture} alt="What the model drew" />}
+      <pre class="sample" tabIndex={0}>{done.sample}</pre>
+    </>
+  );
+}
+
+function Curves({ w }: { w: Watched }) {
+  const n = w.steps.length;
+  const d = useMemo(() => {
+    const all = w.steps.map((s) => s.loss);
+    const smooth = smoothed(all);
+    const at = thinned(n);
+    const pick = <T,>(f: (s: Step) => T) => at.map((i) => f(w.steps[i]!));
+    return { x: pick((s) => s.step), raw: pick((s) => s.loss), smooth: at.map((i) => smooth[i]!), ms: pick((s) => s.ms), lr: pick((s) => s.lr ?? null), norm: pick((s) => s.norm ?? null), bytes: pick((s) => s.bytes ?? null) };
+  }, [w.version, n]);
+  const has = (v: (number | null)[]) => v.some((x) => x !== null);
+  return (
+    <Panel title="Curves" aside={<span class="faint">{count(n)} steps</span>}>
+      <div class="pad charts" data-steps={n}>
+        <Chart title="Loss" x={d.x} xLabel="step" series={[{ label: "each batch", values: d.raw, colour: "--teal", faint: true }, { label: "smoothed", values: d.smooth, colour: "--teal" }]} height={240} />
+        <div class="two">
+          <Chart title="Milliseconds a step" x={d.x} xLabel="step" series={[{ label: "ms", values: d.ms, colour: "--gold" }]} log height={130} />
+          {has(d.lr) && <Chart title="Learning rate" x={d.x} xLabel="step" series={[{ label: "lr", values: d.lr, colour: "--ember" }]} height={130} format={(v) => v.toExponential(1)} />}
+          {has(d.norm) && <Chart title="Norm of the gradients" x={d.x} xLabel="step" series={[{ label: "norm", values: d.norm, colour: "--ember" }]} height={130} />}
+          {has(d.bytes) && <Chart title="Device memory" x={d.x} xLabel="step" series={[{ label: "in use", values: d.bytes, colour: "--teal", fill: true }]} height={130} format={bytes} />}
+        </div>
+      </div>
+    </Panel>
+  );
+}

@@ -1,0 +1,121 @@
+"""The inspector: one child process that knows the compiler, asked by the server and answering in order.
+
+It is started when it is first needed and kept, so that what it has imported and traced serves the next question. One
+that dies fails the questions that it was asked, with what it said last, and the next question starts another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from anneal.web.children import environment, python
+
+__all__ = ["Answer", "Inspector"]
+
+MOST_WAITING = 32
+LONGEST = 256 << 20  # bytes of an answer
+PATIENCE = 300.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """JSON text, and the status that HTTP has for it."""
+
+    status: int
+    text: bytes
+
+
+def said(status: int, message: str) -> Answer:
+    """An error as an answer."""
+    return Answer(status, json.dumps({"error": message}).encode())
+
+
+@dataclass(slots=True)
+class Inspector:
+    """`ask` gives the answer to a question, as `answers.py` knows them."""
+
+    folder: str
+    _process: asyncio.subprocess.Process | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0
+    _last: deque[str] = field(default_factory=lambda: deque(maxlen=20))
+    _kept: dict[str, Answer] = field(default_factory=dict)
+
+    async def ask(self, question: dict[str, Any]) -> Answer:
+        """The answer to `question`; those of late are kept."""
+        text = json.dumps(question, sort_keys=True)
+        if text in self._kept:
+            return self._kept[text]
+        if self._waiting >= MOST_WAITING:
+            return said(503, "too many questions at once; try again in a moment")
+        self._waiting += 1
+        try:
+            async with self._lock:
+                if text in self._kept:
+                    return self._kept[text]
+                answer = await self._answer(text)
+        finally:
+            self._waiting -= 1
+        if answer.status == 200 and len(answer.text) < 16 << 20:
+            while len(self._kept) >= 64:
+                del self._kept[next(iter(self._kept))]
+            self._kept[text] = answer
+        return answer
+
+    async def _answer(self, text: str) -> Answer:
+        try:
+            process = await self.start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(text.encode() + b"\n")
+            await process.stdin.drain()
+            head = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+            status, size = map(int, head.split())
+            if size > LONGEST:
+                raise ValueError("an answer that is too long")
+            return Answer(status, await process.stdout.readexactly(size))
+        except TimeoutError:
+            await self.stop()
+            return said(504, f"the compiler took more than {PATIENCE:.0f} s for this, and was stopped")
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            code = await self.stop()
+            last = "\n".join(self._last) or "it said nothing"
+            return said(500, f"the inspecting process died (exit code {code}); {last}")
+        except asyncio.CancelledError:  # the answer would be taken for that of the next question
+            await self.stop()
+            raise
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """The process, started if there is none."""
+        if self._process is None or self._process.returncode is not None:
+            self._last.clear()
+            self._process = await asyncio.create_subprocess_exec(
+                *python("anneal.web.answers"), self.folder,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                limit=1 << 20, env=environment(),
+            )  # fmt: skip
+            asyncio.get_running_loop().create_task(self._listen(self._process))
+        return self._process
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        with contextlib.suppress(ValueError, OSError):
+            async for line in process.stderr:
+                self._last.append(line.decode("utf-8", "replace").rstrip()[:500])
+
+    async def stop(self) -> int | None:
+        """End the process, if there is one; its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            if process.returncode is None:
+                process.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 5)
+        return process.returncode

@@ -1,0 +1,153 @@
+"""What the page may have run, as command lines of anneal's: every value is checked, and none of them is a path."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anneal.training import DRAWING, MODELS
+from anneal.web.uploads import Uploads
+
+__all__ = ["Command", "Wrong", "command"]
+
+DEVICES = ("auto", "cpu", "webgpu")
+_RUN = re.compile(r"\w[\w.-]{0,120}")
+
+
+class Wrong(Exception):
+    """A job that cannot be run, with why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A job: `arguments` of `anneal`, in which {job} is the job's folder; `about` is what the page is to show."""
+
+    kind: str
+    model: str
+    device: str
+    arguments: tuple[str, ...]
+    about: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(["anneal", *self.arguments])
+
+
+def command(asked: Mapping[str, Any], uploads: Uploads) -> Command:
+    """The command for what the page asked. Raises Wrong."""
+    kind = asked.get("kind")
+    make = _KINDS.get(kind) if isinstance(kind, str) else None
+    if make is None:
+        raise Wrong(f"there is no job of kind {str(kind)[:40]!r}; there is: {', '.join(_KINDS)}")
+    device = asked.get("device", "auto")
+    if device not in DEVICES:
+        raise Wrong(f"the device is one of {', '.join(DEVICES)}")
+    return make({**asked, "device": device}, uploads)
+
+
+def _train(asked: dict[str, Any], _: Uploads) -> Command:
+    model = _model(asked)
+    words = ["train", model, "--json", "--vitals", "--device", asked["device"]]
+    words += _numbers(asked, steps=(1, 10**6), batch=(1, 1 << 16), seed=(0, 2**53))
+    if asked.get("lr") is not None:
+        words += ["--lr", f"{_number(asked, 'lr', 1e-12, 1e6):g}"]
+    if asked.get("bundle", True):
+        words.append("--bundle")
+    if model in DRAWING:
+        words += ["--picture", "{job}/picture.png"]
+    if model == "gpt2":
+        words.append("--scratch")
+    elif asked.get("bundle", True):
+        words += ["--save", "{job}/weights.safetensors"]
+    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle")
+
+
+def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
+    model = _traceable(asked, uploads)
+    words = ["kernels", model, "--time", "--json", "--device", asked["device"]]
+    words += ["--step"] if asked.get("step") else []
+    return _made("time", str(asked["model"]), asked, [*words, *_numbers(asked, batch=(1, 1 << 16))], "step", "batch")
+
+
+def _check(asked: dict[str, Any], uploads: Uploads) -> Command:
+    model = _traceable(asked, uploads)
+    words = ["check", model, "--json", "--device", asked["device"]]
+    words += [f"--{flag}" for flag in ("step", "gradients") if asked.get(flag)]
+    return _made("check", str(asked["model"]), asked, words, "step", "gradients")
+
+
+def _run(asked: dict[str, Any], uploads: Uploads) -> Command:
+    model = _traceable(asked, uploads)
+    if not model.endswith(".onnx"):
+        raise Wrong("only an ONNX file is run")
+    words = ["onnx", "run", model, "--json", "--time", "--device", asked["device"]]
+    return _made("run", str(asked["model"]), asked, words)
+
+
+def _sample(asked: dict[str, Any], _: Uploads) -> Command:
+    prompt = asked.get("prompt")
+    if not isinstance(prompt, str) or len(prompt) > 20_000 or "\0" in prompt:
+        raise Wrong("a prompt is a text of at most 20,000 characters")
+    words = ["gpt2", "sample", "--stream", "--json", "--device", asked["device"]]
+    words += _numbers(asked, max_tokens=(1, 1024), top_k=(0, 50257), seed=(0, 2**53))
+    words += ["--greedy"] if asked.get("greedy") else []
+    if asked.get("temperature") is not None:
+        words += ["--temperature", f"{_number(asked, 'temperature', 1e-3, 100):g}"]
+    words += ["--", prompt]
+    return _made("sample", "gpt2", asked, words, "prompt", "max_tokens", "top_k", "seed", "greedy", "temperature")
+
+
+_KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
+    "train": _train,
+    "time": _time,
+    "check": _check,
+    "run": _run,
+    "sample": _sample,
+}
+
+
+def _made(kind: str, model: str, asked: Mapping[str, Any], words: list[str], *told: str) -> Command:
+    about = {name: asked[name] for name in told if asked.get(name) is not None}
+    return Command(kind, model, str(asked["device"]), tuple(words), about)
+
+
+def _model(asked: Mapping[str, Any]) -> str:
+    model = asked.get("model")
+    if not isinstance(model, str) or model not in MODELS:
+        raise Wrong(f"there is no model {str(model)[:60]!r}")
+    return model
+
+
+def _traceable(asked: Mapping[str, Any], uploads: Uploads) -> str:
+    model = asked.get("model")
+    if isinstance(model, str) and model.startswith("upload."):
+        path = uploads.path(model)
+        if path is None or path.suffix != ".onnx":
+            raise Wrong("this file is not here any more; drop it again")
+        return str(path.resolve())
+    return _model(asked)
+
+
+def _numbers(asked: Mapping[str, Any], **limits: tuple[int, int]) -> list[str]:
+    words = []
+    for name, (low, high) in limits.items():
+        if asked.get(name) is not None:
+            value = _number(asked, name, low, high)
+            if value != int(value):
+                raise Wrong(f"{name} is a whole number")
+            words += [f"--{name.replace('_', '-')}", str(int(value))]
+    return words
+
+
+def _number(asked: Mapping[str, Any], name: str, low: float, high: float) -> float:
+    value = asked[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise Wrong(f"{name} is a number")
+    if not low <= value <= high:
+        raise Wrong(f"{name} is from {low:g} to {high:g}")
+    return float(value)

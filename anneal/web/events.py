@@ -1,0 +1,77 @@
+"""A file of events, line by line, as server-sent events while a job goes on writing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MOST_STREAMS", "stream"]
+
+MOST_STREAMS = 24
+LOOK_S = 0.04
+PIECE = 1 << 18  # bytes at a time
+LARGEST = 64 << 20  # bytes of a document
+QUIET_S = 15.0  # after so long a comment shows that the connection lives
+
+
+async def stream(
+    path: Path, begin: int, state: Callable[[], dict[str, Any]], *, whole: bool = False
+) -> AsyncIterator[bytes]:
+    """The lines of `path` from byte `begin` on, in batches, and every new `state`; ends when the job has.
+
+    An event's id is the byte after its last line, from which a page that lost the connection goes on. A file that is
+    one document is `whole`: it is told once, when the job has ended.
+    """
+    at, told, spoke = begin, "", time.monotonic()
+    while True:
+        now = state()
+        ended = now["state"] in ("done", "failed", "stopped", "cancelled")
+        piece = b"" if whole and not ended else await asyncio.to_thread(_read, path, at, whole)
+        if piece:
+            at += len(piece)
+            lines = b",".join([line for line in ([_one(piece)] if whole else piece.split(b"\n")) if _is_json(line)])
+            yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, lines)
+            spoke = time.monotonic()
+            continue
+        said = json.dumps(now)
+        if said != told:
+            told = said
+            yield b"event: state\ndata: " + said.encode() + b"\n\n"
+            spoke = time.monotonic()
+        if ended:
+            return
+        if time.monotonic() - spoke > QUIET_S:
+            yield b": here\n\n"
+            spoke = time.monotonic()
+        await asyncio.sleep(LOOK_S)
+
+
+def _one(text: bytes) -> bytes:
+    """A document on one line; what is none as it is."""
+    try:
+        return json.dumps(json.loads(text), separators=(",", ":")).encode()
+    except ValueError:
+        return text
+
+
+def _read(path: Path, at: int, whole: bool) -> bytes:
+    """Whole lines from byte `at` on, as many as fit a piece, or all."""
+    try:
+        with path.open("rb") as f:
+            f.seek(at)
+            piece = f.read(LARGEST if whole else PIECE)
+    except OSError:
+        return b""
+    return piece[: piece.rfind(b"\n") + 1]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

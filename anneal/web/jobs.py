@@ -1,0 +1,256 @@
+"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue.
+
+    runs/.studio/jobs/20260314T150926-train-a1b2c3/
+        job.json        what it is, and how far it is
+        events.jsonl    what the command prints with --json: a line an event
+        log.txt         what it says on stderr
+        lock, exit      held while the process lives; its exit code
+
+All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from anneal.web.children import environment, python
+
+__all__ = ["Busy", "Job", "Jobs"]
+
+MOST_QUEUED = 20
+KEPT = 200  # folders of jobs that have ended
+LOOK_S = 0.1
+ENDED = ("done", "failed", "stopped", "cancelled")
+_ID = re.compile(r"\d{8}T\d{6}-[a-z]+-[0-9a-f]{6}")
+_STOPPED = 130
+
+
+class Busy(Exception):
+    """More jobs than are kept in the queue."""
+
+
+@dataclass(slots=True)
+class Job:
+    """`arguments` are the command's; `about` is what the page asked for. `state` is queued, running, paused, or one of
+    ENDED; `error` is what a failed one said last.
+    """
+
+    id: str
+    kind: str
+    model: str
+    device: str
+    arguments: list[str]
+    about: dict[str, Any]
+    state: str = "queued"
+    created: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    pid: int | None = None
+    code: int | None = None
+    error: str = ""
+    run: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(slots=True)
+class Jobs:
+    """The jobs in a folder; commands run in `where`, the folder that has runs/."""
+
+    folder: Path
+    where: Path
+    _all: dict[str, Job] = field(default_factory=dict)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Find the jobs that earlier servers left."""
+        for path in sorted(self.folder.glob("*/job.json")):
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                job = Job(**json.loads(path.read_text(encoding="utf-8")))
+                if _ID.fullmatch(job.id) and job.id == path.parent.name:
+                    self._all[job.id] = job
+
+    def all(self) -> list[Job]:
+        """Every job, the latest first."""
+        return sorted(self._all.values(), key=lambda j: (j.created, j.id), reverse=True)
+
+    def get(self, id: str) -> Job | None:
+        return self._all.get(id)
+
+    def place(self, job: Job) -> Path:
+        """The job's folder."""
+        return self.folder / job.id
+
+    def add(self, kind: str, model: str, device: str, arguments: Iterable[str], about: dict[str, Any]) -> Job:
+        """Queue a job. Raises Busy for one too many."""
+        if sum(not j.over for j in self._all.values()) >= MOST_QUEUED:
+            raise Busy(f"{MOST_QUEUED} jobs are waiting or running; cancel one, or wait")
+        now = time.time()
+        name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(3)}"
+        job = Job(name, kind, model, device, [a.replace("{job}", str(self.folder / name)) for a in arguments], about)
+        job.created = now
+        self._all[name] = job
+        self.place(job).mkdir(parents=True)
+        self.write(job)
+        self.tick()
+        return job
+
+    def write(self, job: Job) -> None:
+        place = self.place(job) / ".job.json"
+        with contextlib.suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
+            place.write_text(json.dumps(asdict(job)), encoding="utf-8")
+            place.replace(self.place(job) / "job.json")
+
+    async def watch(self) -> None:
+        """See to the jobs until cancelled."""
+        while True:
+            self.tick()
+            await asyncio.sleep(LOOK_S)
+
+    def tick(self) -> None:
+        """Note what has ended, and start what may start: one job a device."""
+        for job in self._all.values():
+            if job.state in ("running", "paused"):
+                self._look(job)
+        busy = {_device(j) for j in self._all.values() if j.state in ("running", "paused")}
+        for job in sorted(self._all.values(), key=lambda j: (j.created, j.id)):
+            if job.state == "queued" and _device(job) not in busy:
+                self._start(job)
+                busy.add(_device(job))
+
+    def _start(self, job: Job) -> None:
+        place = self.place(job)
+        try:
+            self._processes[job.id] = subprocess.Popen(
+                [*python("anneal.web.worker"), str(place.resolve()), *job.arguments],
+                cwd=self.where, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, env=environment(),
+            )  # fmt: skip
+        except OSError as error:
+            self._end(job, "failed", 1, f"the process could not be started: {error}")
+            return
+        job.state, job.started, job.pid = "running", time.time(), self._processes[job.id].pid
+        self.write(job)
+
+    def _look(self, job: Job) -> None:
+        place, process = self.place(job), self._processes.get(job.id)
+        if process is not None:
+            if process.poll() is None:
+                return
+        elif _held(place / "lock"):
+            return
+        try:
+            code = int((place / "exit").read_text())
+        except (OSError, ValueError):
+            code = process.returncode if process is not None else -1
+        if code == 0:
+            self._end(job, "done", code)
+        elif code == _STOPPED:
+            self._end(job, "stopped", code)
+        else:
+            self._end(job, "failed", code, self._last_words(job, code))
+
+    def _last_words(self, job: Job, code: int) -> str:
+        try:
+            text = (self.place(job) / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            text = ""
+        if code < 0 and not text:
+            return f"the process was killed (signal {-code}); it may have needed more memory than there is"
+        said = text[-4000:] or "it said nothing"
+        return f"killed by signal {-code}; {said}" if code < 0 else said
+
+    def _end(self, job: Job, state: str, code: int, error: str = "") -> None:
+        job.state, job.ended, job.code, job.error = state, time.time(), code, error
+        self._processes.pop(job.id, None)
+        self._note_run(job)
+        self.write(job)
+        over = [j for j in self.all() if j.over]
+        for old in over[KEPT:]:
+            del self._all[old.id]
+            for path in self.place(old).glob("*"):
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.place(old).rmdir()
+
+    def _note_run(self, job: Job) -> None:
+        """The bundle that the command says it wrote."""
+        with contextlib.suppress(OSError):
+            log = (self.place(job) / "log.txt").read_text(encoding="utf-8", errors="replace")
+            found = re.findall(r"^bundle  runs/([\w.-]+)$", log, re.MULTILINE)
+            job.run = found[-1] if found else ""
+
+    def stop(self, job: Job) -> None:
+        """Let the command end as after Ctrl-C: with what it has."""
+        if job.state == "paused":
+            self.resume(job)
+        if job.state == "queued":
+            self._end(job, "cancelled", _STOPPED)
+        elif job.state == "running":
+            self._signal(job, signal.SIGINT)
+
+    def cancel(self, job: Job) -> None:
+        """End the process at once."""
+        if job.state == "queued":
+            self._end(job, "cancelled", _STOPPED)
+        elif not job.over:
+            self._signal(job, getattr(signal, "SIGKILL", signal.SIGTERM))
+            process = self._processes.get(job.id)
+            if process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(2)
+            self._end(job, "cancelled", _STOPPED)
+
+    def pause(self, job: Job) -> bool:
+        """Halt the process; False where the system cannot."""
+        if job.state != "running" or not hasattr(signal, "SIGSTOP"):
+            return False
+        self._signal(job, signal.SIGSTOP)
+        job.state = "paused"
+        self.write(job)
+        return True
+
+    def resume(self, job: Job) -> bool:
+        """Let a halted process go on."""
+        if job.state != "paused":
+            return False
+        self._signal(job, signal.SIGCONT)
+        job.state = "running"
+        self.write(job)
+        return True
+
+    def _signal(self, job: Job, number: int) -> None:
+        """Signal the process, if it is the one that holds the job's lock: numbers of processes are used again."""
+        if job.pid is not None and (job.id in self._processes or _held(self.place(job) / "lock")):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(job.pid, number)
+
+
+def _device(job: Job) -> str:
+    """What a job keeps busy; `auto` may be any device."""
+    return "gpu" if job.device in ("auto", "webgpu") else job.device
+
+
+def _held(path: Path) -> bool:
+    """Whether a process that lives holds the lock."""
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except (Timeout, OSError):
+        return True

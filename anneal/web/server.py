@@ -1,0 +1,410 @@
+"""The application: what each address answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import mimetypes
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from anneal import __version__
+from anneal.training import DRAWING, MODELS
+from anneal.web.asking import Inspector
+from anneal.web.commands import Command, Wrong, command
+from anneal.web.events import MOST_STREAMS, stream
+from anneal.web.guard import Guard, Key
+from anneal.web.jobs import Busy, Job, Jobs
+from anneal.web.runs import Runs
+from anneal.web.uploads import Refused, Uploads
+
+__all__ = ["Studio", "application"]
+
+STATIC = Path(__file__).resolve().parent / "static"
+VIEWS = (
+    "/",
+    "/v",
+    "/k",
+    "/x",
+    "/c",
+    "/t",
+    "/g",
+    "/r",
+    "/d",
+    "/v/{m}",
+    "/k/{m}",
+    "/x/{m}",
+    "/c/{m}",
+    "/t/{m}",
+    "/g/{m}",
+    "/r/{m}",
+)
+LONGEST = 1 << 20  # bytes of a question
+DOCUMENTS = ("time", "run", "check")  # jobs whose command prints one document, not a line an event
+# What may be asked of the inspector, and the parameters that a question may have.
+QUESTIONS = ("graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source")
+FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line"), ("model", "device", "name", "op", "file")
+
+
+@dataclass(slots=True)
+class Studio:
+    """What the server has: a folder in which there is runs/, the key, and the children."""
+
+    where: Path
+    key: Key
+    warm: bool = False  # start the inspecting child before anybody asks
+    jobs: Jobs = field(init=False)
+    runs: Runs = field(init=False)
+    uploads: Uploads = field(init=False)
+    inspector: Inspector = field(init=False)
+    streams: int = 0
+
+    def __post_init__(self) -> None:
+        own = self.where / "runs" / ".studio"
+        self.runs = Runs(self.where / "runs")
+        self.jobs = Jobs(own / "jobs", self.where)
+        self.uploads = Uploads(own / "uploads")
+        self.inspector = Inspector(str((own / "uploads").resolve()))
+
+
+def application(studio: Studio) -> Guard:
+    """The application, guarded."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        studio.jobs.read()
+        watching = [asyncio.create_task(studio.jobs.watch())]
+        if studio.warm:
+            watching.append(asyncio.create_task(_warm(studio)))
+        try:
+            yield
+        finally:
+            for task in watching:
+                task.cancel()
+            await studio.inspector.stop()
+
+    pages = [Route(path, _page) for path in VIEWS]
+    routes = [
+        *pages,
+        Route("/static/{name}", _static),
+        Route("/favicon.ico", lambda _: Response(status_code=204)),
+        Route("/api/session", _session),
+        Route("/api/ask/{question}", _ask),
+        Route("/api/doctor", _doctor),
+        Route("/api/uploads", _upload, methods=["POST"]),
+        Route("/api/uploads/{id}", _forget, methods=["DELETE"]),
+        Route("/api/jobs", _jobs, methods=["GET"]),
+        Route("/api/jobs", _new_job, methods=["POST"]),
+        Route("/api/jobs/{id}", _job, methods=["GET"]),
+        Route("/api/jobs/{id}/events", _events),
+        Route("/api/jobs/{id}/picture", _job_picture),
+        Route("/api/jobs/{id}/{act}", _act, methods=["POST"]),
+        Route("/api/runs", _runs),
+        Route("/api/runs/{id}", _run),
+        Route("/api/runs/{id}/picture", _picture),
+        Route("/api/runs/{id}/kernel/{name}", _run_kernel),
+        Route("/api/runs/{id}/again", _again, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={Exception: _failed, 404: _missing})
+    app.state.studio = studio
+    return Guard(app, studio.key)
+
+
+async def _warm(studio: Studio) -> None:
+    """Start the inspector once the first page is out, so that the first question need not wait for its imports."""
+    await asyncio.sleep(1)
+    await studio.inspector.ask({"ask": "ops"})
+
+
+def _studio(request: Request) -> Studio:
+    found: Studio = request.app.state.studio
+    return found
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return _error(500, f"the studio failed: {type(error).__name__}")
+
+
+async def _missing(request: Request, _: Exception) -> Response:
+    if request.url.path.startswith(("/api/", "/static/")):
+        return _error(404, "there is nothing here")
+    page = _file("index.html", request)
+    return Response(page.body, 404, dict(page.headers))
+
+
+# -- pages and their files ---------------------------------------------------------------------------------------------
+
+_files: dict[str, tuple[bytes, bytes]] = {}  # name -> its bytes, plain and packed
+
+
+def _file(name: str, request: Request) -> Response:
+    """A file of the page, which is read once; only those that are in the folder have a name."""
+    if not _files:
+        for path in sorted(STATIC.iterdir()):
+            if path.is_file() and path.suffix in (".html", ".js", ".css", ".svg", ".txt"):
+                plain = path.read_bytes()
+                _files[path.name] = plain, gzip.compress(plain, 6, mtime=0)
+    if name not in _files:
+        return _error(404, "there is nothing here")
+    plain, packed = _files[name]
+    kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
+    headers = {"content-type": f"{kind}; charset=utf-8", "vary": "accept-encoding", "cache-control": "no-cache"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, headers={**headers, "content-encoding": "gzip"})
+    return Response(plain, headers=headers)
+
+
+async def _page(request: Request) -> Response:
+    return _file("index.html", request)
+
+
+async def _static(request: Request) -> Response:
+    return _file(request.path_params["name"], request)
+
+
+async def _session(request: Request) -> Response:
+    """What the page needs at first; the token is for pages of ours, which alone can read this."""
+    studio = _studio(request)
+    return _json(
+        {
+            "token": studio.key.token,
+            "version": __version__,
+            "models": [{"name": n, "about": a, "draws": n in DRAWING} for n, a in MODELS.items()],
+            "uploads": [asdict(u) for u in studio.uploads.all()],
+            "jobs": [_told(j) for j in studio.jobs.all()[:20]],
+            "runs": studio.runs.all()[:12],
+        },
+        request,
+    )
+
+
+def _json(value: Any, request: Request, status: int = 200) -> Response:
+    return _packed(json.dumps(value, separators=(",", ":")).encode(), request, status)
+
+
+def _packed(text: bytes, request: Request, status: int = 200) -> Response:
+    headers = {"content-type": "application/json", "vary": "accept-encoding"}
+    if len(text) > 2000 and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(gzip.compress(text, 1), status, {**headers, "content-encoding": "gzip"})
+    return Response(text, status, headers)
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+async def _ask(request: Request) -> Response:
+    """A question for the inspector."""
+    name = request.path_params["question"]
+    if name not in QUESTIONS:
+        return _error(404, "there is no such question")
+    question: dict[str, Any] = {"ask": name}
+    for key, value in request.query_params.multi_items():
+        if key in FLAGS:
+            question[key] = value == "1"
+        elif key in NUMBERS and value.isascii() and value.isdigit() and len(value) < 10:
+            question[key] = int(value)
+        elif key in WORDS and len(value) <= 1000:
+            question[key] = value
+        else:
+            return _error(400, f"a question has no {key[:40]!r} like that")
+    refused = _strange(question, _studio(request).uploads)
+    if refused:
+        return _error(404, refused)
+    answer = await _studio(request).inspector.ask(question)
+    return await run_in_threadpool(_packed, answer.text, request, answer.status)
+
+
+def _strange(question: dict[str, Any], uploads: Uploads) -> str:
+    """Why the model is none: only names that we know go on."""
+    model = question.get("model")
+    if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
+        return "there is no such device"
+    if model is None:
+        return "" if question["ask"] in ("explain", "ops") else "a question is about a model"
+    if model in MODELS or uploads.path(model) is not None:
+        return ""
+    return f"there is no model {model[:60]!r}; the first page lists those that there are"
+
+
+async def _doctor(request: Request) -> Response:
+    """What `anneal doctor --json` prints, by a process of its own: a driver may take that process with it."""
+    from anneal.web.doctor import doctor
+
+    return _json(await doctor(), request)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+async def _upload(request: Request) -> Response:
+    try:
+        name = unquote(request.headers.get("x-file-name", ""))
+        found = await _studio(request).uploads.take(name, request.stream())
+    except Refused as error:
+        return _error(error.status, str(error))
+    except ClientDisconnect:
+        return _error(400, "the file was cut short")
+    except OSError as error:
+        return _error(507, f"the file cannot be kept: {error.strerror}")
+    return _json(asdict(found), request, 201)
+
+
+async def _forget(request: Request) -> Response:
+    if not _studio(request).uploads.remove(request.path_params["id"]):
+        return _error(404, "there is no such file")
+    return _json({}, request)
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def _told(job: Job) -> dict[str, Any]:
+    """A job for the page: its arguments have paths, which are nobody's business."""
+    found = asdict(job)
+    found.pop("arguments")
+    return found
+
+
+async def _jobs(request: Request) -> Response:
+    return _json([_told(j) for j in _studio(request).jobs.all()], request)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """A small JSON object. Raises Wrong."""
+    text = b""
+    try:
+        async for piece in request.stream():
+            text += piece
+            if len(text) > LONGEST:
+                raise Wrong("that is too long")
+        found = json.loads(text or b"{}")
+    except ClientDisconnect:
+        raise Wrong("the request was cut short") from None
+    except (ValueError, RecursionError):
+        raise Wrong("the request is no JSON") from None
+    if not isinstance(found, dict):
+        raise Wrong("the request is no JSON object")
+    return found
+
+
+async def _new_job(request: Request) -> Response:
+    try:
+        made = command(await _body(request), _studio(request).uploads)
+    except Wrong as error:
+        return _error(400, str(error))
+    return _queued(request, made)
+
+
+def _queued(request: Request, made: Command) -> Response:
+    try:
+        job = _studio(request).jobs.add(made.kind, made.model, made.device, made.arguments, made.about)
+    except Busy as error:
+        return _error(429, str(error))
+    except OSError as error:
+        return _error(507, f"the job cannot be kept: {error.strerror}")
+    return _json(_told(job), request, 201)
+
+
+def _found(request: Request) -> Job | None:
+    return _studio(request).jobs.get(request.path_params["id"])
+
+
+async def _job(request: Request) -> Response:
+    job = _found(request)
+    return _error(404, "there is no such job") if job is None else _json(_told(job), request)
+
+
+async def _act(request: Request) -> Response:
+    """Stop, cancel, pause or resume."""
+    jobs, job, act = _studio(request).jobs, _found(request), request.path_params["act"]
+    if job is None or act not in ("stop", "cancel", "pause", "resume"):
+        return _error(404, "there is no such job, or nothing of that kind to do")
+    if act == "stop":
+        jobs.stop(job)
+    elif act == "cancel":
+        jobs.cancel(job)
+    elif not (jobs.pause(job) if act == "pause" else jobs.resume(job)):
+        return _error(409, f"a job that is {job.state} cannot {act}")
+    return _json(_told(job), request)
+
+
+async def _events(request: Request) -> Response:
+    """The events of a job as they come (server-sent events); `Last-Event-ID` is the byte to go on from."""
+    studio, job = _studio(request), _found(request)
+    if job is None:
+        return _error(404, "there is no such job")
+    if studio.streams >= MOST_STREAMS:
+        return _error(503, f"{MOST_STREAMS} pages are watching already; close one")
+    said = request.headers.get("last-event-id") or request.query_params.get("from", "0")
+    begin = int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0
+
+    async def counted() -> AsyncIterator[bytes]:
+        studio.streams += 1
+        try:
+            async for piece in stream(
+                studio.jobs.place(job) / "events.jsonl", begin, lambda: _told(job), whole=job.kind in DOCUMENTS
+            ):
+                yield piece
+        finally:
+            studio.streams -= 1
+
+    return StreamingResponse(counted(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _job_picture(request: Request) -> Response:
+    job = _found(request)
+    path = None if job is None else _studio(request).jobs.place(job) / "picture.png"
+    if path is None or not path.is_file():
+        return _error(404, "there is no picture")
+    return Response(path.read_bytes(), media_type="image/png")
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+async def _runs(request: Request) -> Response:
+    return _json(await run_in_threadpool(_studio(request).runs.all), request)
+
+
+async def _run(request: Request) -> Response:
+    found = await run_in_threadpool(_studio(request).runs.one, request.path_params["id"])
+    return _error(404, "there is no such run") if found is None else _json(found, request)
+
+
+async def _picture(request: Request) -> Response:
+    found = _studio(request).runs.picture(request.path_params["id"])
+    return _error(404, "there is no picture") if found is None else Response(found, media_type="image/png")
+
+
+async def _run_kernel(request: Request) -> Response:
+    found = _studio(request).runs.kernel(request.path_params["id"], request.path_params["name"])
+    return _error(404, "there is no such kernel") if found is None else _json({"wgsl": found}, request)
+
+
+async def _again(request: Request) -> Response:
+    """Resurrect a run: the same model with the same options."""
+    found = await run_in_threadpool(_studio(request).runs.one, request.path_params["id"])
+    options = ((found or {}).get("config") or {}).get("options")
+    if not isinstance(options, dict):
+        return _error(404, "there is no such run, or it does not say its options")
+    wanted = {k: options.get(k) for k in ("model", "steps", "batch", "seed", "lr")}
+    try:
+        made = command({"kind": "train", "device": options.get("device") or "auto", **wanted}, _studio(request).uploads)
+    except Wrong as error:
+        return _error(400, str(error))
+    return _queued(request, made)

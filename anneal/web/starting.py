@@ -1,0 +1,138 @@
+"""`anneal web`: the server at its address, and the browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import sys
+import threading
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anneal.errors import DataError, SettingError, UserError
+
+if TYPE_CHECKING:
+    from anneal.web.server import Studio
+
+__all__ = ["Options", "serve"]
+
+PORT = 3001
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`address` is HOST:PORT, :PORT or PORT; `host` an address that others may reach; `shows` a model, or an ONNX file,
+    whose graph is the page to open.
+    """
+
+    address: str = ""
+    host: str | None = None
+    shows: str | None = None
+    opens: bool = True
+
+
+def serve(options: Options) -> None:
+    """Serve until Ctrl-C. UserError where the extra is missing, SettingError for an address that cannot be had."""
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"the studio needs {' and '.join(missing)}: pip install 'anneal-compiler[web]'")
+    host, port = _address(options)
+    listening = _bound(host, port)
+    port = listening.getsockname()[1]
+
+    import uvicorn
+
+    from anneal.web.guard import Key
+    from anneal.web.server import Studio, application
+
+    key = Key(_hosts(host, options.host, port), always=options.host is not None)
+    studio = Studio(Path.cwd(), key, warm=True)
+    url = f"http://{_spelt(host)}:{port}{_path(studio, options.shows)}"
+    if key.always:
+        url += f"?token={key.token}"
+    print(f"studio  {url}", flush=True)
+    if options.host is not None:
+        print("        the network can reach it; whoever has the token can start work here", file=sys.stderr)
+    if options.opens and sys.stdout.isatty():
+        threading.Timer(0.3, webbrowser.open, (url,)).start()
+    config = uvicorn.Config(
+        application(studio), log_level="error", access_log=False, server_header=False,
+        timeout_graceful_shutdown=1, limit_concurrency=256, h11_max_incomplete_event_size=1 << 16, ws="none",
+    )  # fmt: skip
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+
+
+def _path(studio: Studio, shown: str | None) -> str:
+    """The first page; a file that is shown is taken in."""
+    if shown is None:
+        return "/"
+    if not shown.endswith(".onnx"):
+        return f"/v/{shown}"
+    try:
+        return f"/v/{studio.uploads.copy(Path(shown)).id}"
+    except OSError as error:
+        raise DataError(f"{shown} cannot be read: {error.strerror or error}") from None
+
+
+def _address(options: Options) -> tuple[str, int]:
+    host, _, port = options.address.rpartition(":")
+    if not port.isdecimal() and options.address and not port:
+        port = str(PORT)
+    if options.address and not port.isdecimal():
+        host, port = options.address, str(PORT)
+    number = int(port or PORT)
+    if number > 65535:
+        raise SettingError(f"{number} is no port; those go to 65535, and :0 takes a free one")
+    host = host.strip("[]")
+    if options.host is not None:
+        if host:
+            raise SettingError(
+                f"the address names the host {host} and --host names {options.host}; leave one of them out"
+            )
+        return options.host, number
+    if host not in ("", "127.0.0.1", "localhost", "::1"):
+        raise SettingError(f"{host} is no address of this machine's own; to let others in: anneal web --host {host}")
+    return host or "127.0.0.1", number
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(kind, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        advice = "another program has it; `anneal web :0` takes a free one" if port else "choose another address"
+        raise SettingError(f"{host}:{port} cannot be served at: {error.strerror or error}; {advice}") from None
+    return found
+
+
+def _spelt(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _hosts(host: str, given: str | None, port: int) -> frozenset[str]:
+    """The hosts that a request may name."""
+    names = set(LOOPBACK)
+    if given in ("0.0.0.0", "::"):
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower(), *_own()}
+    elif given is not None:
+        names = {_spelt(given).lower()}
+    return frozenset([f"{n}:{port}" for n in names] + (list(names) if port == 80 else []))
+
+
+def _own() -> set[str]:
+    """The addresses that this machine's name has."""
+    try:
+        return {_spelt(str(x[4][0])) for x in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()

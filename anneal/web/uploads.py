@@ -1,0 +1,118 @@
+"""Files that were dropped on the page: kept by their content under names of ours, so that no name from outside reaches
+the file system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["KINDS", "Refused", "Upload", "Uploads"]
+
+KINDS = ("onnx", "safetensors", "gguf", "npy", "npz")
+LARGEST = 4 << 30  # bytes of one file
+ALL = 16 << 30  # and of all of them
+_ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
+
+
+class Refused(Exception):
+    """A file that is not taken, with the status and the text for its sender."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file: `id` is what the page calls it ("upload.HASH.onnx"), `name` what its sender did."""
+
+    id: str
+    name: str
+    kind: str
+    bytes: int
+
+
+class Uploads:
+    """The files in a folder, which is made when the first one comes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def take(self, name: str, body: AsyncIterator[bytes]) -> Upload:
+        """Keep a file that comes in pieces. Raises Refused for another kind of file, or one that is too large."""
+        stem, _, kind = name.lower().rpartition(".")
+        if not stem or kind not in KINDS:
+            raise Refused(415, f"files of these kinds are taken: {', '.join('.' + k for k in KINDS)}")
+        room = ALL - sum(u.bytes for u in self.all())
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / f".{secrets.token_hex(8)}"
+        digest, size = hashlib.blake2b(digest_size=16), 0
+        try:
+            with place.open("wb") as f:
+                async for piece in body:
+                    size += len(piece)
+                    if size > min(LARGEST, room):
+                        raise Refused(
+                            413, f"the file is larger than {min(LARGEST, room) >> 20} MiB, the most there is room for"
+                        )
+                    digest.update(piece)
+                    f.write(piece)
+            if not size:
+                raise Refused(400, "the file is empty")
+            stored = f"{digest.hexdigest()}.{kind}"
+            os.replace(place, self.folder / stored)
+        finally:
+            place.unlink(missing_ok=True)
+        found = Upload(f"upload.{stored}", _plain(name), kind, size)
+        (self.folder / f"{stored}.json").write_text(json.dumps(asdict(found)), encoding="utf-8")
+        return found
+
+    def copy(self, file: Path) -> Upload:
+        """Keep a file of this machine. Raises OSError where it cannot be read."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with file.open("rb") as f:
+                while piece := f.read(1 << 20):
+                    yield piece
+
+        return asyncio.run(self.take(file.name, pieces()))
+
+    def all(self) -> list[Upload]:
+        """The files that are there, the latest first."""
+        found = []
+        for path in sorted(self.folder.glob("*.json"), key=lambda p: -p.stat().st_mtime):
+            try:
+                found.append(Upload(**json.loads(path.read_text(encoding="utf-8"))))
+            except (OSError, ValueError, TypeError):
+                continue
+        return found
+
+    def path(self, id: str) -> Path | None:
+        """The file behind an id, if there is one."""
+        stored = id.removeprefix("upload.")
+        if not _ID.fullmatch(stored) or not (self.folder / stored).is_file():
+            return None
+        return self.folder / stored
+
+    def remove(self, id: str) -> bool:
+        """Forget a file; whether there was one."""
+        path = self.path(id)
+        if path is None:
+            return False
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.json").unlink(missing_ok=True)
+        return True
+
+
+def _plain(name: str) -> str:
+    """A name to show: its last part, without what commands a terminal."""
+    last = re.split(r"[\\/]", name)[-1]
+    return "".join([c if c.isprintable() else "\ufffd" for c in last])[:200]

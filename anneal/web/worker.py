@@ -1,0 +1,42 @@
+"""What a job's process runs: a command of anneal's, its events into a file, its exit code beside it.
+
+`python -m anneal.web.worker FOLDER ARGUMENTS...` holds a lock on FOLDER/lock while it lives. The server that started it
+may end meanwhile, and another one find the job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from filelock import FileLock
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; its exit code is this process's, too."""
+    folder = Path(sys.argv[1])
+    with FileLock(folder / "lock", timeout=10):
+        for number, name in ((1, "events.jsonl"), (2, "log.txt")):
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(file, number)
+            os.close(file)
+        from anneal.cli import main as anneal
+
+        code = 1
+        try:
+            sys.argv[:] = ["anneal", *sys.argv[2:]]  # a run bundle tells the command
+            anneal()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        finally:
+            place = folder / ".exit"
+            place.write_text(str(code))
+            place.rename(folder / "exit")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Planted bugs are found and named: what differs, beside what, in which kernel, from which line; and without one,
+nothing is found.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anneal.inspect import Difference, GradientCheck, Report, Suspect, check
+from anneal.schedule import clear_cache
+from anneal.tensor import Tensor
+from anneal.uop import Arena
+from tests.conftest import opened
+from tests.inspect.checking.planted import BUGS, Bug, compiled_afresh, inputs, rule
+
+
+def here(program: Any) -> int:
+    lines, first = inspect.getsourcelines(program)
+    [n] = [n for n, line in enumerate(lines) if "# here" in line]
+    return first + n
+
+
+@pytest.fixture
+def available(request: pytest.FixtureRequest) -> Iterator[Bug]:
+    bug: Bug = request.param
+    with opened(bug.device):
+        yield bug
+
+
+@pytest.mark.parametrize("available", BUGS, ids=lambda b: b.name, indirect=True)
+def test_a_planted_bug_is_named(available: Bug) -> None:
+    bug = available
+    with compiled_afresh(bug):
+        report = check(bug.program, *inputs(bug.device))
+    first = report.first
+    assert isinstance(first, Difference), str(report)
+    assert first.against == bug.against, str(first)
+    assert here(bug.program) in [line.line for line in first.lines], str(first)
+    assert bug.says in str(first), str(first)
+    assert [k for k in report.kernels if k.kernel == first.kernel and k.name == first.name]
+    assert not report.ok
+
+
+@pytest.mark.parametrize("available", BUGS, ids=lambda b: b.name, indirect=True)
+def test_without_it_nothing_is_found(available: Bug) -> None:
+    clear_cache()
+    report = check(available.program, *inputs(available.device))
+    assert report.ok, str(report)
+    assert report.first is None
+    assert report.tensor_elements > 0
+
+
+def bent_loss(x: Tensor, w: Tensor) -> Tensor:
+    y = (x @ w).sigmoid()
+    z = y.tanh()  # here
+    return (z * z).mean()
+
+
+def test_a_wrong_rule_of_a_derivative_is_named() -> None:
+    x, w = inputs("cpu")
+    w = Tensor(w.numpy(), requires_grad=True, device="cpu")
+    wrong = rule("gradient.upat", "tanh(x) -> g * (1 - y * y)", "tanh(x) -> g * (1 - y)")
+    with wrong():
+        report = check(bent_loss, x, w, gradients=True)
+    first = report.first
+    assert isinstance(first, GradientCheck), str(report)
+    assert first.name.startswith("TANH")
+    assert [line.line for line in first.lines] == [here(bent_loss)]
+    assert "tanh(x) -> g * (1 - y)" in first.blame
+    right = check(bent_loss, x, w, gradients=True)
+    assert right.ok, str(right)
+    assert len(right.gradients) == 1
+
+
+def subtracted(x: Tensor) -> Tensor:
+    y = x * 2.0
+    return x + -y  # here
+
+
+def test_a_wrong_rule_that_fires_while_the_graph_is_made_is_named(device: str) -> None:
+    x = Tensor(np.arange(6, dtype=np.float32), device=device)
+    wrong = rule("fold.upat", "x + -y -> x - y", "x + -y -> x - x")
+    with Arena(), wrong():
+        report = check(subtracted, x)
+    first = report.first
+    assert isinstance(first, Suspect), str(report)
+    assert first.rule == "x + -y -> x - x"
+    assert [line.line for line in first.lines] == [here(subtracted)]
+    assert not report.differences, "the kernel does what the graph says"
+    assert check(subtracted, x).ok
+
+
+def overflowing(x: Tensor) -> Tensor:
+    e = x.exp()  # here
+    return (e / e.sum(1, keepdim=True)).contiguous()
+
+
+def test_the_first_nan_is_named_with_what_it_comes_from(device: str) -> None:
+    x = Tensor(np.array([[1.0, 2.0, 3.0], [-1.0, 90.0, 0.0]], np.float32), device=device)
+    report: Report = check(lambda: overflowing(x * 1.0).log())
+    found = report.not_finite
+    assert found is not None
+    assert (found.kind, found.begins, found.op) == ("nan", "inf", "EXP")
+    assert here(overflowing) in [line.line for line in found.lines]
+    assert found.sources == ("90",)
+    assert any("[4] = 90" in x for x in found.inputs)
+    assert report.ok, "a nan that the program itself makes is no difference"
+
+
+def test_numbers_that_are_infinite_on_purpose_are_no_finding() -> None:
+    x = Tensor(np.ones((4, 4), np.float32), device="cpu")
+    hidden = Tensor.ones(4, 4, device="cpu").tril() == 0
+    report = check(lambda: x.masked_fill(hidden, float("-inf")).softmax(-1))
+    assert report.not_finite is None
+    assert report.ok
