@@ -91,6 +91,7 @@ class Plan:
         known = len(self.memo.used)
         run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
         run.parameters = parameters or {}
+        run.keeps = watch is not None  # who watches takes values, not graphs
         results = self.captured.walked(run, given)
         if len(self.memo.used) > known:
             realize(list(self.memo.used.values()))
