@@ -15,7 +15,7 @@ from anneal.cli._choices import check_writable, write_file
 from anneal.cli._output import data, json_report, message, table
 from anneal.errors import AnnealError, DataError, OnnxError, UserError
 from anneal.inspect import random_input
-from anneal.onnx import Description, Model, check, load
+from anneal.onnx import Description, Model, ValueInfo, check, load
 from anneal.tensor import Tensor
 
 __all__ = ["Job", "check_model", "feeds_of", "info", "run"]
@@ -42,15 +42,16 @@ def info(file: Path, *, sizes: Sequence[str], device: str, as_json: bool) -> int
     """Print what a model has and needs, every gap, and its cost where all sizes are known; 4 if there are gaps."""
     model = load(file, "cpu", structure_only=True)
     found = model.describe()
-    cost = None if found.gaps else _cost(file, model, sizes, device)
+    cost = "it cannot be run" if found.gaps else _cost(file, model, sizes, device)
     if as_json:
-        json_report({**asdict(found), "cost": cost})
+        known = isinstance(cost, dict)
+        json_report({**asdict(found), "cost": cost if known else None, "cost_unknown": None if known else cost})
     else:
         _print(found, cost)
     return OnnxError.exit_code if found.gaps else 0
 
 
-def _print(found: Description, cost: dict[str, Any] | None) -> None:
+def _print(found: Description, cost: dict[str, Any] | str) -> None:
     opsets = ", ".join([f"{domain or 'ai.onnx'} {version}" for domain, version in found.opsets])
     data(f"{found.name or 'a graph without a name'}, by {found.producer or 'an unknown program'}")
     data(f"ir_version {found.ir_version}, opsets {opsets or 'none'}")
@@ -58,8 +59,10 @@ def _print(found: Description, cost: dict[str, Any] | None) -> None:
         data(f"input   {v}{'  (its values decide shapes)' if v.name in found.deciding else ''}")
     for v in found.outputs:
         data(f"output  {v}")
-    data(f"{found.parameters:,} numbers in initialisers; {found.nodes} nodes")
-    if cost is not None:
+    data(f"{found.parameters:,} numbers in initialisers and constants, {found.bytes:,} bytes; {found.nodes} nodes")
+    if isinstance(cost, str):
+        data(f"what a run costs is not known: {cost}")
+    else:
         data(
             f"at the sizes given, on {cost['device']}: {cost['kernels']} kernels, {cost['flops']:,} flops, "
             f"{cost['bytes']:,} bytes"
@@ -74,32 +77,40 @@ def _print(found: Description, cost: dict[str, Any] | None) -> None:
         data("no gaps: every node can be run")
 
 
-def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[str, Any] | None:
-    """What a run costs; None where a size is not known, or the weights are missing."""
+def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[str, Any] | str:
+    """What a run costs, or why that is not known: a size is open, or weights are missing."""
     from anneal.backend import planned_cost_model
     from anneal.inspect import kernel_calls
     from anneal.schedule import graph, origins, plan_for
 
     known = _sizes(sizes)
-    if any(not isinstance(d, int) and d not in known for v in model.inputs for d in v.shape or (None,)):
-        return None
+    if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
+        return f"the file says no shape of {', '.join(shapeless)}"
+    if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
+        return f"give {' '.join(dict.fromkeys([f'--size {size[0]}=N' for size in unknown]))}"
     try:
         whole = load(file, "cpu")
         results = whole.trace(feeds_of(whole, Job(file, (), sizes, 0, "cpu", True)))
-    except OnnxError:
-        return None
+    except (OnnxError, UserError) as e:
+        return str(e).splitlines()[0]
     tensors = [t for r in results.values() for t in (r if isinstance(r, list) else [r]) if isinstance(t, Tensor)]
     if not tensors:
-        return None
+        return "no device computes its outputs"
     sink = graph([t.uop for t in tensors])
     plan, _, _ = plan_for(sink, planned_cost_model(device))
-    calls = kernel_calls(plan, origins(sink))
+    calls = kernel_calls(plan, origins(sink), lambda _: "")  # nobody reads the kernels' text
     return {
         "device": device,
         "kernels": len(calls),
         "flops": sum(k.flops for k in calls),
         "bytes": sum(k.bytes for k in calls),
     }
+
+
+def _open_sizes(info: ValueInfo) -> list[tuple[str, ...]]:
+    """The sizes of an input that a file leaves open, each by the names that --size knows it by."""
+    names = [(d, f"{info.name}.{i}") for i, d in enumerate(info.shape or ()) if not isinstance(d, int)]
+    return [tuple([n for n in both if n]) for both in names]
 
 
 def run(job: Job, *, output: Path | None, timed: bool) -> None:
@@ -198,7 +209,9 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         name, _, number = text.rpartition("=")
         if not name or not number.isdigit():
-            raise UserError(f"--size takes NAME=N, a symbolic size of the model and a number, not {text!r}")
+            raise UserError(
+                f"--size takes NAME=N, a symbolic size of the model or INPUT.AXIS, and a number, not {text!r}"
+            )
         out[name] = int(number)
     return out
 

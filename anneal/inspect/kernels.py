@@ -55,9 +55,9 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
     """One record per launch of the plan, in order; equal kernels share their text.
 
     `origins` is what `anneal.schedule.origins` says of the graph that was planned. `text` gives a kernel's text; WGSL
-    for a target with the usual limits if left out.
+    for a target with the usual limits if left out, or a comment where a dtype has none.
     """
-    text = text or (lambda sink: generate(sink).source)
+    text = text or _wgsl(Target())
     writer: dict[int, int] = {}
     texts: dict[UOp, str] = {}
     records = []
@@ -114,8 +114,10 @@ def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
 
 def wgsl_for(device: AnyDevice) -> Callable[[UOp], str]:
     """The text of a kernel as WGSL for `device`, or a comment where a dtype has none: those that only the cpu has."""
-    target = getattr(device, "target", None) or Target(f16=True)
+    return _wgsl(getattr(device, "target", None) or Target(f16=True))
 
+
+def _wgsl(target: Target) -> Callable[[UOp], str]:
     def text(sink: UOp) -> str:
         try:
             return generate(sink, target).source

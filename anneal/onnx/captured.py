@@ -16,7 +16,7 @@ from anneal.onnx.bounds import exact, roomy
 from anneal.onnx.execute import Memo, NeedsHostError, Run
 from anneal.onnx.graph import Graph
 from anneal.onnx.sizes import Sizes
-from anneal.onnx.types import fits_device
+from anneal.onnx.types import Map, fits_device
 from anneal.onnx.values import leaves
 from anneal.tensor import Tensor, jit, no_grad, realize
 from anneal.uop import UOp
@@ -199,6 +199,8 @@ def own(value: Any) -> Any:
     """A result as tensors and arrays of the caller's own: what is done to them in place is nobody else's."""
     if isinstance(value, list):
         return [own(v) for v in value]
+    if isinstance(value, Map):
+        return dict(value.entries)
     if isinstance(value, Tensor) and not value.requires_grad:
         return value.detach()
     return value.copy() if isinstance(value, np.ndarray) else value

@@ -1,7 +1,7 @@
 """Running the nodes of a graph, one after the other.
 
-A value is a Tensor on the device, a NumPy array on the host, an array of sizes that Variables are in (`Sizes`), a list
-of values (a sequence) or None (an empty optional). Every value is one of three:
+A value is a Tensor on the device, a NumPy array or a Map on the host, an array of sizes that Variables are in
+(`Sizes`), a list of values (a sequence) or None (an empty optional). Every value is one of three:
 
 - *fixed*: it follows from the file and from the shapes of the inputs. What a node makes of fixed values is fixed too;
   it is computed once for a set of input shapes and kept in a `Memo`, arrays on the host and tensors on the device;
@@ -27,8 +27,9 @@ from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
-from anneal.onnx.types import array_code, array_dtype, device_array
+from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
+from anneal.onnx.work import work_of
 from anneal.tensor import Tensor
 from anneal.uop import arena
 from anneal.uop.sizes import most
@@ -36,6 +37,7 @@ from anneal.uop.sizes import most
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
+_WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
 class Scope:
@@ -92,6 +94,7 @@ class Run:
         self.constants = constants
         self.budget = budget
         self.elements = elements
+        self.work = 0  # elements that sums and extremes go through so far
         self.reads = reads
         self.training = training
         self.float64 = float64
@@ -186,6 +189,17 @@ class Run:
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
             )
 
+    def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
+        """Count what a node's sums and products go through."""
+        uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
+        self.work += work_of(*uops)
+        if self.work > self.elements * _WORK:
+            raise node.fault(
+                f"takes the run to {self.work:,} elements that go through sums; the file and the inputs justify "
+                f"{self.elements * _WORK:,}",
+                "raise `elements` of anneal.onnx.load if that is right",
+            )
+
     def is_fixed(self, value: Any) -> bool:
         """Whether a value follows from the file and the shapes of the inputs."""
         return all(id(v) in self.memo.fixed or id(v) in self.constants.fixed for v in leaves(value))
@@ -213,7 +227,7 @@ class Run:
         if isinstance(value, Sizes):
             own = Sizes(value.items, value.dtype)
         else:
-            own = value.view() if isinstance(value, np.ndarray) else value.reshape(*value.shape, 1).squeeze(-1)
+            own = value.reshape(*value.shape, 1).squeeze(-1) if isinstance(value, Tensor) else value.view()
         self.loose[id(own)] = own
         return own
 
@@ -443,6 +457,8 @@ class Call:
         for r in leaves(list(results)):
             if isinstance(r, Tensor):
                 self.room(*r.shape)
+        if not node.subgraphs():  # whose nodes were measured one by one
+            run.measure(node, values, results)
         if self._read or self._tainted:
             return tuple([run.loosen(r) for r in results])
         pure = node.implementation.pure
@@ -450,10 +466,10 @@ class Call:
         self.of_file = still and run.of_file(values)
         memo = run.constants if self.of_file else run.memo
         for r in leaves(list(results)):
-            if still or (pure and isinstance(r, np.ndarray)):
+            if still or (pure and isinstance(r, (np.ndarray, Map))):
                 if not run.is_fixed(r):
                     memo.fix(r)
-            elif isinstance(r, np.ndarray):
+            elif isinstance(r, (np.ndarray, Map)):
                 run.loose[id(r)] = r
         if not still:
             for v in leaves(values):
@@ -518,9 +534,9 @@ class Call:
             values = values[:-1]
         if not of.variadic and len(values) > len(of.inputs):
             raise self.fail(f"takes at most {len(of.inputs)} inputs, not {len(values)}")
-        if any(isinstance(v, list) for v in values) and not of.raw:
-            raise self.fail("takes tensors, not a sequence")
-        dtypes = [None if v is None or isinstance(v, list) else dtype_name(v) for v in values]
+        if any(isinstance(v, (list, Map)) for v in values) and not of.raw:
+            raise self.fail("takes tensors, not a sequence or a map")
+        dtypes = [None if v is None or isinstance(v, (list, Map)) else dtype_name(v) for v in values]
         if fault := wrong_types(self.node, dtypes, self.device != "cpu"):
             raise self.fail(fault)
         attributes = self.read_attributes(of)

@@ -11,7 +11,7 @@ import numpy as np
 
 from anneal.errors import OnnxError
 from anneal.onnx.schemas import text_of
-from anneal.onnx.types import array_dtype, element_name
+from anneal.onnx.types import PACKED_BITS, array_dtype, element_name
 from anneal.onnx.wire import without_large
 
 __all__ = ["parsed", "reader_of"]
@@ -23,7 +23,6 @@ _FIELDS = {  # where a TensorProto that has no raw_data keeps the elements of a 
     **dict.fromkeys((12, 13), "uint64_data"),
     8: "string_data",
 }
-_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
 
 
 def parsed(
@@ -105,15 +104,15 @@ def _array(tensor: Any, where: str, raw: Any) -> np.ndarray[Any, Any]:
         out = np.empty(size, object)
         out[:] = [s.decode("utf-8", "surrogateescape") for s in tensor.string_data]
         return out.reshape(shape)
-    bits = _BITS.get(code, dtype.itemsize * 8)
+    bits = PACKED_BITS.get(code, dtype.itemsize * 8)
     if raw is not None:
         _check(where, len(raw), -(-size * bits // 8), shape, "bytes")
-        if code not in _BITS:
+        if code not in PACKED_BITS:
             return raw.view(dtype).reshape(shape) if size else np.empty(shape, dtype)
     else:
         count = len(getattr(tensor, _FIELDS.get(code, "int32_data")))
         each = 2 if code in (14, 15) else 1
-        _check(where, count, size * each if code not in _BITS else -(-size * bits // 8), shape)
+        _check(where, count, size * each if code not in PACKED_BITS else -(-size * bits // 8), shape)
     return _packed(tensor, where, raw)
 
 

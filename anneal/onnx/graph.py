@@ -23,10 +23,11 @@ class ValueInfo:
     kind: str = "tensor"  # or "sequence", "optional", "map", "sparse tensor", "unknown"
     dtype: str = ""  # the element type, of a sequence's items as well
     shape: tuple[int | str | None, ...] | None = None
+    key: str = ""  # the type of a map's keys; `dtype` is that of its values then
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else "[" + ", ".join("?" if d is None else str(d) for d in self.shape) + "]"
-        inner = f"{self.dtype or '?'}{shape}"
+        inner = f"{self.key} to {self.dtype}" if self.key else f"{self.dtype or '?'}{shape}"
         return f"{self.name}: {inner if self.kind == 'tensor' else f'{self.kind} of {inner}'}"
 
 
@@ -123,4 +124,6 @@ class Program:
     ir_version: int
     producer: str
     metadata: dict[str, str]
-    elements: int  # of all tensors of the file
+    elements: int  # of all tensors of the file that were read
+    numbers: int  # of all tensors of the file: initialisers, and attributes of nodes
+    bytes: int  # that these take

@@ -23,7 +23,7 @@ from anneal.onnx.graph import Program, ValueInfo
 from anneal.onnx.plan import Plan, UnsizedError, signature
 from anneal.onnx.reading import program_of
 from anneal.onnx.report import Description, describe, gaps_of, told
-from anneal.onnx.types import device_array, fits_device, uploaded
+from anneal.onnx.types import Map, device_array, fits_device, uploaded
 from anneal.tensor import Tensor, default_device
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class Model:
 def _value(x: Any, info: ValueInfo) -> Any:
     """What a caller gives for an input, as a Tensor, an array, a list or None."""
     if "sequence" in info.kind and isinstance(x, (list, tuple)):
-        item = ValueInfo(info.name, "tensor", info.dtype)
+        item = ValueInfo(info.name, "map" if info.key else "tensor", info.dtype, None, info.key)
         return [_value(v, item) for v in x]
     if x is None:
         if "optional" in info.kind:
@@ -311,6 +311,8 @@ def _value(x: Any, info: ValueInfo) -> Any:
     if isinstance(x, Tensor):
         _check(x, info)
         return x
+    if info.kind.endswith("map"):
+        return _map(x, info)
     try:
         if isinstance(x, (np.ndarray, np.generic)):
             array = np.asarray(x)
@@ -321,6 +323,22 @@ def _value(x: Any, info: ValueInfo) -> Any:
         raise OnnxError(f"input {info.name!r}: cannot be made from {type(x).__name__}: {e}; it takes {info}") from None
     _check(array, info)
     return array
+
+
+def _map(x: Any, info: ValueInfo) -> Map:
+    """A dict as a Map, each key and value of the type that the input says."""
+    if not isinstance(x, Mapping):
+        raise OnnxError(f"input {info.name!r}: is {type(x).__name__}, not a dict; it takes {info}")
+    types = [str if name == "string" else _numpy_dtype(name).type for name in (info.key, info.dtype)]
+    try:
+        for key, value in x.items():
+            if not isinstance(key, str | int | np.integer) or isinstance(key, str) != (types[0] is str):
+                raise OnnxError(f"input {info.name!r}: has the key {key!r}; it takes {info}")
+            if not isinstance(value, str | int | float | np.generic) or isinstance(value, str) != (types[1] is str):
+                raise OnnxError(f"input {info.name!r}: has {value!r} for {key!r}; it takes {info}")
+        return Map({key: types[1](value) for key, value in x.items()})
+    except (TypeError, ValueError, OverflowError) as e:
+        raise OnnxError(f"input {info.name!r}: {e}; it takes {info}") from None
 
 
 def _numpy_dtype(name: str) -> Any:

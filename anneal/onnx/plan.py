@@ -50,10 +50,10 @@ class Plan:
         split(feeds, given, is_given)
         try:
             return self._run(given)
-        except MemoryError as e:
+        except (MemoryError, SystemError) as e:  # NumPy's functions of C forget the error where they get no memory
             if isinstance(e, OutOfMemoryError):
                 raise
-            raise OutOfMemoryError(f"a run of the model takes more memory than there is: {e}") from e
+            raise OutOfMemoryError(f"a run of the model takes more memory than there is: {e}") from None
 
     def close(self) -> None:
         """Give back the memory of captures."""

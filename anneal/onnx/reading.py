@@ -6,6 +6,7 @@ whatever is wrong in it is an OnnxError that names the place.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -15,7 +16,7 @@ from anneal.errors import OnnxError
 from anneal.onnx.graph import Function, Graph, Node, Program, ValueInfo
 from anneal.onnx.registry import find
 from anneal.onnx.schemas import body_of, defaults_of, fault_of, same, schema_of, text_of
-from anneal.onnx.types import element_name
+from anneal.onnx.types import element_bits, element_name
 
 __all__ = ["program_of"]
 
@@ -38,12 +39,15 @@ def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
     if "" not in opsets and not proto.functions and any(not _domain(n.domain) for n in proto.graph.node):
         opsets[""] = 1  # what files of the first versions leave out
     functions = {(_domain(f.domain), text_of(f.name), text_of(getattr(f, "overload", ""))): f for f in proto.functions}
-    elements = 0
+    elements = numbers = size = 0
 
     def counted(tensor: Any, where: str) -> Any:
-        nonlocal elements
+        nonlocal elements, numbers, size
         found = array(tensor, where)
         elements += 0 if found is None else found.size
+        count = math.prod(tensor.dims) if found is None else found.size
+        numbers += count
+        size += -(-count * element_bits(tensor.data_type) // 8)
         return found
 
     reader = _Reader(opsets, functions, counted)
@@ -55,6 +59,8 @@ def program_of(proto: Any, array: Callable[[Any, str], Any]) -> Program:
         f"{text_of(proto.producer_name)} {text_of(proto.producer_version)}".strip(),
         {text_of(p.key): text_of(p.value) for p in proto.metadata_props},
         elements,
+        numbers,
+        size,
     )
 
 
@@ -266,13 +272,19 @@ def _value_info_of_type(name: str, proto: Any) -> ValueInfo:
             raise OnnxError(f"{name}: a type is nested more than {_NESTING} deep")
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, which)
+        kinds += ["sparse tensor"] if which == "sparse_tensor_type" else []
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
             shape = tuple([_size(d) for d in tensor.shape.dim])
         return ValueInfo(
             name, " of ".join(kinds) or "tensor", element_name(tensor.elem_type) if tensor.elem_type else "", shape
         )
-    return ValueInfo(name, " of ".join([*kinds, "map" if which == "map_type" else "unknown"]))
+    if which == "map_type":
+        value = proto.map_type.value_type.tensor_type.elem_type
+        return ValueInfo(
+            name, " of ".join([*kinds, "map"]), element_name(value), None, element_name(proto.map_type.key_type)
+        )
+    return ValueInfo(name, " of ".join([*kinds, "unknown"]))
 
 
 def _size(d: Any) -> int | str | None:

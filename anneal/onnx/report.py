@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from anneal.onnx.demand import deciding
 from anneal.onnx.graph import Graph, Node, Program, ValueInfo
 from anneal.onnx.registry import table
-from anneal.onnx.schemas import schema_of
+from anneal.onnx.schemas import made_types, schema_of, wrong_types
+from anneal.onnx.types import element_name
 
 __all__ = ["Description", "Gap", "Use", "describe", "gaps_of", "nodes_of", "told"]
 
@@ -51,7 +52,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Description:
-    """A model's description: `parameters` counts the numbers of its initialisers, `bytes` their size."""
+    """A model's description: `parameters` counts the numbers of its initialisers and constants, `bytes` their size."""
 
     name: str
     producer: str
@@ -71,13 +72,9 @@ def describe(program: Program) -> Description:
     """What there is in a model, subgraphs included."""
     graph = program.graph
     counts: Counter[tuple[str, str, int, str]] = Counter()
-    constants = dict(graph.constants)
     for node in nodes_of(graph):
         by = "anneal" if node.implementation else "a function" if node.function else "nobody"
         counts[node.op, node.domain, node.version, by] += 1
-        for inner in node.subgraphs():
-            constants.update({f"{inner.path}/{name}": array for name, array in inner.constants.items()})
-    arrays = [a for a in constants.values() if a is not None]
     decides = deciding(graph)
     return Description(
         name=graph.name,
@@ -86,8 +83,8 @@ def describe(program: Program) -> Description:
         opsets=tuple(sorted(program.opsets.items())),
         inputs=tuple([v for v in graph.inputs if v.name not in graph.constants]),
         outputs=tuple(graph.outputs),
-        parameters=sum(a.size for a in arrays),
-        bytes=sum(a.nbytes for a in arrays),
+        parameters=program.numbers,
+        bytes=program.bytes,
         nodes=sum(counts.values()),
         uses=tuple([Use(op, domain, v, n, by) for (op, domain, v, by), n in counts.most_common()]),
         gaps=gaps_of(program),
@@ -109,7 +106,7 @@ def nodes_of(graph: Graph) -> Iterator[Node]:
 
 def gaps_of(program: Program) -> tuple[Gap, ...]:
     """Every gap of a model, those inside functions once for each function."""
-    out: list[Gap] = []
+    out = [*_untaken(program.graph), *_mistyped(program.graph)]
     todo = [program.graph]
     seen = set()
     while todo:
@@ -122,6 +119,32 @@ def gaps_of(program: Program) -> tuple[Gap, ...]:
             elif (gap := _gap(node)) is not None:
                 out.append(gap)
     return tuple(out)
+
+
+def _untaken(graph: Graph) -> Iterator[Gap]:
+    """Inputs of kinds that no run takes."""
+    for v in graph.inputs:
+        if "sparse" in v.kind or "unknown" in v.kind:
+            what = f"an input of the kind {v.kind!r} is not taken"
+            yield Gap("input", "", 0, v.name, graph.path, what, "let the model take a tensor")
+
+
+def _mistyped(graph: Graph) -> Iterator[Gap]:
+    """Nodes of the main graph that are given elements of types which they do not take, as far as types are known."""
+    known: dict[str, str | None] = {v.name: v.dtype for v in graph.inputs if v.kind == "tensor" and v.dtype}
+    known |= {name: str(array.dtype.name) for name, array in graph.constants.items() if array is not None}
+    known = {name: "object" if dtype == "string" else dtype for name, dtype in known.items()}
+    for node in graph.nodes:
+        dtypes = [known.get(x) for x in node.inputs]
+        made = made_types(node, dtypes)
+        if fault := wrong_types(node, dtypes, False):
+            name = node.name or next((x for x in node.outputs if x), "")
+            yield Gap(node.op, node.domain, node.version, name, node.path, fault, "export the model again")
+            made = []
+        if node.op == "Cast" and not node.domain:
+            to = node.attributes.get("to")
+            made = [element_name(to) if isinstance(to, int) else None]
+        known.update((name, dtype) for name, dtype in zip(node.outputs, made, strict=False) if name and dtype)
 
 
 def _gap(node: Node) -> Gap | None:
@@ -146,6 +169,10 @@ def _gap(node: Node) -> Gap | None:
                 "neither ONNX nor anneal has this operator", "define it as a function in the model, or replace it"
             )
         return gap("anneal does not have this operator", "replace it in the model, or add it to anneal/onnx/ops")
+    for attribute in ("to", "dtype", "output_dtype"):
+        code = node.attributes.get(attribute)
+        if isinstance(code, int) and "complex" in element_name(code):
+            return gap(f"makes elements of {element_name(code)}, which no tensor has", "use pairs of floats")
     schema = schema_of(node.op, node.domain, node.opset)
     unknown = sorted(a for a in node.given if schema is not None and a not in schema.attributes and a not in _SILENT)
     if unknown:

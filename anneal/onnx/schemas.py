@@ -8,7 +8,7 @@ from typing import Any
 
 from anneal.onnx.graph import Function, Graph, Node
 
-__all__ = ["body_of", "defaults_of", "fault_of", "same", "schema_of", "text_of", "wrong_types"]
+__all__ = ["body_of", "defaults_of", "fault_of", "made_types", "same", "schema_of", "text_of", "wrong_types"]
 
 
 @lru_cache(4096)
@@ -115,12 +115,37 @@ def wrong_types(node: Node, dtypes: list[str | None], narrowed: bool) -> str:
         if not any(f"tensor({_TOLD.get(d, d.replace('_', ''))})" in types for d in stands_for) and any(
             "tensor" in t for t in types
         ):
-            return f"version {node.version} takes no {dtype} as {name!r}"
+            return f"version {node.version} takes no {'text' if dtype == 'object' else dtype} as {name!r}"
         if variable in first and not _one_type(dtype, first[variable][1], narrowed):
             other, was = first[variable]
             return f"{name!r} is {dtype}, but {other!r} is {was}, and they are of one type; cast one of them"
         first.setdefault(variable, (name, dtype))
     return ""
+
+
+@lru_cache(4096)
+def _made_types(name: str, domain: str, version: int) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The type variable and the types of each output."""
+    return tuple([(o.type_str, frozenset(o.types)) for o in schema_of(name, domain, version).outputs])
+
+
+_DTYPES = {f"tensor({told})": name for name, told in _TOLD.items()}
+
+
+def made_types(node: Node, dtypes: list[str | None]) -> list[str | None]:
+    """The element types of a node's outputs that follow from those of its inputs, or are always the same."""
+    if not node.version:
+        return []
+    inputs, _ = _types(node.op, node.domain, node.version)
+    bound = {variable: d for (_, variable, _), d in zip(inputs, dtypes, strict=False) if d is not None}
+    out = []
+    for variable, types in _made_types(node.op, node.domain, node.version):
+        (only,) = types if len(types) == 1 else (variable,)
+        alone = (
+            _DTYPES.get(only, only.removeprefix("tensor(").removesuffix(")")) if only.startswith("tensor(") else None
+        )
+        out.append(bound.get(variable, alone))
+    return out
 
 
 def _one_type(a: str, b: str, narrowed: bool) -> bool:

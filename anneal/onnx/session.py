@@ -74,8 +74,10 @@ class InferenceSession:
 
 
 def _argument(info: ValueInfo) -> _NodeArg:
-    inner = f"tensor({_TYPES.get(info.dtype, info.dtype)})"
-    kind = inner if info.kind == "tensor" else f"{info.kind.split(' of ')[0][:3]}({inner})"
+    kind = f"tensor({_TYPES.get(info.dtype, info.dtype)})"
+    if info.kind != "tensor":
+        for part in reversed(info.kind.split(" of ")):
+            kind = f"map({info.key},{kind})" if part == "map" else f"{part[:3]}({kind})"
     return _NodeArg(info.name, kind, list(info.shape or ()))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,7 +14,17 @@ from anneal.ops import wrap_array
 from anneal.runtime import storage_of
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["array_code", "array_dtype", "device_array", "element_name", "fits_device", "uploaded"]
+__all__ = [
+    "PACKED_BITS",
+    "Map",
+    "array_code",
+    "array_dtype",
+    "device_array",
+    "element_bits",
+    "element_name",
+    "fits_device",
+    "uploaded",
+]
 
 # TensorProto.DataType -> the name of NumPy's or ml_dtypes' type.
 _NAMES = {
@@ -45,14 +57,42 @@ _NAMES = {
     27: "float6_e2m3fn",
     28: "float6_e3m2fn",
 }
+PACKED_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}  # of elements of which several are in a byte
 _CODES = {name: code for code, name in _NAMES.items()} | {"object": 8}
 _ON_DEVICE = frozenset(getattr(dtypes, n).name for n in vars(dtypes) if not n.startswith("_"))
 _NARROWED = {"int64": ("int32", -(1 << 31), (1 << 31) - 1), "uint64": ("uint32", 0, (1 << 32) - 1)}
 
 
+@dataclass(frozen=True, eq=False)
+class Map:
+    """A map as a value of a graph: from whole numbers or texts to numbers or texts. Callers give and get dicts."""
+
+    entries: Mapping[Any, Any]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """That of arrays of objects: no device holds maps."""
+        return np.dtype(object)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of entries."""
+        return (len(self.entries),)
+
+    def view(self) -> Map:
+        """The same map as another object."""
+        return Map(self.entries)
+
+
 def element_name(code: int) -> str:
     """The name of a TensorProto.DataType: "float32", "string"; "type 99" if there is none."""
     return _NAMES.get(code, f"type {code}")
+
+
+def element_bits(code: int) -> int:
+    """The bits of an element of a TensorProto.DataType; 0 for texts, and if there is no such type."""
+    dtype = array_dtype(code)
+    return PACKED_BITS.get(code) or (0 if dtype is None or dtype.kind == "O" else dtype.itemsize * 8)
 
 
 @cache

@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("onnx")
 
+from onnx import TensorProto, helper, numpy_helper
+
 from tests.cli.helpers import run
-from tests.onnx.bad import model, node
+from tests.onnx.bad import floats, model, node
 from tests.onnx.test_models import mlp
 
 
@@ -28,13 +30,64 @@ def test_info_says_what_there_is_and_what_it_costs(file: str, capsys: pytest.Cap
     assert "input   x: float32[n, 3]" in found.out
     assert "BatchNormalization" in found.out
     assert "no gaps" in found.out
-    assert "flops" not in found.out  # n is not known
+    assert "what a run costs is not known: give --size n=N" in found.out
+    assert "51 numbers in initialisers and constants, 204 bytes" in found.out
     with_size = run(capsys, "onnx", "info", file, "--size", "n=4", "--json")
     report = json.loads(with_size.out)
     assert report["cost"]["kernels"] >= 1
     assert report["cost"]["flops"] > 0
-    assert report["parameters"] == 15 + 5 * 5 + 1
+    assert report["parameters"] == 15 + 5 * 5 + 1 + 10  # a Constant
+    assert report["bytes"] == 4 * report["parameters"]
     assert {u["op"] for u in report["uses"]} == {"Gemm", "BatchNormalization", "Relu", "Constant", "MatMul", "Mul"}
+
+
+def test_info_says_of_all_sizes_that_are_open_how_to_give_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.INT64, ["n", None])
+    path.write_bytes(model([node("Neg", ["x"], ["y"])], [x]).SerializeToString())
+    assert "give --size n=N --size x.1=N" in run(capsys, "onnx", "info", str(path)).out
+    for device in ("cpu", "webgpu"):  # which may have no int64: its plan is then the cpu's
+        found = run(capsys, "onnx", "info", str(path), "--size", "n=2", "--size", "x.1=5", "--device", device)
+        assert (found.code, " flops, 160 bytes" in found.out) == (0, True)
+    assert "y: int64[2, 5]" in run(capsys, "onnx", "run", str(path), "--size", "x.0=2", "--size", "x.1=5").out
+
+
+def test_large_weights_are_counted_where_they_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    weight = numpy_helper.from_array(np.ones((50, 60), np.float16), "w")
+    made = model(
+        [node("Cast", ["w"], ["c"], to=1), node("Add", ["x", "c"], ["y"])], [floats("x", 50, 60)], [], [weight]
+    )
+    path.write_bytes(made.SerializeToString())
+    assert "3,000 numbers in initialisers and constants, 6,000 bytes" in run(capsys, "onnx", "info", str(path)).out
+
+
+def test_elements_of_wrong_types_are_gaps_all_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    text = helper.make_tensor_value_info("s", TensorProto.STRING, [2])
+    sparse = helper.make_sparse_tensor_value_info("sp", TensorProto.FLOAT, [2])
+    nodes = [
+        node("Cast", ["x"], ["c"], name="complex", to=TensorProto.COMPLEX64),
+        node("Relu", ["s"], ["r"], name="text"),
+        node("Shape", ["x"], ["n"]),
+        node("Add", ["n", "x"], ["a"], name="two types"),
+        node("Transpose", ["x"], ["t"]),
+        node("And", ["t", "t"], ["y"], name="carried"),
+    ]
+    path.write_bytes(model(nodes, [floats("x", 2), text, sparse]).SerializeToString())
+    found = run(capsys, "onnx", "info", str(path))
+    assert found.code == 4
+    for told in (
+        "node 'sp' of main graph: an input of the kind 'sparse tensor' is not taken",
+        "node 'complex' of main graph: makes elements of complex64",
+        "node 'text' of main graph: version 14 takes no text as 'X'",
+        "node 'two types' of main graph: 'B' is float32, but 'A' is int64",
+        "node 'carried' of main graph: version 7 takes no float32 as 'A'",
+        "5 of the nodes cannot be run",
+    ):
+        assert told in found.out
 
 
 def test_info_lists_all_gaps_and_ends_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -427,6 +427,31 @@ def _sizes() -> None:
     _bad("Unsqueeze twice", _sized("Unsqueeze", [0, 0]), "Unsqueeze")
 
 
+def _work() -> None:
+    def filled(name: str, shape: Sequence[int]) -> list[Any]:
+        """Nodes that fill a value with the sum of x, which no runtime can fold."""
+        of = node("ConstantOfShape", [f"{name}_s"], [f"{name}_0"])
+        sizes.append(array(f"{name}_s", shape))
+        return [
+            of,
+            node("ReduceSum", ["x"], [f"{name}_1"], keepdims=0),
+            node("Add", [f"{name}_0", f"{name}_1"], [name]),
+        ]
+
+    sizes: list[TensorProto] = []
+    nodes = [*filled("a", [8192, 8192]), *filled("i", [1, 1, 3, 3]), *filled("w", [1, 2, 65535, 3])]
+    transposed = node("ConvTranspose", ["i", "w"], ["y"], strides=[3, 2], pads=[1, 2, 1, 2])
+    _bad("a transposed kernel of 65535 rows", model([*nodes[3:], transposed], weights=sizes), "sums; the file")
+    _bad(
+        "product of square matrices",
+        model([*nodes[:3], node("MatMul", ["a", "a"], ["y"])], weights=sizes),
+        "sums; the file",
+    )
+    steps = [node("MatMul", [f"v{i}" if i else "b", "b"], [f"v{i + 1}"]) for i in range(40)]
+    steps += [node("ReduceMax", ["v40"], ["y"])]
+    _bad("40 products of matrices", model([*filled("b", [2048, 2048]), *steps], weights=sizes), "sums; the file")
+
+
 def _feeds() -> None:
     good = model([node("Neg", ["x"], ["y"])])
     ones = np.ones(2, np.float32)
@@ -441,5 +466,5 @@ def _feeds() -> None:
     _bad("input that is an object", good, "x", x=object())
 
 
-for _part in (_files, _graphs, _tensors, _subgraphs, _functions, _sizes, _feeds):
+for _part in (_files, _graphs, _tensors, _subgraphs, _functions, _sizes, _work, _feeds):
     _part()

@@ -1,9 +1,22 @@
-"""Damaged models: bytes and fields of sound ones changed, a function of the number of a mutation alone."""
+"""Damaged models: bytes, fields and nodes of sound ones changed, a function of the number of a mutation alone.
+
+    python -m tests.onnx.hostile 0 200000               # which mutations
+    python -m tests.onnx.hostile 0 5000 --answers       # and compare what runs with the onnx package's reference
+
+Each must give an OnnxError that names its fault, or be run; nothing else, within SECONDS and ROOM bytes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import random
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,11 +24,14 @@ from typing import Any
 import numpy as np
 
 import anneal.onnx
-from anneal.errors import OnnxError
+from anneal import settings
+from anneal.errors import OnnxError, OutOfMemoryError
 from anneal.onnx import ValueInfo
 from anneal.tensor import Tensor
 
-__all__ = ["make", "mutated_model", "read", "sound_models"]
+__all__ = ["main", "make", "mutated_model", "read", "sound_models"]
+
+SECONDS = 10.0
 
 _EXTREMES = (-(2**63), -(2**31), -2, -1, 0, 1, 2, 3, 7, 64, 127, 1000, 65535, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
 _NUMBERS = (float("nan"), float("inf"), -1.0, 0.0, 0.5, 1e30, 3.0)
@@ -49,25 +65,100 @@ def sound_models() -> tuple[tuple[bytes, tuple[Any, ...]], ...]:
 
 
 def mutated_model(_: bytes, r: random.Random, damaged: Callable[[bytes, random.Random], bytes]) -> bytes:
-    """One of the sound models with faults: in its bytes by `damaged`, or in fields of what they say."""
+    """One of the sound models with faults: in its bytes by `damaged`, in fields of what they say, or in its nodes."""
+    return mutation(r, damaged)[1]
+
+
+def mutation(r: random.Random, damaged: Callable[[bytes, random.Random], bytes]) -> tuple[str, bytes, tuple[Any, ...]]:
+    """What kind of faults, the model that has them, and the inputs that it had before."""
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
-    data, _inputs = r.choice(sound_models())
-    if r.random() < 0.3:
-        return damaged(data, r)
+    data, inputs = r.choice(sound_models())
+    kind = r.choices(("bytes", "fields", "nodes", "weights"), (3, 5, 3, 1))[0]
+    if kind == "bytes":
+        return kind, damaged(data, r), inputs
     model = ModelProto.FromString(data)
+    change = {"fields": _change, "nodes": _rewire, "weights": _reweigh}[kind]
     for _n in range(r.choice((1, 1, 1, 2, 4))):
         messages = list(_messages(model))
         try:
-            _change(r.choice(messages), messages, r)
+            change(r.choice(messages) if kind == "fields" else model, messages, r)
         except (ValueError, TypeError, DecodeError, UnicodeError):
             pass  # protobuf itself does not take it
     try:
         changed: bytes = model.SerializeToString()
     except (ValueError, TypeError):
-        return data
-    return changed
+        return kind, data, inputs
+    return kind, changed, inputs
+
+
+def _rewire(model: Any, messages: list[Any], r: random.Random) -> None:
+    """A node that is another operator, has other inputs, or comes from another model."""
+    from onnx import ModelProto
+
+    other = ModelProto.FromString(r.choice(sound_models())[0])
+    nodes = [m for m in messages if m.DESCRIPTOR.name == "NodeProto"]
+    strangers = [m for m in _messages(other) if m.DESCRIPTOR.name == "NodeProto"]
+    names = sorted({x for n in nodes for x in (*n.input, *n.output)})
+    what = r.randrange(6)
+    if what == 0 or not nodes:  # a node of another model reads values of this one, and is read in place of an output
+        if not strangers:
+            return
+        node = model.graph.node.add()
+        node.CopyFrom(r.choice(strangers))
+        node.input[:] = [r.choice(names) if names else x for x in node.input]
+        node.output[:] = [f"{x}_new" for x in node.output]
+        if node.output and model.graph.output:
+            r.choice(model.graph.output).name = node.output[0]
+            del model.graph.output[0].type.tensor_type.shape.dim[:]
+        return
+    node = r.choice(nodes)
+    if what == 1:
+        node.op_type = r.choice(nodes + strangers).op_type
+    elif what == 2 and strangers:
+        stranger = r.choice(strangers)
+        node.op_type, node.domain = stranger.op_type, stranger.domain
+        del node.attribute[:]
+        node.attribute.extend(stranger.attribute)
+    elif what == 3 and node.input:
+        node.input[r.randrange(len(node.input))] = r.choice(names)
+    elif what == 4:
+        node.input.append(r.choice(names))
+    elif model.opset_import:
+        r.choice(model.opset_import).version = r.randrange(30)
+
+
+def _reweigh(model: Any, messages: list[Any], r: random.Random) -> None:
+    """A tensor with other numbers, another shape, or other elements; an input of another shape or type."""
+    from onnx import numpy_helper
+
+    tensors = [m for m in messages if m.DESCRIPTOR.name == "TensorProto"]
+    infos = [v.type.tensor_type for v in model.graph.input if v.type.HasField("tensor_type")]
+    if infos and (not tensors or r.random() < 0.5):
+        info = r.choice(infos)
+        if r.random() < 0.2:
+            info.elem_type = r.randrange(24)
+        elif info.shape.dim and r.random() < 0.7:
+            r.choice(info.shape.dim).dim_value = r.choice((0, 1, 2, 3, 7, 64, 1000, 65535))
+        else:
+            info.shape.dim.add().dim_value = r.choice((0, 1, 2, 3))
+        return
+    if not tensors:
+        return
+    tensor = r.choice(tensors)
+    array = numpy_helper.to_array(tensor)
+    what = r.randrange(3)
+    if what == 0:
+        array = array.reshape(r.choice(((-1,), (1, *array.shape), (*array.shape, 1))))
+    elif what == 1 and array.dtype.kind in "iuf" and array.size:
+        array = array.copy()
+        odd = _NUMBERS if array.dtype.kind == "f" else _EXTREMES
+        array.reshape(-1)[r.randrange(array.size)] = np.array(r.choice(odd)).astype(array.dtype)
+    elif array.ndim:
+        array = np.concatenate([array, array], axis=r.randrange(array.ndim))
+    name = tensor.name
+    tensor.CopyFrom(numpy_helper.from_array(array, name))
 
 
 def _messages(root: Any) -> Iterator[Any]:
@@ -144,13 +235,28 @@ def make(folder: Path) -> Path:
 def read(path: Path) -> list[Any]:
     """Load a model and run it, twice, with what fits its inputs; its outputs as arrays."""
     data = path.read_bytes()
-    model = anneal.onnx.load(path, budget=2000, elements=1 << 20)
-    model.describe()
-    given = next((inputs for sound, inputs in sound_models() if sound == data), ())
-    feeds = {v.name: x for v, x in zip(model.inputs, given)} if given else {v.name: _some(v) for v in model.inputs}
-    for _ in range(2):
-        out = [_plain(r) for r in model.run(feeds).values()]
-    return out
+    return results(data, next((inputs for sound, inputs in sound_models() if sound == data), ()))[1]
+
+
+def results(data: bytes, given: tuple[Any, ...]) -> tuple[dict[str, Any], list[Any]]:
+    """The inputs that a model was given, those of `given` that fit it, and the outputs of the second of two runs."""
+    with settings.override(cache=False):  # plans of damaged models are no use to anyone
+        model = anneal.onnx.load(data, budget=2000, elements=1 << 16)
+        model.describe()
+        some = [*given[: len(model.inputs)], *[None] * (len(model.inputs) - len(given))]
+        feeds = {v.name: x if _fits(x, v) else _some(v) for v, x in zip(model.inputs, some, strict=True)}
+        for _ in range(2):
+            out = [_plain(r) for r in model.run(feeds).values()]
+    return feeds, out
+
+
+def _fits(x: Any, info: ValueInfo) -> bool:
+    """Whether a value is one that an input takes."""
+    if not isinstance(x, np.ndarray):
+        return x is not None and info.kind != "tensor"
+    shape = info.shape if info.shape is not None else x.shape
+    same = len(shape) == x.ndim and all(not isinstance(d, int) or d == n for d, n in zip(shape, x.shape, strict=True))
+    return info.kind == "tensor" and same and info.dtype in (x.dtype.name, "string" if x.dtype.kind in "OU" else "")
 
 
 def _some(info: ValueInfo) -> Any:
@@ -177,3 +283,94 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(v) for v in value]
     return value.numpy() if isinstance(value, Tensor) else value
+
+
+class TooLongError(BaseException):
+    """A mutation takes more than SECONDS; nobody may catch it on the way."""
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooLongError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(data: bytes, given: tuple[Any, ...], *, answers: bool = False) -> str:
+    """What becomes of a model: "runs", "refused", "no memory", or what is a failure; with `answers` "right" in place of
+    "runs" where the onnx package's reference runs it as well, and "differs" where that has another answer.
+    """
+    try:
+        with _limited():
+            feeds, ours = results(data, given)
+            return _compared(data, feeds, ours) if answers else "runs"
+    except TooLongError:
+        return f"FAILED: takes more than {SECONDS:g} s"
+    except OutOfMemoryError:
+        return "no memory"
+    except OnnxError as e:
+        return "refused" if str(e).strip() else "FAILED: an error without a text"
+    except Exception as e:
+        return f"FAILED: {type(e).__name__}: {str(e)[:300]}"
+
+
+def _compared(data: bytes, feeds: dict[str, Any], ours: list[Any]) -> str:
+    """Our outputs beside those of the onnx package's reference, if that has any."""
+    from onnx import ModelProto
+    from onnx.reference import ReferenceEvaluator
+
+    from tests.onnx.corpus import compare
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            theirs = ReferenceEvaluator(ModelProto.FromString(data)).run(None, feeds)
+    except Exception:
+        return "runs"
+    try:
+        for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            wanted = b if b is None or isinstance(b, list) else np.asarray(b)
+            compare(a, wanted, 1e-3, 1e-5, f"output {n}")
+    except (AssertionError, TypeError, ValueError) as e:
+        return f"differs: {' '.join(str(e).split())[:300]}"
+    return "right"
+
+
+def main(arguments: list[str]) -> int:
+    """Run mutations, and print how many of each kind were run, refused, or failed; 1 if one failed."""
+    from tests.fuzz.files import limit_memory, mutated
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=int)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--answers", action="store_true", help="compare what runs with the onnx package's reference")
+    options = parser.parse_args(arguments)
+    sound_models()
+    limit_memory()
+    counts: Counter[tuple[str, str]] = Counter()
+    slowest, begun = (0.0, 0), time.process_time()
+    for n in range(options.first, options.first + options.count):
+        kind, data, given = mutation(random.Random(f"onnx {n}"), mutated)
+        started = time.process_time()
+        found = outcome(data, given, answers=options.answers)
+        slowest = max(slowest, (time.process_time() - started, n))
+        counts[kind, found.partition(":")[0]] += 1
+        if ":" in found or found == "no memory":
+            print(f"{n} ({kind}): {found}", flush=True)
+        if (n + 1 - options.first) % 10_000 == 0:
+            print(f"{n + 1 - options.first} done in {time.process_time() - begun:.0f} s of processor time", flush=True)
+    for (kind, found), count in sorted(counts.items()):
+        print(f"{kind:8} {found:10} {count:7}")
+    print(f"{options.count} mutations; the slowest, {slowest[1]}, took {slowest[0]:.1f} s of processor time")
+    return 1 if any(found == "FAILED" for _, found in counts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

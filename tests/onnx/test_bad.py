@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 pytest.importorskip("onnx")
 
 import anneal.onnx
-from anneal.errors import OnnxError
-from tests.onnx.bad import BAD, external
+from anneal.errors import OnnxError, OutOfMemoryError
+from anneal.onnx.plan import Plan
+from tests.fuzz.files import mutated
+from tests.onnx.bad import BAD, external, model
+from tests.onnx.hostile import mutation, outcome
 
 
 def test_there_are_many() -> None:
@@ -72,3 +76,46 @@ def test_external_data_in_the_folder_are_read(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(external(location="w.bin", offset="4", length="8").SerializeToString())
     assert anneal.onnx.load(path).run({"x": np.ones(2, np.float32)})["y"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_damaged_model_is_refused_or_runs(part: int) -> None:
+    found = {}
+    for n in range(1_000_000 + part, 1_000_400, 4):
+        kind, data, given = mutation(random.Random(f"onnx {n}"), mutated)
+        found[n, kind] = outcome(data, given)
+    assert {k: v for k, v in found.items() if v not in ("runs", "refused")} == {}
+    assert {"runs", "refused"} == set(found.values())
+
+
+@pytest.mark.parametrize("error", [MemoryError, SystemError])
+def test_a_function_that_gets_no_memory_is_an_error_of_anneal(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("returned NULL without setting an exception")
+
+    from onnx import helper
+
+    loaded = anneal.onnx.load(model([helper.make_node("Neg", ["x"], ["y"])]).SerializeToString())
+    monkeypatch.setattr(Plan, "_run", fails)
+    with pytest.raises(OutOfMemoryError, match="more memory than there is: returned NULL"):
+        loaded.run({"x": np.ones(2, np.float32)})
+
+
+def test_large_work_is_done_where_the_caller_allows_it() -> None:
+    from onnx import helper
+
+    made = model(
+        [
+            helper.make_node("ConstantOfShape", ["n"], ["zeros"]),
+            helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["zeros", "sum"], ["a"]),
+            helper.make_node("MatMul", ["a", "a"], ["y"]),
+        ],
+        weights=[helper.make_tensor("n", 7, [2], [512, 512])],
+    ).SerializeToString()
+    feeds = {"x": np.ones(2, np.float32)}
+    with pytest.raises(OnnxError, match="takes the run to 134,217,730 elements that go through sums"):
+        anneal.onnx.load(made, elements=1 << 18).run(feeds)
+    assert anneal.onnx.load(made, elements=1 << 19).run(feeds)["y"].numpy()[0, 0] == 2048

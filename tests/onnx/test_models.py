@@ -66,6 +66,12 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return runs
 
 
+@pytest.mark.parametrize(("x", "wanted"), [(3.0, (0, 1)), (0.0, (0, 0))])
+def test_a_scalar_has_positions_along_no_axis(x: float, wanted: tuple[int, int]) -> None:
+    made = load([node("NonZero", ["x"], ["y"])], [floats("x")], [ints("y", "r", "n")])
+    assert made.run({"x": np.float32(x)})["y"].shape == wanted
+
+
 def test_the_onnx_package_is_imported_when_a_model_is_loaded() -> None:
     code = "import sys, anneal.onnx; print([m for m in ('onnx', 'google.protobuf', 'onnxruntime') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -489,3 +495,21 @@ def test_what_follows_from_the_file_is_computed_once_for_all_shapes(monkeypatch:
         (y,) = loaded.run({"x": np.zeros(n, np.float32)}).values()
         assert y.tolist() == [1.5, 3.5, *[0.0] * (n - 1)]
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_a_chain_of_scatters_is_that_of_numpy(host: bool) -> None:
+    """torch writes one ScatterND for each slice that a program assigns; what is known is written on the host."""
+    x = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
+    nodes, weights, wanted = [], [], x * 2
+    for i in range(8):
+        rows = np.arange(i, 30 + i)[:, None]
+        weights += [array(f"i{i}", rows), array(f"u{i}", np.full((30, 3), i), np.float32)]
+        nodes.append(node("ScatterND", [f"x{i}", f"i{i}", f"u{i}"], [f"x{i + 1}"]))
+        wanted[i : 30 + i] = i
+    weights += [array("known", x, np.float32)] if host else []
+    nodes = [node("Add", ["known" if host else "x", "known" if host else "x"], ["x0"]), *nodes]
+    nodes.append(node("Mul", ["x8", "x"], ["y"]))
+    made = load(nodes, [floats("x", 40, 3)], [floats("y", 40, 3)], weights)
+    np.testing.assert_array_equal(made.run({"x": x})["y"].numpy(), wanted * x)
+    assert made.host_steps == ()

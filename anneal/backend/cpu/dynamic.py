@@ -85,25 +85,27 @@ def _sum_rows(table: Array, values: Array, order: Array, starts: Array) -> None:
 
 
 def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
-    ranges = sorted({u for u in toposort((sink,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
-    env = {r: _axis(i, len(ranges), int(r.src[0].arg)) for i, r in enumerate(ranges)}
-    shape = tuple([a.size for a in env.values()])
-    if 0 in shape:
-        return
-    results: list[tuple[UOp, Array]] = []
+    results: list[tuple[UOp, Array, Array]] = []
     for s in sink.src:
-        value = s.src[2]
+        # Over its own ranges alone: kernels that were joined have others, and all of them together are their product.
+        ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
+        env = {r: _axis(i, len(ranges), int(r.src[0].arg)) for i, r in enumerate(ranges)}
+        shape = tuple([a.size for a in env.values()])
+        if 0 in shape:
+            continue
+        index, value = _value(s.src[1], env, buffers), s.src[2]
         if value.op is Op.ARGSORT:
             keys = buffers[value.src[0].arg[0]]
-            results.append((s, np.argsort(keys[: shape[0]], kind="stable")))
-            continue
-        results.append((s, np.broadcast_to(_value(value, env, buffers), shape)))
-    for s, result in results:
-        index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
+            result = np.argsort(keys[: shape[0]], kind="stable")
+        else:
+            result = np.broadcast_to(_value(value, env, buffers), shape)
+        index = np.broadcast_to(index, shape)
         if len(s.src) > 3:
             predicate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
             index, result = index[predicate], result[predicate]
-        buffers[s.src[0].arg[0]][index] = result
+        results.append((s.src[0], index, result))
+    for buffer, index, result in results:
+        buffers[buffer.arg[0]][index] = result
 
 
 def _axis(i: int, n: int, extent: int) -> Array:

@@ -21,7 +21,7 @@ from anneal.onnx.ops.windows import convolved, kernel_of, max_pool, window_of
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
 
-__all__ = ["MICROSOFT"]
+__all__ = ["MICROSOFT", "unpacked"]
 
 MICROSOFT = "com.microsoft"
 
@@ -197,11 +197,11 @@ def _dequantised_blocks(
 ) -> Array:
     """(N, K) float32 numbers from packed ones, with a scale and a zero point for each block of a row."""
     blocks = -(-K // block_size)
-    steps = _unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
+    steps = unpacked(b, bits).reshape(N, blocks * block_size)[:, :K].astype(np.float32)
     if zero_points is None:
         zeros = np.full((N, blocks), 1 << (bits - 1), np.float32)
     elif zero_points.dtype == np.uint8 and scales.dtype != np.uint8:
-        zeros = _unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
+        zeros = unpacked(zero_points.reshape(N, -1), bits)[:, :blocks].astype(np.float32)
     else:
         zeros = zero_points.reshape(N, blocks).astype(np.float32)
     group = np.arange(K) // block_size if g_idx is None else g_idx[:K]
@@ -209,7 +209,7 @@ def _dequantised_blocks(
     return np.asarray((steps - zeros[:, group]) * each[:, group])
 
 
-def _unpacked(x: Array, bits: int) -> Array:
+def unpacked(x: Array, bits: int) -> Array:
     """Bytes as the numbers in them, the first in the lowest bits."""
     per = 8 // bits
     parts = [(x >> (bits * i)) & ((1 << bits) - 1) for i in range(per)]

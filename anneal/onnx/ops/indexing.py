@@ -123,6 +123,24 @@ def _scattered(node: Call, x: Tensor, index: Tensor, updates: Tensor, axis: int,
     return x.scatter_reduce(axis, index, updates, _REDUCE[reduction])
 
 
+_AT = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _put(node: Call, x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """x with what `updates` says at `places`, an array of positions for each of the first axes."""
+    for place, count in zip(places, x.shape):
+        if place.size and (place.min() < -count or place.max() >= count):
+            raise node.fail(f"an index from {place.min()} to {place.max()} into {count} elements")
+    out = x.copy()
+    if reduction == "none":
+        out[places] = updates
+    elif reduction in _AT:
+        _AT[reduction].at(out, places, updates)
+    else:
+        raise node.fail(f"reduction is none, {', '.join(_AT)}, not {reduction!r}")
+    return out
+
+
 @op("ScatterElements", "Scatter")
 def scatter_elements(
     node: Call, x: Tensor, index: Tensor, updates: Tensor, *, axis: int, reduction: str = "none"
@@ -130,6 +148,16 @@ def scatter_elements(
     """x with x[index[i, j], j] = updates[i, j] for axis 0; `reduction` since version 16, max and min since 18."""
     axis = axis_of(node, axis, x.ndim)
     return _scattered(node, x, wrapped(index, x.shape[axis]), updates, axis, reduction)
+
+
+@scatter_elements.host
+def scatter_elements_on_host(
+    node: Call, x: Array, index: Array, updates: Array, *, axis: int, reduction: str = "none"
+) -> Array:
+    """The same of arrays."""
+    places: list[Array] = list(np.indices(index.shape, sparse=True))
+    places[axis_of(node, axis, x.ndim)] = index
+    return _put(node, x, tuple(np.broadcast_arrays(*places)), updates, reduction)
 
 
 @op("ScatterND")
@@ -148,6 +176,12 @@ def scatter_nd(node: Call, x: Tensor, index: Tensor, updates: Tensor, *, reducti
         reduction,
     )
     return out.reshape(*x.shape)
+
+
+@scatter_nd.host
+def scatter_nd_on_host(node: Call, x: Array, index: Array, updates: Array, *, reduction: str = "none") -> Array:
+    """The same of arrays."""
+    return _put(node, x, tuple(np.moveaxis(index, -1, 0)), updates, reduction)
 
 
 @op("TensorScatter")
@@ -173,8 +207,10 @@ def tensor_scatter(
 
 @op("NonZero", raw=True)
 def nonzero(node: Call, x: Value) -> Array:
-    """The positions of what is not 0, a row for each axis."""
-    return np.array(np.nonzero(np.atleast_1d(node.host(x))), np.int64).reshape(max(x.ndim, 1), -1)
+    """The positions of what is not 0, a row for each axis: none for a scalar."""
+    array = node.host(x)
+    found = np.nonzero(np.atleast_1d(array))
+    return np.array(found[: array.ndim], np.int64).reshape(array.ndim, len(found[0]))
 
 
 @op("Compress", raw=True)

@@ -27,6 +27,12 @@ def array_feature_extractor(node: Call, x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(x.ndim - 1, index.cast(dtypes.int32).reshape(-1))
 
 
+@array_feature_extractor.host
+def array_feature_extractor_on_host(node: Call, x: Array, index: Array) -> Array:
+    """The same of text."""
+    return np.take(x.reshape(1, -1) if x.ndim == 1 else x, index.reshape(-1), -1)
+
+
 @op("Binarizer", domain=ML)
 def binarizer(node: Call, x: Tensor, *, threshold: float) -> Tensor:
     """1 where an element is above the threshold, else 0."""

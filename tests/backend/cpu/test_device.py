@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -17,6 +18,7 @@ from anneal.backend.cpu.index import Dims, Linear, NeedsSplit, NotLinear, linear
 from anneal.backend.cpu.workers import Workers
 from anneal.backend.pool import BufferPool
 from anneal.errors import CompilerError, DeviceError
+from anneal.tensor import Tensor, realize
 from anneal.uop import Op, UOp, dtypes
 from tests.backend.cpu.kernels import F32, I32, exact, kernel, load, loop, over, param, reduce, store
 
@@ -322,3 +324,18 @@ def test_the_cpu_describes_itself() -> None:
     assert facts["name"] == "cpu"
     assert facts["cores"] >= 1
     assert "float64" in facts["dtypes"]
+
+
+def test_scatters_that_were_joined_take_the_work_of_each() -> None:
+    """Not of all pairs of their elements, as one table over all their ranges would."""
+    n, r = 128, np.random.default_rng(0)
+    places = [r.permutation(n)[: n // 8].astype(np.int32) for _ in range(4)]
+    wanted = np.zeros((4, n), np.float32)
+    results = []
+    begun = time.process_time()
+    for i, place in enumerate(places):
+        wanted[i, place] = i + 1
+        results.append(Tensor.zeros(n).scatter(0, Tensor(place), Tensor.full((n // 8,), float(i + 1))))
+    realize(results)
+    np.testing.assert_array_equal([y.numpy() for y in results], wanted)
+    assert time.process_time() - begun < 3
