@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from inspect import Parameter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from anneal.errors import DTypeError, JitError, OnnxError
 from anneal.onnx.graph import Graph, Node
+from anneal.onnx.notes import HostStep, Memo, NeedsHostError, Pieces
 from anneal.onnx.registry import Implementation
 from anneal.onnx.schemas import wrong_types
 from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
@@ -36,43 +36,6 @@ from anneal.uop.sizes import most
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
-
-
-class NeedsHostError(Exception):
-    """A value is wanted on the host, where a run is to be made of device work alone.
-
-    `number` is that of the node that wants it, or that the graph which does is in, in the outermost graph.
-    """
-
-    number = -1
-
-
-@dataclass(frozen=True)
-class HostStep:
-    """A node that reads values from the device in the middle of a run, and why."""
-
-    node: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.reason}"
-
-
-@dataclass(eq=False)
-class Memo:
-    """The results of nodes that are fixed for one set of input shapes, and arrays that are on the device as well."""
-
-    results: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
-    lifted: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)  # by the id of the array, which is kept
-    read: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)  # tensors that are on the host as well
-    fixed: dict[int, Any] = field(default_factory=dict)  # by id
-    used: dict[int, Tensor] = field(default_factory=dict)  # fixed tensors that each run reads
-    numbers: dict[Any, Any] = field(default_factory=dict)  # turns of loops
-
-    def fix(self, value: Any) -> None:
-        """Remember that a value is fixed."""
-        for v in leaves(value):
-            self.fixed[id(v)] = v
 
 
 class Scope:
@@ -94,16 +57,6 @@ class Scope:
                 return scope.values[name]
             scope = scope.outer
         raise KeyError(name)
-
-
-class Pieces(Protocol):
-    """How graphs run whose nodes do not all work on the device alone: see `anneal.onnx.segments`."""
-
-    def run(self, run: Run, scope: Scope) -> bool:
-        """Run the nodes of a graph in pieces; False, if that cannot be, and nothing ran."""
-
-    def note(self, graph: Graph, number: int, needs_host: bool) -> None:
-        """Note of a node that has run whether it needed the host."""
 
 
 class Run:
@@ -147,6 +100,7 @@ class Run:
         self.loose: dict[int, Any] = {}
         self.nothing_is_loose = False  # whether an empty optional or sequence may be empty because of what was read
         self.steps: list[HostStep] = []
+        self.deciding: frozenset[str] = frozenset()  # names whose values decide shapes
         self.pieces: Pieces | None = None  # captures of what is between the nodes that need the host
 
     def main(self, graph: Graph, feeds: dict[str, Any], key: tuple[Any, ...] = ()) -> list[Any]:
@@ -224,9 +178,9 @@ class Run:
             if name:
                 scope.values[name] = value
 
-    def spend(self, node: Node) -> None:
-        """Count one node, or one turn of a loop, against the budget."""
-        self.budget -= 1
+    def spend(self, node: Node, count: int = 1) -> None:
+        """Count so many nodes, or turns of a loop, against the budget."""
+        self.budget -= count
         if self.budget < 0:
             raise node.fault(
                 "the model runs more nodes than its budget allows", "raise `budget` of anneal.onnx.load if it should"
@@ -307,6 +261,7 @@ class Call:
         self._made = 0  # constants that were made
         self.of_file = False  # whether the results follow from the file alone
         self._tainted = False  # whether an input is loose
+        self._alone = False  # whether it replays captures of its own
         self._read = False  # whether a value that is not fixed was read on the host, here or in a subgraph
 
     @property
@@ -453,6 +408,14 @@ class Call:
             self._read = True
         return results
 
+    def captured(self, pieces: Pieces, of: Implementation, given: list[Any], count: int) -> list[Any]:
+        """What `of` gives in place of the node's operator: see `Pieces.node`."""
+        return pieces.node(self.of, self._scope, self.node, of, given, count)
+
+    def decides(self, name: str) -> bool:
+        """Whether the values of an input of a subgraph decide shapes."""
+        return name in self.of.deciding
+
     def again(self, name: str, values: dict[str, Any]) -> Any:
         """The value `name` of this graph if these were the values of others: the nodes between are run again."""
         graph = self._scope.graph
@@ -517,7 +480,21 @@ class Call:
     def needs_host(self) -> bool:
         """Whether it cannot be captured: values were read on the host, or it gives other results each time."""
         of = self.node.implementation
-        return self._read or (of is not None and not of.pure)
+        return self._read or self._alone or (of is not None and not of.pure)
+
+    def replays(self, turns: str) -> Pieces | None:
+        """Where captures of its many `turns` are kept; None if they are to be one graph, as gradients may flow.
+
+        Raises NeedsHostError inside a capture, so that the node stands beside it.
+        """
+        run = self.of
+        if run.pieces is None:
+            if run.reads is not True:
+                raise NeedsHostError(str(self.node))
+            return None
+        self._alone = True
+        run.steps.append(HostStep(str(self.node), f"its {turns} are replayed, for one graph of them would be large"))
+        return run.pieces
 
     def body(self, values: list[Any]) -> list[Any]:
         """What a function gives: its body runs with no view of the graph around it."""

@@ -226,7 +226,7 @@ class Model:
     ) -> Run:
         """A run that has yet to go through the graph, for inputs of so many elements."""
         justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
-        return Run(
+        run = Run(
             self.device,
             memo,
             self._constants,
@@ -237,6 +237,8 @@ class Model:
             float64=self.float64,
             watch=watch,
         )
+        run.deciding = self.deciding
+        return run
 
     def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
         """The feeds as values of a run, each checked against its input."""

@@ -80,7 +80,7 @@ class Plan:
         with no_grad():
             results = self.captured.walked(run, given)
             realize([t for t in leaves(results) if isinstance(t, Tensor)])
-        self.steps = self._host + tuple(run.steps) or self.steps
+        self.steps = self._host + tuple(dict.fromkeys(run.steps)) or self.steps
         return [own(r) for r in results]
 
     def lazy(self, feeds: dict[str, Any], parameters: Any = None, watch: Any = None) -> list[Any]:

@@ -10,15 +10,19 @@ when it first does, so that the part's kernels serve all sizes up to the next po
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from anneal.errors import DTypeError, JitError
 from anneal.onnx.captured import Captured, UnsizedError, is_given, signature, split
 from anneal.onnx.execute import HostStep, NeedsHostError, Run, Scope
 from anneal.onnx.graph import Graph, Node, ValueInfo
+from anneal.onnx.registry import Implementation
 from anneal.onnx.types import fits_device, uploaded
-from anneal.tensor import Tensor, Variable
+from anneal.tensor import Tensor, Variable, jit
 from anneal.uop import UOp
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ __all__ = ["Pieces"]
 
 _KEPT = 16  # captures of one part
 _SURPRISES = 32  # nodes of one graph that turn out to need the host after its first run
+_SELDOM = 64  # captures of one part that are made, whether they are used again or not
 _LEAST = 16  # the largest value, at least, of a size that was found
 
 
@@ -41,25 +46,56 @@ class Pieces:
     def __init__(self, model: Model, shapes: Mapping[str, Any]) -> None:
         self.model = model
         self._shapes = shapes
-        self._graphs: dict[int, _Divided] = {}
+        self._graphs: dict[Graph, _Divided] = {}
+        self._functions: dict[Any, Any] = {}
+        self._nodes: dict[Any, _Part] = {}  # of one node each
 
     def run(self, run: Run, scope: Scope) -> bool:
         """Run the nodes of a graph in pieces; False, if it has not run before, or cannot be divided."""
-        divided = self._graphs.get(id(scope.graph))
+        divided = self._graphs.get(scope.graph)
         return divided is not None and divided.complete and divided.run(run, scope)
 
     def note(self, graph: Graph, number: int, needs_host: bool) -> None:
         """Note of a node that has run whether it needed the host."""
-        divided = self._graphs.get(id(graph))
+        divided = self._graphs.get(graph)
         if divided is None:
             main = graph is self.model.program.graph
-            divided = self._graphs[id(graph)] = _Divided(self.model, graph, self._shapes if main else {}, main)
+            divided = self._graphs[graph] = _Divided(self.model, graph, self._shapes if main else {}, main)
         divided.note(number, needs_host)
+
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A jit function that a node replays, which is made once."""
+        if key not in self._functions:
+            self._functions[key] = jit(make())
+        return self._functions[key]
+
+    def node(self, run: Run, scope: Scope, node: Node, of: Implementation, given: list[Any], count: int) -> list[Any]:
+        """The `count` results that `of` gives in place of `node`'s own operator for other inputs, captured.
+
+        Raises NeedsHostError if it cannot be captured.
+        """
+        names = [f"input {n}" if v is not None else "" for n, v in enumerate(given)]
+        outputs = [f"output {n}" for n in range(count)]
+        key = node, of.name, tuple(names), count
+        part = self._nodes.get(key)
+        if part is None:
+            one = replace(node, implementation=of, inputs=tuple(names), outputs=tuple(outputs))
+            graph = Graph(node.name, node.path, [ValueInfo(x) for x in names if x], nodes=[one])
+            part = _Part(_Divided(self.model, graph, {}, False), [0], set(outputs), (node, of.name))
+            self._nodes[key] = part
+        inner = Scope(part.of.graph, (), scope)
+        inner.values.update((name, v) for name, v in zip(names, given) if name)
+        part.run(run, inner)
+        return [inner.values[x] for x in outputs]
 
     def close(self) -> None:
         """Give back the memory of captures."""
+        for part in self._nodes.values():
+            part.close()
         for divided in self._graphs.values():
             divided.close()
+        for function in self._functions.values():
+            function.reset()
 
 
 class _Divided:
@@ -146,9 +182,12 @@ def _reads(node: Node) -> set[str]:
 
 
 class _Part:
-    """Nodes that run on the device alone; `wanted` are names that others read."""
+    """Nodes that run on the device alone; `wanted` are names that others read.
 
-    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str]) -> None:
+    `key`: what stands for a graph that is made for one node: it is captured for each size, or it is a NeedsHostError.
+    """
+
+    def __init__(self, of: _Divided, numbers: list[int], wanted: set[str], key: tuple[Any, ...] = ()) -> None:
         graph = of.graph
         self.of = of
         nodes = [graph.nodes[n] for n in numbers]
@@ -158,7 +197,7 @@ class _Part:
         self._inputs = sorted(read - made - constants.keys())
         self._outputs = sorted(made & wanted)
         self._own = {v.name for v in graph.inputs}
-        self._key = () if of.main else (id(graph),)
+        self._key: tuple[Any, ...] = key or (() if of.main else (graph,))  # objects: no other has their place later
         self.graph = Graph(
             graph.name,
             graph.path,
@@ -170,6 +209,8 @@ class _Part:
         )
         self._kept: OrderedDict[Any, Captured] = OrderedDict()
         self._found = _Found()
+        self._made = self._found_again = 0
+        self._whole = bool(key)
         self._unsized = ""  # why there are no Variables
         self._alone = ""  # why it is not captured
 
@@ -181,13 +222,14 @@ class _Part:
 
     def run(self, run: Run, scope: Scope) -> None:
         """Run the nodes: what others read is put into `scope`."""
+        if self._whole and self._alone:
+            raise NeedsHostError(str(self.graph.nodes[0]))
         feeds, fixed = {}, {}
         results = None
         try:
             for name in self._inputs:
                 value = scope.find(name)
-                constant = value is not None and not isinstance(value, list) and run.of_file(value)
-                if constant and name not in self._own:
+                if name not in self._own and _is_constant(run, value):
                     fixed[name] = value
                 else:
                     feeds[name] = self._placed(name, value, run)
@@ -197,9 +239,17 @@ class _Part:
             pass
         except JitError as e:
             self._alone = str(e)
+        except NeedsHostError as e:
+            if not self._whole:
+                raise
+            self._alone = str(e)
+        if results is None and self._whole:
+            raise NeedsHostError(str(self.graph.nodes[0]))
         for why in (self._unsized and f"a capture for each size, because {self._unsized}", self._alone):
             if why:
                 run.steps.append(HostStep(f"{len(self.graph.nodes)} nodes of {self.graph.path}", why))
+        if results is not None:
+            run.spend(self.graph.nodes[0], len(self.graph.nodes))
         if results is None:
             for n, node in zip(self.graph.numbers or (), self.graph.nodes):
                 run.node(n, node, scope)
@@ -214,11 +264,16 @@ class _Part:
         given: list[Any] = []
         split(feeds, given, is_given)
         ids = tuple([id(v) for v in fixed.values()])
-        shapes = {} if self._unsized else self._shapes(feeds)
+        shapes = {} if self._unsized or self._whole else self._shapes(feeds)
         key = signature(feeds, shapes), ids
         captured = self._kept.pop(key, None)
+        self._found_again += captured is not None
         if captured is None:
-            captured = Captured(self.of.model, self.graph, feeds, shapes, fixed=fixed, key=self._key, inner=True)
+            self._made += 1
+            if self._made > _SELDOM and self._found_again < 2 * self._made:
+                raise JitError("what goes in is seldom of the same shapes")
+            own = (*self._key, *ids) if self._key else ()  # a graph inside another may see other constants in each turn
+            captured = Captured(self.of.model, self.graph, feeds, shapes, fixed=fixed, key=own, inner=True)
         self._kept[key] = captured
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)[1].close()
@@ -245,14 +300,24 @@ class _Part:
             if 0 in value.shape:
                 raise _UnfitError
             return value
-        if value is None or (not is_given(value) and name in self.of.model.deciding):
+        if value is None:
             return value
+        if not is_given(value) and name in self.of.model.deciding:
+            return value.copy()  # the number of a turn follows from the file, but is another in each
         if not fits_device(value.dtype) or not value.size:
             raise _UnfitError
         try:
             return uploaded(value, run.device, run.float64)
         except DTypeError:
             raise _UnfitError from None
+
+
+def _is_constant(run: Run, value: Any) -> bool:
+    """Whether a value follows from the file, and is not the number of a turn."""
+    if value is None or isinstance(value, list) or not run.of_file(value):
+        return False
+    scalar = isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "ib"
+    return not scalar or run.constants.numbers.get((type(n := value.item()), n)) is not value
 
 
 def _loosen(run: Run, value: Any) -> None:

@@ -375,3 +375,201 @@ def test_captures_of_a_part_are_bounded() -> None:
     (part,) = [p for p, _ in divided._stages or () if p is not None]
     assert len(part._kept) <= 16
     assert any("a capture for each size, because Resize" in s.reason for s in m.host_steps)
+
+
+# -- many turns -------------------------------------------------------------------------------------------------------
+
+RECURRENT = [
+    ("GRU", {"linear_before_reset": 1}, False),
+    ("GRU", {"direction": "bidirectional"}, True),
+    ("LSTM", {"direction": "reverse"}, True),
+    ("RNN", {}, False),
+]
+
+
+@pytest.mark.parametrize(("op", "attributes", "lengths"), RECURRENT)
+def test_many_steps_of_a_recurrent_layer_are_replayed(
+    op: str, attributes: dict[str, Any], lengths: bool, ran: list[str]
+) -> None:
+    random = np.random.default_rng(0)
+    ways = 2 if attributes.get("direction") == "bidirectional" else 1
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op] * 6
+
+    def weight(name: str, *shape: int) -> Any:
+        return array(name, random.standard_normal(shape) * 0.4, np.float32)
+
+    weights = [weight("w", ways, gates, 4), weight("r", ways, gates, 6), weight("b", ways, 2 * gates)]
+    inputs = ["t", "w", "r", "b", *(["lengths"] if lengths else [])]
+    nodes = [
+        node("Tanh", ["x"], ["t"]),
+        node(op, inputs, ["h", "last"], hidden_size=6, **attributes),
+        node("Exp", ["h"], ["y"]),
+    ]
+    given = [floats("x", 150, 3, 4)]
+    if lengths:
+        given.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [3]))
+    file = bytes(model(nodes, given, untyped("y", "last"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(5):
+        feeds = {"x": random.standard_normal((150, 3, 4)).astype(np.float32)}
+        if lengths:
+            feeds["lengths"] = np.array([150, 64 + n, 7], np.int32)
+        if n == 4:
+            ran.clear()
+        check(file, m, feeds, reference)
+    assert ran == [op]
+    assert "150 steps are replayed" in m.host_steps[0].reason
+
+
+def test_gradients_go_through_many_steps() -> None:
+    weights = [array(n, np.full(s, 0.1), np.float32) for n, s in {"w": (1, 2, 1), "r": (1, 2, 2)}.items()]
+    file = model([node("RNN", ["x", "w", "r"], ["y"], hidden_size=2)], [floats("x", 80, 1, 1)], untyped("y"), weights)
+    layer: Any = anneal.onnx.load(file.SerializeToString(), "cpu").module()
+    layer(Tensor.ones(80, 1, 1)).sum().backward()
+    assert layer.w.grad is not None
+    assert float(layer.w.grad.sum().item()) > 1
+
+
+def scanned(**attributes: Any) -> bytes:
+    body = graph(
+        [node("MatMul", ["h", "w"], ["m"]), node("Add", ["m", "row"], ["a"]), node("Tanh", ["a"], ["next"])]
+        + [node("Mul", ["next", "next"], ["out"])],
+        [floats("h", 1, 4), floats("row", 1, 4)],
+        [floats("next", 1, 4), floats("out", 1, 4)],
+    )
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("Scan", ["start", "e"], ["last", "rows"], body=body, num_scan_inputs=1, **attributes),
+        node("Neg", ["rows"], ["y"]),
+    ]
+    weights = [array("w", np.random.default_rng(0).standard_normal((4, 4)) * 0.4, np.float32)]
+    weights.append(array("start", np.zeros((1, 4)), np.float32))
+    shape = (1, 300, 4) if attributes.get("scan_input_axes") else (300, 1, 4)
+    return bytes(model(nodes, [floats("x", *shape)], untyped("last", "y"), weights).SerializeToString())
+
+
+SCANS: list[dict[str, Any]] = [
+    {},
+    {"scan_input_axes": [1], "scan_output_axes": [1]},
+    {"scan_input_directions": [1], "scan_output_directions": [1]},
+    {"scan_output_axes": [-1]},
+]
+
+
+@pytest.mark.parametrize("attributes", SCANS, ids=str)
+def test_many_turns_of_a_scan_are_replayed(attributes: dict[str, Any], ran: list[str]) -> None:
+    file = scanned(**attributes)
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    shape = (1, 300, 4) if attributes.get("scan_input_axes") else (300, 1, 4)
+    for n in range(4):
+        ran.clear()
+        check(file, m, {"x": np.random.default_rng(n).standard_normal(shape).astype(np.float32)}, reference)
+    assert ran == ["Scan"]
+    assert "300 turns are replayed" in m.host_steps[0].reason
+
+
+def counted(nodes: list[Any], turns: int, goes: str = "goes", **weights: Any) -> bytes:
+    """A loop of a known number of turns over x (4), which carries "v" to "next" and has "out" for each turn."""
+    body = graph(
+        [*nodes, *([node("Identity", ["on"], ["goes"])] if goes == "goes" else [])],
+        [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", 4)],
+        [helper.make_tensor_value_info(goes, BOOL, []), floats("next", 4), floats("out", None)],
+    )
+    loop = node("Loop", ["turns", "", "x"], ["last", "rows"], body=body)
+    constants = [array("turns", turns), *[array(n, v) for n, v in weights.items()]]
+    constants += [array("small", 0.01, np.float32), array("bar", 3, np.float32)]
+    return bytes(
+        model(
+            [loop, node("Neg", ["rows"], ["y"])], [floats("x", 4)], untyped("last", "y"), constants
+        ).SerializeToString()
+    )
+
+
+LOOPS = {
+    "numbers of turns": [
+        node("Cast", ["turn"], ["t"], to=F),
+        node("Mul", ["t", "small"], ["s"]),
+        node("Add", ["v", "s"], ["w"]),
+        node("Sin", ["w"], ["next"]),
+        node("Exp", ["next"], ["out"]),
+    ],
+    "places": [
+        node("Sin", ["v"], ["next"]),
+        node("Mod", ["turn", "four"], ["at"]),
+        node("Gather", ["next", "at"], ["out"]),
+    ]
+    + [node("Exp", ["next"], ["unused"])],
+    "parts": [
+        node("Sin", ["v"], ["next"]),
+        node("Mod", ["turn", "four"], ["at"]),
+        node("Unsqueeze", ["at", "zero"], ["begin"]),
+        node("Add", ["begin", "one"], ["end"]),
+        node("Slice", ["next", "begin", "end"], ["out"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_many_turns_of_a_loop_equal_onnxruntime(name: str) -> None:
+    file = counted(LOOPS[name], 260, four=4, zero=[0], one=[1])
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(4):
+        check(file, m, {"x": np.linspace(0, 1 + n, 4, dtype=np.float32)}, reference)
+
+
+def test_many_turns_that_end_early() -> None:
+    ends = [node("Add", ["v", "small"], ["next"]), node("ReduceMax", ["next"], ["top"], keepdims=0)]
+    ends += [node("Less", ["top", "bar"], ["below"]), node("Mul", ["next", "next"], ["out"])]
+    file = counted(ends, 400, goes="below")
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(4):
+        check(file, m, {"x": np.linspace(0, 2 + n / 4, 4, dtype=np.float32)}, reference)
+
+
+def test_a_loop_inside_a_loop_sees_the_number_of_the_outer_turn() -> None:
+    yes = helper.make_tensor_value_info("on", BOOL, [])
+    inner = graph(
+        [
+            node("Add", ["turn", "one"], ["more"]),
+            node("Cast", ["more"], ["m"], to=F),
+            node("Mul", ["m", "small"], ["grown"]),
+            node("Add", ["u", "grown"], ["next2"]),
+            node("ReduceMax", ["next2"], ["top2"], keepdims=0),
+            node("Less", ["top2", "bar"], ["goes2"]),
+        ],
+        [ints("turn2"), helper.make_tensor_value_info("on2", BOOL, []), floats("u", 4)],
+        [helper.make_tensor_value_info("goes2", BOOL, []), floats("next2", 4)],
+    )
+    body = graph(
+        [
+            node("Loop", ["three", "", "v"], ["next"], body=inner),
+            node("ReduceMax", ["next"], ["top"], keepdims=0),
+            node("Less", ["top", "bar"], ["goes"]),
+        ],
+        [ints("turn"), yes, floats("v", 4)],
+        [helper.make_tensor_value_info("goes", BOOL, []), floats("next", 4)],
+    )
+    weights = [array("five", 5), array("three", 3), array("one", 1), array("bar", 3, np.float32)]
+    weights.append(array("small", 0.01, np.float32))
+    loop = node("Loop", ["five", "", "x"], ["y"], body=body)
+    file = bytes(model([loop], [floats("x", 4)], untyped("y"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(5):
+        check(file, m, {"x": np.linspace(0, 1 + n / 4, 4, dtype=np.float32)}, reference)
+
+
+def test_a_part_whose_inputs_are_seldom_the_same_is_not_captured() -> None:
+    # the number of a turn decides a shape, and how many turns there are is found in the run
+    body = graph(
+        [*LOOPS["parts"], node("ReduceMax", ["next"], ["top"], keepdims=0), node("Less", ["top", "bar"], ["goes"])],
+        [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", 4)],
+        [helper.make_tensor_value_info("goes", BOOL, []), floats("next", 4), floats("out", None)],
+    )
+    nodes = [node("ReduceMax", ["x"], ["most"], keepdims=0), node("Cast", ["most"], ["times"], to=I64)]
+    nodes += [node("Loop", ["times", "", "x"], ["last", "rows"], body=body), node("Neg", ["rows"], ["y"])]
+    weights = [array(n, v) for n, v in {"four": 4, "zero": [0], "one": [1]}.items()] + [array("bar", 3, np.float32)]
+    file = bytes(model(nodes, [floats("x", 4)], untyped("last", "y"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(3):
+        check(file, m, {"x": np.array([70 + n, 1, 2, 3], np.float32)}, reference)
+    assert any("seldom of the same shapes" in s.reason for s in m.host_steps)

@@ -42,7 +42,7 @@ def check(
             "--elements",
             min=64,
             max=MOST,
-            help="Work for each store of a kernel; beyond it points are drawn, beyond 32 times it values left out.",
+            help="Work for each store of a kernel; beyond it points are drawn.",
         ),
     ] = 1 << 21,
     repro: Annotated[

@@ -20,7 +20,7 @@ from anneal.schedule import dead_side
 from anneal.uop import ALU, Op, UOp, reduce_identity, toposort
 from anneal.uop.sizes import evaluator
 
-__all__ = ["KernelValues", "Stored"]
+__all__ = ["KernelValues", "Stored", "chosen"]
 
 _LANES = 1 << 16  # elements of an array at once
 
@@ -90,11 +90,11 @@ class KernelValues:
         loops, extents, work = self.points(store)
         total = math.prod(extents)
         if only is not None:
-            chosen, complete = only, False
+            drawn, complete = only, False
         else:
-            chosen = _chosen(total, max(64, budget // work), seed)
-            complete = chosen.size == total
-        for piece in self._pieces(chosen, work):
+            drawn = chosen(total, max(64, budget // work), seed)
+            complete = drawn.size == total
+        for piece in self._pieces(drawn, work):
             yield self.at(store, loops, extents, piece), complete
 
     def at(self, store: UOp, loops: Sequence[UOp], extents: Sequence[int], chosen: Array) -> Stored:
@@ -136,8 +136,8 @@ class KernelValues:
         ranges = sorted({u for u in toposort((a, b)) if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
         extents = [max(1, self._extent(r)) for r in ranges]
         self._axes = {}
-        chosen = _chosen(math.prod(extents), points, 0)
-        frame = self._frame(ranges, extents, chosen)
+        drawn = chosen(math.prod(extents), points, 0)
+        frame = self._frame(ranges, extents, drawn)
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
@@ -306,7 +306,7 @@ def _down_to_reduces(root: UOp, memo: Mapping[UOp, Bounded]) -> list[UOp]:
     return order
 
 
-def _chosen(total: int, most: int, seed: int) -> Array:
+def chosen(total: int, most: int, seed: int) -> Array:
     """All points by number, or some: the first, the last, and others by chance."""
     if total <= most:
         return np.arange(total)

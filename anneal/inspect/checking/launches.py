@@ -17,8 +17,9 @@ from anneal.backend import AnyDevice
 from anneal.inspect.checking.blame import again, kernel_blame, suspects
 from anneal.inspect.checking.bounds import Array, Bounded, exactly
 from anneal.inspect.checking.comparing import Compared, beside, shown, ulps
-from anneal.inspect.checking.kernel_values import KernelValues
+from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.not_finite import look
+from anneal.inspect.checking.point_values import PointValues
 from anneal.inspect.checking.programs import Program, Written, program_of
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
@@ -330,32 +331,57 @@ def _beside_tensors(
         node = r.program.nodes[w.places[0]]
         got = seen(content, node.shape) if content.size != node.size else content
         live = r.lives[slot] if content.size == node.size else None
-        try:
-            expected = r.tensors.value(node)
-        except TooLarge as e:
-            note.append(f"v{w.value} was not held against the graph as written: that takes {e}")
-            r.report.say("some values are too large to be held against the graph as written; kernels say which")
-            results.append(None)
-            made.append((w, _Held(content, exactly(got.reshape(-1)), w.places, frozenset((w.value,)), n)))
-            continue
-        compared = beside(got, expected, live)
-        results.append(compared)
-        if not compared.ok and (slot >= len(own) or own[slot].ok):
-            failed.append(_rule_difference(r, n, call, w, node, got, expected, compared, before))
+        points, expected = _expected(r, n, w, node, note)
         anchor = exactly(got.reshape(-1))
+        if expected is None:
+            results.append(None)
+        else:
+            mine = got.reshape(-1) if points is None else got.reshape(-1)[points]
+            counted = live if live is None or points is None else live[points]
+            compared = beside(mine, expected, counted)
+            results.append(compared)
+            if not compared.ok and (slot >= len(own) or own[slot].ok):
+                failed.append(_rule_difference(r, n, call, w, node, mine, expected, compared, points, before))
         if live is not None and not live.all():
-            flat = expected.value.reshape(-1)
-            error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
-            own_error = np.broadcast_to(anchor.error, flat.shape)
-            anchor = Bounded(
-                np.where(live.reshape(-1), anchor.value, flat).astype(anchor.value.dtype),
-                np.where(live.reshape(-1), own_error, error),
-            )
+            anchor = _without_dead(anchor, live, expected if points is None else None)
         made.append((w, _Held(content, anchor, w.places, frozenset((w.value,)), n)))
     for w, held in made:
         r.held[w.value] = held
     _forget(r, n)
     return results
+
+
+def _expected(r: Run, n: int, w: Written, node: UOp, note: list[str]) -> tuple[Array | None, Bounded | None]:
+    """What the graph as written says: of all elements; or of those with the numbers that come first, where all are too
+    much; or nothing.
+    """
+    try:
+        return None, r.tensors.value(node)
+    except TooLarge:
+        r.report.say("some values are too large to be held whole against the graph as written; kernels say which")
+    some = PointValues(r.tensors)
+    try:
+        points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), n)
+        pieces = [value for _, value in some.at(node, points)]
+    except TooLarge as e:
+        note.append(f"v{w.value} was not held against the graph as written: that takes {e}")
+        return None, None
+    note.append(
+        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be held against the graph as written"
+    )
+    value = np.concatenate([p.value for p in pieces])
+    return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
+
+
+def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
+    """A value in memory, with what is expected where nobody reads it; anything, where that is not known."""
+    live = live.reshape(-1)
+    error = np.broadcast_to(anchor.error, anchor.value.shape)
+    if expected is None:
+        return Bounded(anchor.value, np.where(live, error, np.inf))
+    flat = expected.value.reshape(-1)
+    other = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)
+    return Bounded(np.where(live, anchor.value, flat).astype(anchor.value.dtype), np.where(live, error, other))
 
 
 def _forget(r: Run, n: int) -> None:
@@ -379,6 +405,7 @@ def _rule_difference(
     got: Array,
     expected: Bounded,
     compared: Compared,
+    points: Array | None,
     before: list[Array],
 ) -> Difference:
     at = compared.at
@@ -388,7 +415,12 @@ def _rule_difference(
     )
     error = np.broadcast_to(expected.error, expected.value.shape).reshape(-1)[at]
     wrong = _Wrong(
-        at, got.reshape(-1)[at], expected.value.reshape(-1)[at], float(error), compared.differ, compared.judged
+        at if points is None else int(points[at]),
+        got.reshape(-1)[at],
+        expected.value.reshape(-1)[at],
+        float(error),
+        compared.differ,
+        compared.judged,
     )
     return _difference(r, n, w.value, "tensor graph", blame, wrong, node, found)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import Call, NeedsHostError, Pieces
 from anneal.onnx.graph import Graph
-from anneal.onnx.registry import op
+from anneal.onnx.registry import Implementation, op
 from anneal.tensor import Tensor, vjp
+
+_UNROLLED = 1024  # nodes that the turns of a loop run together, where they become one graph
+_TOGETHER = 32  # rows that are stacked or taken apart at once, where turns are replayed
 
 
 @op("Constant", raw=True)
@@ -70,6 +75,20 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
     rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
     goes = cond is None or bool(_one(node, cond, "condition"))
     turns = None if most is None else int(_one(node, most, "count"))
+    if (
+        turns is not None
+        and turns <= node.of.budget
+        and goes
+        and not any(node.decides(v.name) for v in body.inputs[:1])
+    ):
+        pieces = _replays(node, body, turns)
+        numbers, out_axes = (np.arange(turns), 0), [0] * len(rows)
+        if pieces is not None and (
+            done := _in_chunks(
+                node, pieces, _TURNS, [numbers], lambda n, state: [*n, None, *state], state, out_axes, body
+            )
+        ):
+            return done
     turn = 0
     while goes and (turns is None or turn < turns):
         results = node.run(body, node.count(turn), node.truth(True), *state)
@@ -81,6 +100,88 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
             goes = bool(_one(node, node.host(results[0], "it says whether a loop goes on"), "condition"))
     stacked = [_stacked(node, row) if row else _no_rows(node, body, 1 + len(state) + n) for n, row in enumerate(rows)]
     return (*state, *stacked)
+
+
+def _replays(node: Call, body: Graph, turns: int) -> Pieces | None:
+    """Where captures are kept, if so many turns are not to be one graph because that would be large."""
+    return node.replays(f"{turns} turns") if turns * len(body.nodes) > _UNROLLED else None
+
+
+def _in_chunks(
+    node: Call,
+    pieces: Pieces,
+    of: Implementation,
+    scanned: list[tuple[Any, int]],
+    given: Callable[[Sequence[Any], list[Any]], list[Any]],
+    state: list[Any],
+    out_axes: list[int],
+    body: Graph,
+) -> Any:
+    """What all turns give, a few of which are captured together and replayed; None where that cannot be.
+
+    `of` computes a few turns from what `given` makes of pieces of `scanned`, each with its axis, and of the state.
+    """
+    few = max(1, min(_TOGETHER, _UNROLLED // max(len(body.nodes), 1)))
+    count = len(state) + len(out_axes)
+    rows: list[list[Any]] = []
+    try:
+        for parts in zip(*[_chunks(pieces, node.tensor(x), axis, few) for x, axis in scanned]):
+            results = node.captured(pieces, of, given(parts, state), count)
+            state = results[: count - len(out_axes)]
+            rows.append([node.tensor(r) for r in results[len(state) :]])
+    except NeedsHostError:
+        return None
+    joined = []
+    for column, axis in zip(zip(*rows), out_axes):
+        at = axis % column[0].ndim
+        joined.append(pieces.kept(("cat", at), partial(_join, at))(list(column)))
+    return (*state, *joined)
+
+
+def _join(axis: int) -> Callable[[list[Tensor]], Tensor]:
+    return lambda few: Tensor.cat(few, axis)
+
+
+def _chunks(pieces: Pieces, x: Tensor, axis: int, few: int) -> list[Tensor]:
+    """A value in pieces along an axis."""
+    lead = (slice(None),) * (axis % x.ndim)
+
+    def split(whole: Tensor) -> Any:
+        return [whole[(*lead, slice(n, n + few))] for n in range(0, whole.shape[len(lead)], few)]
+
+    found: list[Tensor] = pieces.kept(("split", len(lead), few), lambda: split)(x)
+    return found
+
+
+def _turns(node: Call, numbers: Tensor, goes: Any, *carried: Any, body: Graph) -> Any:
+    """A few turns of a loop that goes on, whose numbers are given."""
+    state = list(carried)
+    rows: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
+    for n in range(numbers.shape[0]):
+        results = node.run(body, numbers[n], node.truth(True), *state)
+        if not isinstance(results[0], np.ndarray) or not _one(node, results[0], "condition"):
+            raise NeedsHostError(str(node.node))
+        state = results[1 : 1 + len(state)]
+        for row, value in zip(rows, results[1 + len(state) :]):
+            row.append(value)
+    return (*state, *[_stacked(node, row) for row in rows])
+
+
+_TURNS = Implementation(
+    "turns",
+    "",
+    1,
+    _turns,
+    None,
+    frozenset(),
+    True,
+    False,
+    True,
+    True,
+    ("numbers", "goes", "carried"),
+    True,
+    {"body": None},
+)
 
 
 def _one(node: Call, value: Any, what: str) -> Any:
@@ -98,7 +199,35 @@ def _stacked(node: Call, rows: list[Any], axis: int = 0) -> Any:
         raise node.fail(f"its turns give rows of shapes {sorted(shapes)}, which cannot be stacked")
     if not any(isinstance(r, Tensor) for r in rows):
         return np.stack(rows, axis)
-    return Tensor.stack([node.tensor(r) for r in rows], axis)
+    tensors = [node.tensor(r) for r in rows]
+    pieces = node.of.pieces
+    if pieces is None or len(rows) <= _TOGETHER:
+        return Tensor.stack(tensors, axis)
+    # a few rows at a time, so that no graph has all of them
+    some = pieces.kept(("stack", axis), lambda: lambda *few: Tensor.stack(few, axis))
+    joined = pieces.kept(("join", axis), lambda: lambda *few: Tensor.cat(few, axis))
+    parts = [some(*tensors[n : n + _TOGETHER]) for n in range(0, len(tensors), _TOGETHER)]
+    while len(parts) > 1:
+        parts = [joined(*parts[n : n + _TOGETHER]) for n in range(0, len(parts), _TOGETHER)]
+    return parts[0]
+
+
+def _slices(node: Call, x: Any, axis: int) -> list[Any]:
+    """The slices of a value along an axis, in order."""
+    count = int(x.shape[axis])
+    pieces = node.of.pieces
+    if not isinstance(x, Tensor) or pieces is None or count <= _TOGETHER:
+        return [_slice(x, axis, n) for n in range(count)]
+    lead = (slice(None),) * (axis % x.ndim)
+
+    def parts(whole: Tensor) -> Any:
+        return [whole[(*lead, slice(n, n + _TOGETHER))] for n in range(0, whole.shape[axis], _TOGETHER)]
+
+    def singles(part: Tensor) -> Any:
+        return [_slice(part, axis, n) for n in range(part.shape[axis])]
+
+    single = pieces.kept(("singles", len(lead), x.ndim), lambda: singles)
+    return [s for part in pieces.kept(("parts", len(lead), x.ndim), lambda: parts)(x) for s in single(part)]
 
 
 def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
@@ -138,15 +267,23 @@ def scan(
     if count < 0:
         raise node.fail(f"carries {len(state)} values, but its body gives {len(body.outputs)}")
     rows: list[list[Any]] = [[] for _ in range(count)]
+    pieces = _replays(node, body, length)
+    out_axes, out_backward = _per_input(node, scan_output_axes, count), _per_input(node, scan_output_directions, count)
+    if pieces is not None and not any(backward) and not any(out_backward):
+        of = node.node.implementation
+        each = list(zip(scanned, axes))
+        done = of and _in_chunks(node, pieces, of, each, lambda few, state: [*state, *few], state, out_axes, body)
+        if done:
+            return done
+    slices = [_slices(node, x, axes[k])[:: -1 if backward[k] else 1] for k, x in enumerate(scanned)]
     for turn in range(length):
-        parts = [_slice(x, axes[k], length - 1 - turn if backward[k] else turn) for k, x in enumerate(scanned)]
+        parts = [each[turn] for each in slices]
         for part, x in zip(parts, scanned):
             node.follows(part, x)
         results = node.run(body, *state, *parts)
         state = results[: len(state)]
         for row, value in zip(rows, results[len(state) :]):
             row.append(value)
-    out_axes, out_backward = _per_input(node, scan_output_axes, count), _per_input(node, scan_output_directions, count)
     stacked = []
     for k, row in enumerate(rows):
         if row:

@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from anneal.onnx.execute import Call
+from anneal.onnx.execute import Call, Pieces
 from anneal.onnx.ops._values import Value, iota
 from anneal.onnx.registry import op
 from anneal.tensor import Tensor, dtypes
+
+_LONG = 64  # steps that are one graph at most, where no gradient flows
+_TOGETHER = 32  # steps of a longer layer that are captured
 
 __all__ = ["ACTIVATIONS", "Cell", "activations_of", "directions_of", "lstm_step", "run_layer"]
 
@@ -104,6 +107,7 @@ def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _direction(
+    node: Call,
     x: Tensor,
     cell: Cell,
     states: States,
@@ -116,8 +120,23 @@ def _direction(
     if backward:
         x = x.flip(0) if lengths is None else _by_length(x, lengths)
     projected = cell.from_inputs(x)
+    pieces = node.replays(f"{x.shape[0]} steps") if x.shape[0] > _LONG else None
+    if pieces is None:
+        y, states = _steps(projected, cell, states, step, functions, lengths)
+    else:
+        key = node.node, backward
+        y, states = _replayed(pieces, key, projected, cell, states, step, functions, lengths)
+    if backward:
+        y = y.flip(0) if lengths is None else _by_length(y, lengths)
+    return y, states
+
+
+def _steps(
+    projected: Tensor, cell: Cell, states: States, step: Step, functions: list[Function], lengths: Tensor | None
+) -> tuple[Tensor, States]:
+    """Steps one after the other, for sequences that have so many: all outputs, and the last states."""
     outputs = []
-    for t in range(x.shape[0]):
+    for t in range(projected.shape[0]):
         new = step(projected[t], states, cell, functions)
         if lengths is None:
             states = new
@@ -126,10 +145,37 @@ def _direction(
             going = (lengths > t).unsqueeze(-1)
             states = tuple([going.where(n, s) for n, s in zip(new, states, strict=True)])
             outputs.append(going.where(new[0], new[0].zeros_like()))
-    y = Tensor.stack(outputs)
-    if backward:
-        y = y.flip(0) if lengths is None else _by_length(y, lengths)
-    return y, states
+    return Tensor.stack(outputs), states
+
+
+def _replayed(
+    pieces: Pieces,
+    key: Any,
+    projected: Tensor,
+    cell: Cell,
+    states: States,
+    step: Step,
+    functions: list[Function],
+    lengths: Tensor | None,
+) -> tuple[Tensor, States]:
+    """The same of many steps: some of them are captured, and replayed along the sequence."""
+    names = [n for n in ("state", "state_bias", "peephole") if getattr(cell, n) is not None]
+
+    def split(rows: Tensor) -> Any:
+        return [rows[at : at + _TOGETHER] for at in range(0, rows.shape[0], _TOGETHER)]
+
+    def some(rows: Tensor, weights: Any, states: States, lengths: Tensor | None) -> Any:
+        own = Cell(**{"inputs": rows, "input_bias": None, "state_bias": None, **dict(zip(names, weights))})
+        left = None if lengths is None else lengths - rows.shape[0]
+        return *_steps(rows, own, states, step, functions, lengths), left
+
+    some_steps = pieces.kept((key, "steps"), lambda: some)
+    weights = tuple([getattr(cell, n) for n in names])
+    outputs = []
+    for rows in pieces.kept((key, "split"), lambda: split)(projected):
+        y, states, lengths = some_steps(rows, weights, states, lengths)
+        outputs.append(y)
+    return pieces.kept((key, "join"), lambda: Tensor.cat)(outputs), states
 
 
 def run_layer(
@@ -155,7 +201,7 @@ def run_layer(
         zero = Tensor.zeros(batch, hidden, dtype=x.dtype, device=x.device)
         first = tuple([zero if s is None else s[:, d] if layout else s[d] for s in initial])
         backward = direction == "reverse" or d == 1
-        y, last = _direction(x, cell, first, step, functions[d], size, backward)
+        y, last = _direction(node, x, cell, first, step, functions[d], size, backward)
         ys.append(y)
         lasts.append(last)
     whole = Tensor.stack(ys, dim=1)
