@@ -10,6 +10,13 @@ from anneal.nn._attention import (
     SelfAttention,
     SwiGLU,
 )
+from anneal.nn._containers import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
 from anneal.nn._functional_call import functional_call
 from anneal.nn._layers import (
     GELU,
@@ -18,9 +25,7 @@ from anneal.nn._layers import (
     Flatten,
     Identity,
     Linear,
-    ModuleList,
     ReLU,
-    Sequential,
     Sigmoid,
     SiLU,
     Tanh,
@@ -165,12 +170,15 @@ __all__ = [
     "MaxPool2d",
     "MaxPool3d",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "NLLLoss",
     "Optimizer",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PatchEmbed",
     "PoissonNLLLoss",
     "RMSNorm",

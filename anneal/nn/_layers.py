@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Self, TypeVar
 
 from anneal.errors import ShapeError
 from anneal.nn import init
@@ -20,16 +18,11 @@ __all__ = [
     "Flatten",
     "Identity",
     "Linear",
-    "ModuleList",
     "ReLU",
-    "Sequential",
     "SiLU",
     "Sigmoid",
     "Tanh",
 ]
-
-
-M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Linear(Module):
@@ -202,50 +195,3 @@ class Flatten(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(self.start_dim)
-
-
-class ModuleList(Module, Generic[M]):
-    """Modules in a row, named "0", "1", ...; to type checkers its items are of the class that they have in common.
-
-    >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
-    >>> len(layers), layers[-1].weight.shape, [name for name, _ in layers.named_parameters()]
-    (2, (1, 3), ['0.weight', '0.bias', '1.weight', '1.bias'])
-    """
-
-    @checked
-    def __init__(self, modules: Iterable[M] = ()) -> None:
-        self._count = 0
-        for m in modules:
-            self.append(m)
-
-    def append(self, module: M) -> Self:
-        """Add a module at the end; returns the list."""
-        setattr(self, str(self._count), module)
-        self._count += 1
-        return self
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[M]:
-        return iter([getattr(self, str(i)) for i in range(self._count)])
-
-    def __getitem__(self, i: int) -> M:
-        return list(self)[i]
-
-
-class Sequential(ModuleList[Callable[[Tensor], Tensor]]):
-    """Modules applied one after the other; each may also be a function of a tensor.
-
-    >>> Sequential(Linear(2, 3), Tensor.relu, Linear(3, 1))(Tensor.ones(5, 2)).shape
-    (5, 1)
-    """
-
-    def __init__(self, *modules: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(modules)
-
-    # Unchecked: whatever the first module takes may go in.
-    def forward(self, x: Tensor) -> Tensor:
-        for m in self:
-            x = m(x)
-        return x

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal import ops, transforms
-from anneal.backend import device_names, get_device, numpy_dtype
+from anneal.backend import device_names, get_device, is_foreign, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.ops import (
     HELD,
@@ -383,7 +383,7 @@ class Tensor(Handle):
         Tensor([1., 2.], dtype=float32)
         """
         for a in args:
-            if isinstance(a, str) and a in device_names():
+            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
                 device = a
             elif isinstance(a, str) and a not in _KNOWN_DTYPES:
                 raise DeviceError(

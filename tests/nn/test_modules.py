@@ -122,9 +122,11 @@ def test_freezing_and_letting_loose() -> None:
     net = Net()
     names = [n for n, _ in net.named_parameters()]
     net.requires_grad_(False)
-    assert net.parameters() == []
-    assert set(names) <= {n for n, _ in net.named_buffers()}
+    assert [n for n, _ in net.named_parameters()] == names
+    assert not any(p.requires_grad for p in net.parameters())
+    assert not set(names) & {n for n, _ in net.named_buffers()}
     net.requires_grad_()
+    assert all(p.requires_grad for p in net.parameters())
     assert [n for n, _ in net.named_parameters()] == names
 
 
