@@ -237,7 +237,7 @@ class Module:
         """
         found = self
         for n, part in enumerate(target.split(".") if target else ()):
-            below = dict(found.named_children())
+            below = dict(found._below())
             if part not in below:
                 at = ".".join(target.split(".")[:n])
                 raise DataError(
@@ -539,7 +539,7 @@ class Module:
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__}({self.extra_repr()}"]
-        children = list(self.named_children())
+        children = list(self._below())
         for name, child in children:
             lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
         return "\n".join([*lines, ")"]) if children else lines[0] + ")"
