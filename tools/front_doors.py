@@ -16,10 +16,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules that are public by their own name: doors, too.
 DOORS = (
     "anneal.backend.cost_models",
+    "anneal.nn.functional",
     "anneal.nn.init",
+    "anneal.nn.utils",
     "anneal.ops.made",
     "anneal.ops.nodes",
     "anneal.ops.operators",
+    "anneal.optim.lr_scheduler",
     "anneal.rewrite.listing",
     "anneal.runtime.profile",
     "anneal.tensor.functional",

@@ -30,7 +30,7 @@ class _Row(Module, Generic[T]):
         """The value as it is kept. Raises DTypeError for one that the row does not take."""
         return value
 
-    def _place(self, i: int) -> int:
+    def _at(self, i: int) -> int:
         at = i + self._count if i < 0 else i
         if not 0 <= at < self._count:
             raise PositionError(f"{type(self).__name__}: there is no place {i} in a row of {self._count}")
@@ -65,7 +65,7 @@ class _Row(Module, Generic[T]):
     def pop(self, index: int = -1) -> T:
         """Take one out and return it. Raises PositionError for a place that is not there."""
         values = list(self)
-        value = values.pop(self._place(index))
+        value = values.pop(self._at(index))
         self._put(values)
         return value
 
@@ -85,15 +85,15 @@ class _Row(Module, Generic[T]):
     def __getitem__(self, i: int | slice) -> T | Self:
         if isinstance(i, slice):
             return self._of(list(self)[i])
-        value: T = getattr(self, str(self._place(i)))
+        value: T = getattr(self, str(self._at(i)))
         return value
 
     def __setitem__(self, i: int, value: T) -> None:
-        setattr(self, str(self._place(i)), self._checked(value))
+        setattr(self, str(self._at(i)), self._checked(value))
 
     def __delitem__(self, i: int | slice) -> None:
         values = list(self)
-        del values[i if isinstance(i, slice) else self._place(i)]
+        del values[i if isinstance(i, slice) else self._at(i)]
         self._put(values)
 
     def __add__(self, other: Iterable[T]) -> Self:
@@ -170,10 +170,10 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
     @overload
     def __getitem__(self, i: slice) -> Self: ...
     def __getitem__(self, i: int | slice) -> Callable[[Tensor], Tensor] | Self:
-        return self._of(list(self)[i]) if isinstance(i, slice) else list(self)[self._place(i)]
+        return self._of(list(self)[i]) if isinstance(i, slice) else list(self)[self._at(i)]
 
     def __setitem__(self, i: int, value: Callable[[Tensor], Tensor]) -> None:
-        at = self._place(i)
+        at = self._at(i)
         setattr(self, str(at) if self._names is None else self._names[at], value)
 
     def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:

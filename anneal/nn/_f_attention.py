@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from anneal.errors import ShapeError
 from anneal.ops import checked
@@ -81,49 +82,87 @@ def multi_head_attention_forward(
     >>> y.shape, weights.shape
     ((3, 1, 4), (1, 3, 3))
     """
-    single = query.ndim == 2
-    same = query is key, key is value
-    if single:
-        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        key = query if same[0] else key
-        value = key if same[1] else value
-    if query.ndim != 3 or query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
-        raise ShapeError(
-            f"multi_head_attention_forward: query is (time, batch, {embed_dim_to_check}), and {num_heads} heads divide that width; "
-            f"it has shape {query.shape}"
-        )
-    l, batch, width = query.shape
+    _check_query(query, embed_dim_to_check, num_heads)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
-    q, k, v = _projected(query, key, value, in_proj_weight, in_proj_bias, own)
-    if bias_k is not None and bias_v is not None:
-        k = Tensor.cat([k, bias_k.expand(1, batch, width)], dim=0)
-        v = Tensor.cat([v, bias_v.expand(1, batch, width)], dim=0)
-    head = width // num_heads
-    heads = [x.reshape(x.shape[0], batch, num_heads, head).permute(1, 2, 0, 3) for x in (q, k, v)]
-    for i, static in ((1, static_k), (2, static_v)):
-        if static is not None:
-            heads[i] = static.reshape(batch, num_heads, static.shape[1], head)
-    if add_zero_attn:
-        zeros = Tensor.zeros(batch, num_heads, 1, head, dtype=q.dtype, device=q.device)
-        heads[1:] = [Tensor.cat([x, zeros], dim=2) for x in heads[1:]]
-    s = heads[1].shape[2]
-    mask = _masks(attn_mask, key_padding_mask, (batch, num_heads, l, s), is_causal, q)
+    projection = (in_proj_weight, in_proj_bias, own)
+    ends = _Ends(bias_k, bias_v, static_k, static_v, add_zero_attn)
+    masks = _Masks(attn_mask, key_padding_mask, is_causal)
     p = dropout_p if training else 0.0
+    mixed, weights = _attended(query, key, value, num_heads, projection, ends, masks, p, need_weights)
+    out = F.linear(mixed, out_proj_weight, out_proj_bias)
+    if weights is not None and average_attn_weights:
+        weights = weights.mean(axis=1)
+    if query.ndim == 2:
+        return out.squeeze(1), None if weights is None else weights.squeeze(0)
+    return out, weights
+
+
+class _Ends(NamedTuple):
+    """Keys and values besides those that are projected."""
+
+    bias_k: Tensor | None
+    bias_v: Tensor | None
+    static_k: Tensor | None
+    static_v: Tensor | None
+    zero: bool
+
+
+class _Masks(NamedTuple):
+    attn: Tensor | None
+    padding: Tensor | None
+    is_causal: bool
+
+
+def _check_query(query: Tensor, width: int, heads: int) -> None:
+    if query.ndim not in (2, 3) or query.shape[-1] != width or width % heads:
+        raise ShapeError(
+            f"multi_head_attention_forward: query is (time, batch, {width}) or (time, {width}), and {heads} heads divide "
+            f"that width; it has shape {query.shape}"
+        )
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    count: int,
+    projection: tuple[Tensor | None, Tensor | None, tuple[Tensor | None, ...] | None],
+    ends: _Ends,
+    masks: _Masks,
+    p: float,
+    need_weights: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The values mixed, (l, batch, width), and the weights of each head if they are asked for."""
+    padding = masks.padding
+    if query.ndim == 2:
+        same = query is key, key is value
+        query = query.unsqueeze(1)
+        key = query if same[0] else key.unsqueeze(1)
+        value = key if same[1] else value.unsqueeze(1)
+        padding = None if padding is None else padding.unsqueeze(0)
+    l, batch, width = query.shape
+    q, k, v = _projected(query, key, value, *projection)
+    if ends.bias_k is not None and ends.bias_v is not None:
+        k = Tensor.cat([k, ends.bias_k.expand(1, batch, width)], dim=0)
+        v = Tensor.cat([v, ends.bias_v.expand(1, batch, width)], dim=0)
+    head = width // count
+    heads = [x.reshape(x.shape[0], batch, count, head).permute(1, 2, 0, 3) for x in (q, k, v)]
+    for i, static in ((1, ends.static_k), (2, ends.static_v)):
+        if static is not None:
+            heads[i] = static.reshape(batch, count, static.shape[1], head)
+    if ends.zero:
+        zeros = Tensor.zeros(batch, count, 1, head, dtype=q.dtype, device=q.device)
+        heads[1:] = [Tensor.cat([x, zeros], dim=2) for x in heads[1:]]
+    mask = _masks(masks.attn, padding, (batch, count, l, heads[1].shape[2]), masks.is_causal, q)
+    weights = None
     if need_weights:
         scores = heads[0] @ heads[1].transpose(-2, -1) / math.sqrt(head)
         weights = (scores if mask is None else scores + mask).softmax(-1)
         weights = F.dropout(weights, p) if p else weights
         mixed = weights @ heads[2]
     else:
-        weights = None
         mixed = F.scaled_dot_product_attention(heads[0], heads[1], heads[2], mask, p)
-    out = F.linear(mixed.permute(2, 0, 1, 3).reshape(l, batch, width), out_proj_weight, out_proj_bias)
-    if weights is not None and average_attn_weights:
-        weights = weights.mean(axis=1)
-    if single:
-        return out.squeeze(1), None if weights is None else weights.squeeze(0)
-    return out, weights
+    return mixed.permute(2, 0, 1, 3).reshape(l, batch, width), weights
 
 
 def _masks(

@@ -43,7 +43,7 @@ def _fractional(
     windows = whole
     places = []
     for i, (n, m, w) in enumerate(zip(inner, out, kernel, strict=True)):
-        sample = samples[:, :, axes - 1 - i].unsqueeze(-1)
+        sample = samples[:, :, 1 - i if axes == 2 else i].unsqueeze(-1)  # torch's places: (w, h), (d, h, w)
         steps = Tensor.arange(m, device=x.device).cast(x.dtype)
         alpha = (n - w) / max(1, m - 1)
         starts = ((steps + sample) * alpha).int() - (sample * alpha).int()

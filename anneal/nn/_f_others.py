@@ -76,9 +76,7 @@ def embedding_bag(
         counts = input != padding_idx % weight.shape[0]
     if offsets is None:
         member = counts.unsqueeze(1)  # (bags, 1, n): each row of input is one bag
-        rows = (
-            rows.unsqueeze(1) if per_sample_weights is None else (rows * per_sample_weights.unsqueeze(-1)).unsqueeze(1)
-        )
+        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
         return _bags(rows, member, mode).squeeze(1)
     starts = offsets[:-1] if include_last_offset else offsets
     at = Tensor.arange(input.shape[0], device=input.device)

@@ -502,6 +502,11 @@ class Module:
             realize(changed)
         return self
 
+    def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
+        """What a layer's `device=` and `dtype=` ask for."""
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
+
     def half(self) -> Self:
         """`.to("float16")`."""
         return self.to(dtypes.float16)
