@@ -25,10 +25,12 @@ DOORS = (
     "anneal.optim.lr_scheduler",
     "anneal.rewrite.listing",
     "anneal.runtime.profile",
+    "anneal.tensor.autograd",
     "anneal.tensor.functional",
     "anneal.tensor.io",
     "anneal.tensor.random",
     "anneal.uop.sizes",
+    "anneal.utils.data",
 )
 BEGIN, END = "# -- front doors", "[tool.pytest.ini_options]"
 HEAD = f"""{BEGIN}: written by tools/front_doors.py -------------------------------------------------------------------

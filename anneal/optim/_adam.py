@@ -237,7 +237,7 @@ class AdamW(Adam):
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)
     >>> (w * w).sum().backward(); optimizer.step(); w
-    Tensor([0.84999996], dtype=float32, requires_grad=True)
+    Tensor([0.85], dtype=float32, requires_grad=True)
     """
 
     decoupled = True

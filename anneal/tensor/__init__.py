@@ -22,6 +22,7 @@ from anneal.ops import (
 from anneal.ops.nodes import Variable
 from anneal.runtime import default_device, jit, memory, realize, set_default_device, upload
 from anneal.tensor._host import host_call
+from anneal.tensor._repr import set_printoptions
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 from anneal.uop import DType, dtypes
@@ -54,6 +55,7 @@ __all__ = [
     "no_grad",
     "realize",
     "set_default_device",
+    "set_printoptions",
     "tree_leaves",
     "tree_map",
     "upload",
