@@ -6,6 +6,10 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 `random` and `io` are modules.
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from anneal.backend import MemoryReport, empty_cache
 from anneal.ops import (
     Generator,
@@ -63,3 +67,13 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+
+class _Made(ModuleType):
+    """This room, which as `anneal.tensor(data)` is torch's function of that name."""
+
+    def __call__(self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+        return Tensor(data, device, dtype, requires_grad)
+
+
+sys.modules[__name__].__class__ = _Made
