@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FAMILIES", "PACKAGES"]
+__all__ = ["FAMILIES", "PACKAGES", "exported"]
 
 Made = tuple[bytes, list[dict[str, Any]]]
 PACKAGES = {"torchvision": "torchvision", "transformers": "transformers", "sklearn": "skl2onnx"}
 
 
-def _exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int = 17) -> Made:
+def exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int = 17) -> Made:
     """A torch module as a model of ONNX; the sizes in which the two sets of inputs differ are symbolic."""
     import torch
 
@@ -26,6 +26,7 @@ def _exported(model: Any, inputs: list[dict[str, Any]], dynamo: bool, opset: int
         for name, x in inputs[0].items()
     }
     out = io.BytesIO()
+    torch.backends.mha.set_fastpath_enabled(False)  # fused layers, which the exporters do not know
     with torch.no_grad():
         if dynamo:
             dims = [dict.fromkeys(where, torch.export.Dim.DYNAMIC) for where in axes.values()]
@@ -61,7 +62,7 @@ def _vision(name: str, size: int, dynamo: bool, **more: Any) -> Callable[[], Mad
         _seeded()
         model = models.get_model(name, weights=None, **more)
         wrapped = _Out(model) if "seg" in type(model).__module__ else model
-        return _exported(wrapped, _images((1, 3, size, size), (3, 3, size, size)), dynamo)
+        return exported(wrapped, _images((1, 3, size, size), (3, 3, size, size)), dynamo)
 
     return make
 
@@ -101,15 +102,15 @@ def _detection(name: str, size: int, dynamo: bool, **more: Any) -> Callable[[], 
                 return tuple(found.values())
 
         images = _images((1, 3, size, size), (1, 3, size, size))
-        return _exported(Boxes(), images, dynamo, 18)
+        return exported(Boxes(), images, dynamo, 18)
 
     return make
 
 
 _CLASSIFIERS = {
-    "alexnet": 96, "densenet121": 64, "efficientnet_v2_s": 64, "googlenet": 64, "inception_v3": 96, "mnasnet0_5": 64,
+    "alexnet": 224, "densenet121": 64, "efficientnet_v2_s": 64, "googlenet": 64, "inception_v3": 96, "mnasnet0_5": 64,
     "mobilenet_v2": 64, "mobilenet_v3_small": 64, "regnet_x_400mf": 64, "regnet_y_400mf": 64, "resnet18": 64,
-    "resnext50_32x4d": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "swin_v2_t": 64, "vgg11_bn": 64,
+    "resnext50_32x4d": 64, "shufflenet_v2_x0_5": 64, "squeezenet1_1": 64, "swin_t": 64, "swin_v2_t": 64, "vgg11_bn": 224,
     "maxvit_t": 224, "vit_b_32": 224, "convnext_tiny": 64, "wide_resnet50_2": 64, "efficientnet_b0": 64,
 }  # fmt: skip
 _SEGMENTERS = {"deeplabv3_mobilenet_v3_large": 64, "fcn_resnet50": 64, "lraspp_mobilenet_v3_large": 64}
@@ -178,7 +179,7 @@ def _language(config: str, model: str, dynamo: bool, **sizes: Any) -> Callable[[
             mask = np.ones((rows, length), np.int64)
             mask[-1, length - 2 * (rows - 1) :] = 0
             sets.append({"ids": r.randint(3, 90, (rows, length)), "mask": mask})
-        return _exported(First(), sets, dynamo, 18)
+        return exported(First(), sets, dynamo, 18)
 
     return make
 
@@ -205,7 +206,7 @@ def _other(
             def forward(self, *values: Any) -> Any:
                 return made(**dict(zip(names, values, strict=True)), return_dict=False)[0]
 
-        return _exported(First(), sets, False, 18) if not dynamo else _exported(_named(First(), names), sets, True)
+        return exported(First(), sets, False, 18) if not dynamo else exported(_named(First(), names), sets, True)
 
     return make
 

@@ -30,7 +30,7 @@ from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, te
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
 from anneal.onnx.work import work_of
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import most
 
@@ -43,13 +43,25 @@ _WORK = 1 << 9  # how often all that one value may have goes through the sums an
 class Scope:
     """The values of one graph while it runs, inside those of the graph around it."""
 
-    __slots__ = ("graph", "key", "outer", "values")
+    __slots__ = ("at", "graph", "key", "outer", "values")
 
     def __init__(self, graph: Graph, key: tuple[Any, ...], outer: Scope | None) -> None:
         self.graph = graph
         self.key = key
         self.outer = outer
         self.values: dict[str, Any] = {}
+        self.at = 0  # the place of the node that runs, among those of `graph`
+
+    def waiting(self) -> list[Tensor]:
+        """Tensors that a later node reads, here or around."""
+        out: list[Tensor] = []
+        scope: Scope | None = self
+        while scope is not None:
+            last = scope.graph.last_uses
+            read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
+            out += [v for v in leaves(read) if isinstance(v, Tensor)]
+            scope = scope.outer
+        return out
 
     def find(self, name: str) -> Any:
         """The value of this name, here or in a graph around. Raises KeyError if there is none."""
@@ -96,6 +108,7 @@ class Run:
         self.elements = elements
         self.work = 0  # elements that sums and extremes go through so far
         self.reads = reads
+        self.keeps = False  # whether what later nodes read is computed together with what the host reads
         self.training = training
         self.float64 = float64
         self.watch = watch
@@ -138,7 +151,8 @@ class Run:
     def nodes(self, scope: Scope) -> None:
         """Run the nodes of the graph of `scope`, one after the other."""
         graph = scope.graph
-        for n, node in enumerate(graph.nodes) if graph.numbers is None else zip(graph.numbers, graph.nodes):
+        for scope.at, node in enumerate(graph.nodes):
+            n = scope.at if graph.numbers is None else graph.numbers[scope.at]
             try:
                 self.node(n, node, scope)
             except NeedsHostError as e:
@@ -349,6 +363,8 @@ class Call:
             return run.memo.read[id(value)][1]
         if not run.reads or (run.reads == "fixed" and not run.is_fixed(value)):
             raise NeedsHostError(str(self.node))
+        if run.keeps:  # else each read would compute anew what they share
+            realize([value, *self._scope.waiting()])
         array = value.detach().numpy()
         if run.is_fixed(value):
             run.memo.read[id(value)] = value, array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from anneal.errors import OnnxError
@@ -84,6 +85,17 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     free: frozenset[str] = frozenset()  # names that come from the graphs outside
     numbers: list[int] | None = None  # of its nodes in the graph that it is a part of
+
+    @cached_property
+    def last_uses(self) -> dict[str, int]:
+        """The place of the last node that reads a value, by its name; outputs are read behind all nodes."""
+        out = {}
+        for n, node in enumerate(self.nodes):
+            out.update(dict.fromkeys(node.inputs, n))
+            for inner in node.subgraphs():
+                out.update(dict.fromkeys(inner.free, n))
+        out.update({v.name: len(self.nodes) for v in self.outputs})
+        return out
 
 
 @dataclass(eq=False)

@@ -77,6 +77,7 @@ class Plan:
         # what is fixed for these inputs is not, where their sizes are Variables
         run = self.model.start(Memo() if self.captured.variables else self.memo, self.captured.elements)
         run.pieces = self._pieces
+        run.keeps = True
         with no_grad():
             results = self.captured.walked(run, given)
             realize([t for t in leaves(results) if isinstance(t, Tensor)])

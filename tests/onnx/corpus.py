@@ -18,7 +18,7 @@ import anneal.onnx
 from anneal.errors import DTypeError
 from anneal.tensor import Tensor
 
-__all__ = ["Case", "compare", "file_cases", "light_models", "node_cases", "run", "with_weights"]
+__all__ = ["Case", "compare", "file_cases", "light_models", "needs", "node_cases", "run", "with_weights"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,54 @@ def node_cases() -> dict[str, Case]:
         pickle.dump(cases, f)
     temporary.replace(path)
     return cases
+
+
+def needs(case: Case) -> set[str]:
+    """What a case needs beside tensors of 8 to 64 bits and operators of ai.onnx that compute with them: "strings",
+    "sequences", "optionals", "control flow", "preview", "ai.onnx.ml", "bfloat16", "narrow" (floats of 8 bits and less,
+    integers of 4 and 2).
+    """
+    from onnx import ModelProto
+
+    out: set[str] = set()
+    todo: list[Any] = [ModelProto.FromString(case.model)]
+    while todo:
+        message = todo.pop()
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                todo.extend(value if field.is_repeated else [value])
+        kind, code = message.DESCRIPTOR.name, 0
+        if kind == "NodeProto":
+            out |= _NEEDS.get(message.op_type, set())
+            out |= {"preview"} if message.domain.startswith("ai.onnx.preview") else set()
+            out |= {"ai.onnx.ml"} if message.domain == "ai.onnx.ml" else set()
+        elif kind in ("Sequence", "Optional"):
+            out.add(f"{kind.lower()}s")
+        elif kind in ("Tensor", "TensorProto"):
+            code = message.elem_type if kind == "Tensor" else message.data_type
+        elif kind == "AttributeProto" and message.name in ("to", "dtype", "output_dtype"):
+            code = message.i
+        out |= {"strings"} if code == 8 else {"bfloat16"} if code == 16 else {"narrow"} if code > 16 else set()
+    return out
+
+
+_NEEDS = {op: {"control flow"} for op in ("If", "Loop", "Scan")}
+_NEEDS |= {op: {"strings"} for op in ("StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch")}
+_NEEDS |= {
+    op: {"sequences"}
+    for op in [
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+        "ConcatFromSequence",
+    ]
+}
+_NEEDS |= {op: {"optionals"} for op in ("Optional", "OptionalGetElement", "OptionalHasElement")}
 
 
 def _generated() -> dict[str, Case]:

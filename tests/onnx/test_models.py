@@ -16,10 +16,11 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import anneal.onnx
-from anneal import nn
+from anneal import nn, schedule
 from anneal.errors import OnnxError
 from anneal.onnx.execute import Run
 from anneal.tensor import Tensor
+from anneal.uop import Op, toposort
 from tests.onnx.bad import array, floats, ints, model, node
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -513,3 +514,30 @@ def test_a_chain_of_scatters_is_that_of_numpy(host: bool) -> None:
     made = load(nodes, [floats("x", 40, 3)], [floats("y", 40, 3)], weights)
     np.testing.assert_array_equal(made.run({"x": x})["y"].numpy(), wanted * x)
     assert made.host_steps == ()
+
+
+def test_what_several_reads_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector reads the host for each of its classes: its features are not computed anew for each."""
+    nodes = [node("MatMul", ["x", "w"], ["features"])]
+    for i in range(3):
+        nodes += [
+            node("Constant", [], [f"bar{i}"], value=array("", float(i), np.float32)),
+            node("Greater", ["features", f"bar{i}"], [f"above{i}"]),
+            node("NonZero", [f"above{i}"], [f"found{i}"]),
+        ]
+    nodes.append(node("Concat", ["found0", "found1", "found2"], ["y"], axis=1))
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((6, 5)).astype(np.float32)
+    made = load(nodes, [floats("x", 4, 6)], [ints("y", 2, "n")], [array("w", w, np.float32)])
+    products = []
+    plan_for = schedule.plan_for
+
+    def counted(sink: Any, *rest: Any) -> Any:
+        products.append(sum(u.op is Op.REDUCE_AXIS for u in toposort((sink,))))
+        return plan_for(sink, *rest)
+
+    monkeypatch.setattr(schedule, "plan_for", counted)
+    wanted = np.concatenate([np.nonzero(x @ w > i) for i in range(3)], 1)
+    np.testing.assert_array_equal(made.run({"x": x})["y"].numpy(), wanted)
+    assert len(made.host_steps) == 3
+    assert sum(products) == 1
