@@ -6,11 +6,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import nn as nn
+    from anneal import optim as optim
+    from anneal import utils as utils
     from anneal.front import *
     from anneal.front import autograd as autograd
-    from anneal.front import nn as nn
-    from anneal.front import optim as optim
-    from anneal.front import utils as utils
     from anneal.inspect import check as check
 
 __version__ = "0.1.0"
@@ -18,11 +18,15 @@ __version__ = "0.1.0"
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """A name of `anneal.front`, which is imported when the first is asked for."""
+        """A room, or a name of `anneal.front`, which is imported when the first is asked for."""
         if name.startswith("_"):
             raise AttributeError(f"module 'anneal' has no attribute {name!r}")
+        import os
         from importlib import import_module
 
+        at = os.path.join(os.path.dirname(__file__), name)
+        if os.path.isdir(at) or os.path.isfile(f"{at}.py"):
+            return import_module(f"anneal.{name}")
         home = import_module("anneal.inspect" if name == "check" else "anneal.front")
         if not hasattr(home, name):
             raise AttributeError(f"module 'anneal' has no attribute {name!r}")

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from anneal import nn as nn
-from anneal import optim as optim
-from anneal import utils as utils
 from anneal.ops import *
 from anneal.ops import as_dtype as as_dtype
 from anneal.ops import broadcast_shapes as broadcast_shapes

@@ -66,6 +66,10 @@ def test_names_come_when_they_are_asked_for() -> None:
     code = "import sys, anneal; print('numpy' in sys.modules); anneal.zeros(3); print('numpy' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True"]
+    for room in ("tensor", "nn", "ops", "settings", "optim"):
+        code = f"import sys\nfrom anneal import {room}\nprint('anneal.front' in sys.modules)"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert run.stdout.split() == ["False"], room
     assert {"Tensor", "zeros", "nn", "optim", "autograd", "save", "float32"} <= set(dir(an))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         an.nothing  # type: ignore[attr-defined]
