@@ -447,7 +447,7 @@ def test_the_standards_align_corners_counts_fractions_of_elements() -> None:
         ("Gather", [f(3), fixed(np.array([7]))], {}, "an index from 7 to 7 into 3 elements"),
         ("LSTM", [f(2, 1, 3), f(1, 8, 3), f(1, 8, 2)], {"direction": "up"}, "direction is forward, reverse"),
         ("TopK", [f(3), fixed(np.array([9]))], {"outputs": 2}, "k is 9, of 3 elements"),
-        ("Cast", [f(3)], {"to": 14}, "there are no tensors of complex64"),
+        ("Cast", [f(3)], {"to": 14}, "makes elements of complex64, which no tensor has"),
         ("BitShift", [u8(3), u8(3)], {"direction": "UP"}, "direction is LEFT or RIGHT"),
     ],
 )
