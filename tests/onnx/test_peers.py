@@ -478,7 +478,7 @@ class _Node:
 
 @pytest.mark.parametrize(("op", "number"), [("Mul", 0.5), ("Add", 1.0), ("Pow", 2.0), ("Where", 0.0)])
 def test_a_known_number_is_part_of_the_kernel_and_no_memory(op: str, number: float) -> None:
-    x = Tensor([1.0, -2.0])
+    x = Tensor([1.0, -2.0], device="cpu")
     known = [x > 0] if op == "Where" else []
     y = find(op, "", 17).function(_Node(), *known, x, s(number))  # type: ignore[union-attr]
     assert str(y.uop).count("Op.BUFFER") == 1
