@@ -344,7 +344,7 @@ class Call:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
         if len(shape) > _AXES:
             raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
-        size = math.prod([max(most(n), 0) for n in shape])
+        size = math.prod([max(most(n), 1) for n in shape])
         if size > self.of.elements:
             raise self.fail(
                 f"asks for {size} elements, of shape {[most(n) for n in shape]}; the file and the inputs justify "
