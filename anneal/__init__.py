@@ -1,4 +1,4 @@
-"""anneal: a lazy tensor compiler. Start at `anneal.tensor`."""
+"""anneal: a lazy tensor compiler. `import anneal as an` has tensors, functions and rooms by torch's names."""
 
 from __future__ import annotations
 
@@ -6,16 +6,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import nn as nn
+    from anneal import optim as optim
+    from anneal import utils as utils
+    from anneal.front import *
+    from anneal.front import autograd as autograd
     from anneal.inspect import check as check
 
 __version__ = "0.1.0"
 
-_LAZY = {"check": "anneal.inspect", "empty_cache": "anneal.tensor", "memory": "anneal.tensor"}
+if not TYPE_CHECKING:
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    def __getattr__(name: str) -> Any:
+        """A room, or a name of `anneal.front`, which is imported when the first is asked for."""
+        if name.startswith("_"):
+            raise AttributeError(f"module 'anneal' has no attribute {name!r}")
+        import os
         from importlib import import_module
 
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'anneal' has no attribute {name!r}")
+        at = os.path.join(os.path.dirname(__file__), name)
+        if os.path.isdir(at) or os.path.isfile(f"{at}.py"):
+            return import_module(f"anneal.{name}")
+        home = import_module("anneal.inspect" if name == "check" else "anneal.front")
+        if not hasattr(home, name):
+            raise AttributeError(f"module 'anneal' has no attribute {name!r}")
+        found = globals()[name] = getattr(home, name)
+        return found
+
+
+def __dir__() -> list[str]:
+    from importlib import import_module
+
+    front = import_module("anneal.front")
+    return sorted({*globals(), *[name for name in vars(front) if not name.startswith("_")]})

@@ -134,7 +134,7 @@ class Training:
 
     def state(self) -> list[Tensor]:
         """What outlives a step: parameters, running statistics, moments."""
-        found = [t for _, t in self.model._tensors(True)]
+        found = [t for *_, t in self.model._tensors(private=True)]
         found += [t for mine in self.optimiser.state.values() for t in mine.values()]
         found += [g.rate for g in self.optimiser.param_groups]
         return list({id(t): t for t in found}.values())

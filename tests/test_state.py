@@ -44,6 +44,7 @@ STATE = {
     "anneal.cli._output._lost": STREAMS,
     "anneal.cli._output._said_json": STREAMS,
     "anneal.codegen.kernels._bodies": CACHE,
+    "anneal.nn._hooks._NUMBERS": UNIQUE,
     "anneal.onnx.registry._TABLE": TABLE,
     "anneal.ops.made._class": TABLE,
     "anneal.rewrite.sums._SUMS": CACHE,
@@ -55,6 +56,7 @@ STATE = {
     "anneal.onnx.exporting.trace._NUMBERS": UNIQUE,
     "anneal.schedule.passes.range_propagation._kernels": CACHE,
     "anneal.schedule.plan._plans": CACHE,
+    "anneal.tensor._repr._options": "how tensors are printed, as set_printoptions said, for the process",
     "anneal.tensor._tensor._LEAF_NUMBERS": UNIQUE,
     "anneal.transforms.trace._NUMBERS": UNIQUE,
     "anneal.uop.provenance.KINDS": CACHE,
@@ -63,6 +65,8 @@ STATE = {
     "anneal.uop.sizes._CANONICAL": CACHE,
     "anneal.uop.sizes._POLY": CACHE,
     "anneal.uop.sizes._SYMBOLIC_NODES": CACHE,
+    "anneal.web.doctor._last": "a cache of what the machine has, for some seconds",
+    "anneal.web.server._files": CACHE,
 }
 # What belongs to a thread: the context's own, and the three below it.
 THREADED = ["rewrite/trace.py", "rewrite/watch.py", "runtime/context.py", "uop/provenance.py"]

@@ -16,16 +16,21 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules that are public by their own name: doors, too.
 DOORS = (
     "anneal.backend.cost_models",
+    "anneal.nn.functional",
     "anneal.nn.init",
+    "anneal.nn.utils",
     "anneal.ops.made",
     "anneal.ops.nodes",
     "anneal.ops.operators",
+    "anneal.optim.lr_scheduler",
     "anneal.rewrite.listing",
     "anneal.runtime.profile",
+    "anneal.tensor.autograd",
     "anneal.tensor.functional",
     "anneal.tensor.io",
     "anneal.tensor.random",
     "anneal.uop.sizes",
+    "anneal.utils.data",
 )
 BEGIN, END = "# -- front doors", "[tool.pytest.ini_options]"
 HEAD = f"""{BEGIN}: written by tools/front_doors.py -------------------------------------------------------------------

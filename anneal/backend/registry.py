@@ -67,8 +67,18 @@ def planned_cost_model(name: str) -> CostModel:
     return _known("webgpu" if name == "auto" else name).cost_model
 
 
+def is_foreign(name: str) -> bool:
+    """Whether a name is that of a GPU in other frameworks."""
+    return isinstance(name, str) and name.partition(":")[0] in ("cuda", "mps", "xpu", "hip", "gpu")
+
+
 def _known(name: str) -> _Known:
     known = _KNOWN.get(name)
+    if known is None and is_foreign(name):
+        raise DeviceError(
+            f"there is no device {name!r} here: GPUs of all makers are reached by WebGPU, so write 'webgpu' for it "
+            "(or 'auto', which is the GPU if there is one and else the cpu)"
+        )
     if known is None:
         raise DeviceError(f"unknown device {name!r}; choose one of {', '.join(device_names())}")
     return known

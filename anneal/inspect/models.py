@@ -58,8 +58,9 @@ def traced_run(file: Path, batch: int | None) -> StepGraph:
 
 
 def random_input(info: ValueInfo, sizes: dict[str, int], generator: np.random.Generator) -> Any:
-    """Random values for an input: normal floats, 0 and 1 for whole numbers; a size that nobody gives, by
-    its name or as INPUT.AXIS, is 1.
+    """Random values for an input: normal floats, 0 and 1 for whole numbers.
+
+    `sizes` has those that the file leaves open, by name or as INPUT.AXIS; what nobody gives is 1.
     """
     if info.kind != "tensor" or info.dtype == "string" or not info.dtype:
         raise UserError(f"input {info}: random values are for tensors of numbers; give it as NAME=FILE.npy")

@@ -1,35 +1,20 @@
-"""Layers, with torch's names, arguments, parameter names and layouts."""
+"""Layers with weights of their own, with torch's names, arguments, parameter names and layouts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from anneal.errors import ShapeError
+from anneal.nn import functional as F
 from anneal.nn import init
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.nn._parameter import Parameter
+from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
-from anneal.tensor import functional as F
+from anneal.tensor import functional as plain
 
-__all__ = [
-    "GELU",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Identity",
-    "Linear",
-    "ModuleList",
-    "ReLU",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Tanh",
-]
-
-
-M = TypeVar("M", bound=Callable[..., Any])
+__all__ = ["Bilinear", "CosineSimilarity", "Embedding", "EmbeddingBag", "Identity", "Linear", "PairwiseDistance"]
 
 
 class Linear(Module):
@@ -40,19 +25,44 @@ class Linear(Module):
     """
 
     @checked
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, weight: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        weight: Tensor | None = None,
+    ) -> None:
         """`weight` (out_features, in_features) is shared if given, and the bias zero then; torch's start otherwise."""
         self.in_features, self.out_features = in_features, out_features
         self.weight: Tensor = init.kaiming_uniform((out_features, in_features)) if weight is None else weight
         bound = 1 / math.sqrt(max(1, in_features)) if weight is None else 0.0
         self.bias: Tensor | None = init.uniform((out_features,), bound) if bias else None
+        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return plain.linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Identity(Module):
+    """x itself: what stands where a layer may be left out; arguments are of no account.
+
+    >>> Identity()(Tensor([1.0]))
+    Tensor([1.], dtype=float32)
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 class Embedding(Module):
@@ -64,188 +74,169 @@ class Embedding(Module):
 
     @checked
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, weight: Tensor | None = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        weight: Tensor | None = None,
     ) -> None:
         """`weight` is shared if given; it starts normal with deviation 1 otherwise, the row `padding_idx` zero.
 
-        That row has no gradient. Raises ShapeError if there is none of that number.
+        That row has no gradient. Gradients are dense, whatever `sparse` says. Raises ShapeError if there is no row of
+        that number, or for `max_norm` and `scale_grad_by_freq`, which are not there.
         """
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ShapeError(f"Embedding: padding_idx {padding_idx} is no row of {num_embeddings}")
+        _check_table("Embedding", num_embeddings, padding_idx, max_norm, scale_grad_by_freq)
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        weight = _weight if weight is None else weight
         if weight is None:
             weight = init.normal((num_embeddings, embedding_dim), zero_row=padding_idx)
+        elif _weight is not None and not isinstance(_weight, Parameter):
+            weight = Parameter(_weight)
         self.weight: Tensor = weight
+        if _freeze:
+            self.weight.requires_grad_(False)
+        self._place(device, dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
+        """An embedding whose table has these values, frozen unless `freeze` is False.
+
+        >>> Embedding.from_pretrained(Tensor([[1.0, 2.0], [3.0, 4.0]]))(Tensor([1])).tolist()
+        [[3.0, 4.0]]
+        """
+        rows, width = embeddings.shape
+        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze)
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
-        return F.embedding(index, self.weight, self.padding_idx)
+        return plain.embedding(index, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
-class Dropout(Module):
-    """Zeros each element with probability `p` in training, and scales the others by 1 / (1 - p) to keep the mean.
+def _check_table(name: str, rows: int, padding_idx: int | None, max_norm: float | None, scaled: bool) -> None:
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ShapeError(f"{name}: padding_idx {padding_idx} is no row of {rows}")
+    if max_norm is not None or scaled:
+        raise ShapeError(f"{name}: max_norm and scale_grad_by_freq are not there: scale the rows, or their gradients")
 
-    x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
 
-    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0]))
-    Tensor([1., 2.], dtype=float32)
+class EmbeddingBag(Module):
+    """Sums, means or maxima of rows of a table: see `functional.embedding_bag`.
+
+    >>> EmbeddingBag(10, 4)(Tensor([[1, 2, 3]])).shape
+    (1, 4)
     """
 
     @checked
-    def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p <= 1:
-            raise ShapeError(f"Dropout: p is a probability between 0 and 1, not {p}")
-        self.p = p
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        _check_table("EmbeddingBag", num_embeddings, padding_idx, max_norm, scale_grad_by_freq)
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.mode, self.include_last_offset = mode, include_last_offset
+        shape = (num_embeddings, embedding_dim)
+        self.weight: Tensor = init.normal(shape, zero_row=padding_idx) if _weight is None else Parameter(_weight)
+        self._place(device, dtype)
 
     @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
 
 
-class ReLU(Module):
-    """max(x, 0), of any shape.
+class Bilinear(Module):
+    """For each output o, `a @ weight[o] @ b`, plus a bias: (..., in1), (..., in2) to (..., out).
 
-    >>> ReLU()(Tensor([-1.0, 2.0]))
-    Tensor([0., 2.], dtype=float32)
+    >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape
+    (5, 2)
     """
 
     @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.relu()
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        bound = 1 / math.sqrt(max(1, in1_features))
+        self.weight: Tensor = init.uniform((out_features, in1_features, in2_features), bound)
+        self.bias: Tensor | None = init.uniform((out_features,), bound) if bias else None
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        return plain.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        shown = f"in1_features={self.in1_features}, in2_features={self.in2_features}"
+        return f"{shown}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class GELU(Module):
-    """x times the normal distribution function of x; approximate is "none" or "tanh".
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors along an axis.
 
-    Raises ShapeError for another form.
-
-    >>> GELU()(Tensor([0.0, 1.0])).round(3)
-    Tensor([0.   , 0.841], dtype=float32)
+    >>> CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[1.0, 1.0]])).round(4)
+    Tensor([0.7071], dtype=float32)
     """
 
     @checked
-    def __init__(self, approximate: str = "none") -> None:
-        if approximate not in ("none", "tanh"):
-            raise ShapeError(f'GELU: approximate is "none" or "tanh", not {approximate!r}')
-        self.approximate = approximate
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim, self.eps = dim, eps
 
     @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.gelu(self.approximate)
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return plain.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
-class SiLU(Module):
-    """x * sigmoid(x), of any shape.
+class PairwiseDistance(Module):
+    """The p-norm of x1 - x2 + eps along the last axis.
 
-    >>> SiLU()(Tensor([0.0, 1.0])).round(3)
-    Tensor([0.   , 0.731], dtype=float32)
+    >>> PairwiseDistance()(Tensor([[0.0, 0.0]]), Tensor([[3.0, 4.0]])).round(3)
+    Tensor([5.], dtype=float32)
     """
 
     @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.silu()
-
-
-class Sigmoid(Module):
-    """1 / (1 + exp(-x)), of any shape.
-
-    >>> Sigmoid()(Tensor([0.0]))
-    Tensor([0.5], dtype=float32)
-    """
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        self.norm, self.eps, self.keepdim = p, eps, keepdim
 
     @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sigmoid()
-
-
-class Tanh(Module):
-    """The hyperbolic tangent, of any shape.
-
-    >>> Tanh()(Tensor([0.0, 1.0])).round(3)
-    Tensor([0.   , 0.762], dtype=float32)
-    """
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.tanh()
-
-
-class Identity(Module):
-    """x itself: what stands where a layer may be left out.
-
-    >>> Identity()(Tensor([1.0]))
-    Tensor([1.], dtype=float32)
-    """
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-class Flatten(Module):
-    """All axes from `start_dim` on become one: (batch, channels, h, w) to (batch, channels * h * w).
-
-    >>> Flatten()(Tensor.ones(2, 3, 4, 4)).shape
-    (2, 48)
-    """
-
-    @checked
-    def __init__(self, start_dim: int = 1) -> None:
-        self.start_dim = start_dim
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(self.start_dim)
-
-
-class ModuleList(Module, Generic[M]):
-    """Modules in a row, named "0", "1", ...; to type checkers its items are of the class that they have in common.
-
-    >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
-    >>> len(layers), layers[-1].weight.shape, [name for name, _ in layers.named_parameters()]
-    (2, (1, 3), ['0.weight', '0.bias', '1.weight', '1.bias'])
-    """
-
-    @checked
-    def __init__(self, modules: Iterable[M] = ()) -> None:
-        self._count = 0
-        for m in modules:
-            self.append(m)
-
-    def append(self, module: M) -> Self:
-        """Add a module at the end; returns the list."""
-        setattr(self, str(self._count), module)
-        self._count += 1
-        return self
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[M]:
-        return iter([getattr(self, str(i)) for i in range(self._count)])
-
-    def __getitem__(self, i: int) -> M:
-        return list(self)[i]
-
-
-class Sequential(ModuleList[Callable[[Tensor], Tensor]]):
-    """Modules applied one after the other; each may also be a function of a tensor.
-
-    >>> Sequential(Linear(2, 3), Tensor.relu, Linear(3, 1))(Tensor.ones(5, 2)).shape
-    (5, 1)
-    """
-
-    def __init__(self, *modules: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(modules)
-
-    # Unchecked: whatever the first module takes may go in.
-    def forward(self, x: Tensor) -> Tensor:
-        for m in self:
-            x = m(x)
-        return x
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return plain.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

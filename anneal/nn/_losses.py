@@ -170,7 +170,7 @@ class BCELoss(_WeightedLoss):
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
 
     >>> BCELoss()(Tensor([0.5]), Tensor([1.0]))
-    Tensor(0.6931472, dtype=float32)
+    Tensor(0.6931, dtype=float32)
     """
 
     @checked
@@ -225,7 +225,7 @@ class SoftMarginLoss(_Loss):
     x and target are of one shape; `reduction` is "mean", "sum" (both give shape ()) or "none".
 
     >>> SoftMarginLoss()(Tensor([0.0]), Tensor([1.0]))
-    Tensor(0.6931472, dtype=float32)
+    Tensor(0.6931, dtype=float32)
     """
 
     @checked
@@ -338,7 +338,7 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
     Scores and targets (1 or 0) are (batch, classes).
 
     >>> MultiLabelSoftMarginLoss()(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]]))
-    Tensor(0.6931472, dtype=float32)
+    Tensor(0.6931, dtype=float32)
     """
 
     @checked

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from anneal.backend import device_names
+from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError
-from anneal.ops import DTypeLike, as_dtype
-from anneal.runtime import forbid_in_capture, here, outdate_captures, realize
+from anneal.nn._hooks import Hooks, RemovableHandle, called, hook_on
+from anneal.nn._parameter import Parameter
+from anneal.ops import DTypeLike, as_dtype, said
+from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, arena, dtypes
 
-__all__ = ["Module"]
+__all__ = ["LoadedKeys", "Module"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,14 +32,41 @@ class _Forward(Protocol[P, _R_co]):
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]: ...
 
+    @property
+    def _hooks(self) -> Hooks | None: ...
+
+
+class LoadedKeys(NamedTuple):
+    """The names that `load_state_dict` missed in the state, and those that it found no place for.
+
+    >>> from anneal import nn
+    >>> nn.ReLU().load_state_dict({})
+    LoadedKeys(missing_keys=[], unexpected_keys=[])
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class _Tensors(list[Tensor]):
+    """A list that `next` also takes from, for `next(model.parameters())` of programs that know an iterator there."""
+
+    _taken = 0
+
+    def __next__(self) -> Tensor:
+        if self._taken >= len(self):
+            raise StopIteration
+        self._taken += 1
+        return self[self._taken - 1]
+
 
 class Module:
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
-    A tensor attribute with `requires_grad` (a `Parameter`, or a plain tensor) is a parameter, any other a buffer
-    (saved, not trained); lists, tuples and dicts of modules are walked too. Attributes whose name starts with an
-    underscore are private: neither saved nor found, though a module's own private tensors move with it. Names are
-    torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the class's `forward`.
+    A `Parameter`, and a plain tensor with `requires_grad`, is a parameter, any other tensor a buffer (saved, not
+    trained); lists, tuples and dicts of modules are walked too. Plain tensors whose name starts with an underscore are
+    private: neither saved nor found, though they move with their module. Names are torch's: `"h.0.ln_1.weight"`. To
+    type checkers a call has the parameters and the result of the class's `forward`.
 
     >>> from anneal.nn import Parameter
     >>> class Twice(Module):
@@ -51,6 +80,8 @@ class Module:
     """
 
     training: bool = True
+    _hooks: Hooks | None = None
+    _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name, getattr(type(self), name, value))
@@ -66,12 +97,13 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """`forward`, whose nodes note this module's path from the module that was called first."""
+        """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""
         names = here.modules
+        hooks = self._hooks
         if names is None:
             here.modules = {id(m): name for name, m in self.named_modules()}
             try:
-                return self.forward(*args, **kwargs)
+                return self.forward(*args, **kwargs) if hooks is None else called(self, hooks, args, kwargs)  # type: ignore[arg-type]
             finally:
                 here.modules = None
         nodes = arena()
@@ -83,24 +115,64 @@ class Module:
                 names.setdefault(id(m), below)
         nodes.path = name
         try:
-            return self.forward(*args, **kwargs)
+            return self.forward(*args, **kwargs) if hooks is None else called(self, hooks, args, kwargs)  # type: ignore[arg-type]
         finally:
             nodes.path = before
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, result)` after each `forward`; what it returns, if it is not None, is the result.
+
+        With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
+        `remove()` takes it away. Raises DTypeError for `always_call`: after an error no hook is called.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_hook(lambda module, args, result: print(args[0].shape, result.shape))
+        >>> y = layer(Tensor.ones(2, 3))
+        (2, 3) (2, 3)
+        """
+        if always_call:
+            raise DTypeError("register_forward_hook: always_call=True is not there: no hook is called after an error")
+        return hook_on(self, "after", hook, prepend, with_kwargs)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before each `forward`; what it returns, if it is not None, are the arguments.
+
+        With `with_kwargs` it is `hook(module, args, kwargs)` and gives both. Otherwise as `register_forward_hook`.
+
+        >>> from anneal import nn
+        >>> layer = nn.ReLU()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] - 1)
+        >>> layer(Tensor([3.0]))
+        Tensor([2.], dtype=float32)
+        """
+        return hook_on(self, "before", hook, prepend, with_kwargs)
 
     # -- the tree -------------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, with their names, in the order they were set.
+        """The modules directly below, with their names, in the order they were set; one that has two names once.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_children()]
         ['0', '1']
         """
+        seen: set[int] = set()
+        for name, module in self._below():
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def _below(self) -> Iterator[tuple[str, Module]]:
         for name, value in vars(self).items():
-            if name.startswith("_"):
-                continue
             if isinstance(value, Module):
                 yield name, value
+            elif name.startswith("_"):
+                continue
             elif isinstance(value, (list, tuple)):
                 for i, v in enumerate(value):
                     if isinstance(v, Module):
@@ -110,22 +182,26 @@ class Module:
                     if isinstance(v, Module):
                         yield f"{name}.{k}", v
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module (with the name `prefix`) and every module below, parents first; a shared one once.
+    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+        """This module (with the name `prefix`) and every module below, parents first; a shared one once, or without
+        `remove_duplicate` under each of its names.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.Sequential(nn.Sequential(nn.ReLU())).named_modules()]
         ['', '0', '0.0']
         """
         seen: set[int] = set()
-        stack: list[tuple[str, Module]] = [(prefix, self)]
+        stack: list[tuple[str, Module, tuple[int, ...]]] = [(prefix, self, ())]
         while stack:
-            name, module = stack.pop()
-            if id(module) in seen:
+            name, module, above = stack.pop()
+            if id(module) in seen or id(module) in above:
                 continue
-            seen.add(id(module))
+            if remove_duplicate:
+                seen.add(id(module))
+            else:
+                above = (*above, id(module))
             yield name, module
-            below = [(f"{name}.{n}" if name else n, m) for n, m in module.named_children()]
+            below = [(f"{name}.{n}" if name else n, m, above) for n, m in module._below()]
             stack.extend(reversed(below))
 
     def modules(self) -> Iterator[Module]:
@@ -133,43 +209,162 @@ class Module:
         for _, m in self.named_modules():
             yield m
 
-    def _tensors(self, private: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor with its name, with `private` also those that are not saved; a shared one under each name."""
-        for prefix, module in self.named_modules():
-            for name, value in vars(module).items():
-                if isinstance(value, Tensor) and (private or not name.startswith("_")):
-                    yield f"{prefix}.{name}" if prefix else name, value
+    def children(self) -> Iterator[Module]:
+        """The modules directly below."""
+        for _, m in self.named_children():
+            yield m
 
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that train, with their names; a shared one once, under its first name.
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Call `function` with every module below, children first, then with this one; returns this one.
+
+        >>> from anneal import nn
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU()).apply(lambda m: print(type(m).__name__))
+        Linear
+        ReLU
+        Sequential
+        """
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def get_submodule(self, target: str) -> Module:
+        """The module that `target` names, "" for this one. Raises DataError if there is none.
+
+        >>> from anneal import nn
+        >>> nn.Sequential(nn.Sequential(nn.ReLU())).get_submodule("0.0")
+        ReLU()
+        """
+        found = self
+        for n, part in enumerate(target.split(".") if target else ()):
+            below = dict(found._below())
+            if part not in below:
+                at = ".".join(target.split(".")[:n])
+                raise DataError(
+                    f"get_submodule: {type(self).__name__} has no {target!r}: below {at or 'it'!r} are "
+                    f"{', '.join(below) or 'no modules'}"
+                )
+            found = below[part]
+        return found
+
+    def get_parameter(self, target: str) -> Tensor:
+        """The parameter that `target` names. Raises DataError if there is none."""
+        return _named(self, "parameter", target, dict(self.named_parameters(remove_duplicate=False)))
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer that `target` names. Raises DataError if there is none."""
+        return _named(self, "buffer", target, dict(self.named_buffers()))
+
+    def _is_parameter(self, value: Tensor) -> bool:
+        """Whether a tensor of this module's own counts as one that trains: also while it is frozen."""
+        if isinstance(value, Parameter) or value.requires_grad:
+            return True
+        return any(value is t for t in vars(self).get("_frozen", ()))
+
+    def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Module, str, Tensor]]:
+        """Every tensor with its full name, its module and its name there, with `private` also those that are not
+        saved; a shared one under each name.
+        """
+        for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
+            mine = [(name, value) for name, value in vars(module).items() if isinstance(value, Tensor)]
+            buffers = [name for name, value in mine if not module._is_parameter(value)]
+            for name, value in sorted(mine, key=lambda pair: pair[0] in buffers) if buffers else mine:
+                if private or not name.startswith("_") or isinstance(value, Parameter):
+                    yield f"{prefix}.{name}" if prefix else name, module, name, value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that train, frozen ones among them, with their names; a shared one once, under its first name.
+
+        `prefix` stands before the names; `recurse=False` looks at this module alone.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_parameters()]
         ['0.weight', '0.bias']
         """
         seen: set[int] = set()
-        for name, t in self._tensors():
-            if t.requires_grad and id(t) not in seen:
-                seen.add(id(t))
-                yield name, t
+        for name, module, _, t in self._tensors(recurse=recurse):
+            if module._is_parameter(t) and id(t) not in seen:
+                if remove_duplicate:
+                    seen.add(id(t))
+                yield f"{prefix}.{name}" if prefix else name, t
 
-    def parameters(self) -> list[Tensor]:
-        """The tensors that train, a shared one once."""
-        return [t for _, t in self.named_parameters()]
+    def parameters(self, recurse: bool = True) -> list[Tensor]:
+        """The tensors that train, frozen ones among them, a shared one once. `next(model.parameters())` is the first.
 
-    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are saved and do not train, with their names.
+        >>> from anneal import nn
+        >>> next(nn.Linear(2, 3).parameters()).shape
+        (3, 2)
+        """
+        return _Tensors([t for _, t in self.named_parameters(recurse=recurse)])
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that do not train, with their names.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
         """
-        for name, t in self._tensors():
-            if not t.requires_grad:
-                yield name, t
+        for name, module, _, t in self._tensors(recurse=recurse):
+            if not module._is_parameter(t):
+                yield f"{prefix}.{name}" if prefix else name, t
+
+    def buffers(self, recurse: bool = True) -> list[Tensor]:
+        """The tensors that do not train."""
+        return _Tensors([t for _, t in self.named_buffers(recurse=recurse)])
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Set an attribute that trains, or None. Raises DTypeError for anything else, DataError for a wrong name.
+
+        >>> from anneal import nn
+        >>> net = nn.Module()
+        >>> net.register_parameter("scale", nn.Parameter([2.0])); net.scale.tolist()
+        [2.0]
+        """
+        _check_name(self, "register_parameter", name)
+        if param is not None and not (isinstance(param, Tensor) and self._is_parameter(param)):
+            raise DTypeError(
+                f"register_parameter: {name!r} is an nn.Parameter or None, not {said(param)}; use register_buffer for "
+                "a tensor that does not train"
+            )
+        setattr(self, name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Set an attribute that does not train: a tensor, or None. One that is not `persistent` is in no state_dict.
+
+        Raises DTypeError for anything else, DataError for a wrong name.
+
+        >>> from anneal import nn
+        >>> net = nn.Module()
+        >>> net.register_buffer("mask", Tensor.ones(2), persistent=False)
+        >>> [name for name, _ in net.named_buffers()], list(net.state_dict())
+        (['mask'], [])
+        """
+        _check_name(self, "register_buffer", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise DTypeError(f"register_buffer: {name!r} is a tensor or None, not {said(tensor)}")
+        if tensor is not None and name.startswith("_"):
+            raise DataError(f"register_buffer: {name!r} begins with an underscore, and such tensors are not saved")
+        vars(self)["_unsaved"] = self._unsaved - {name} if persistent else self._unsaved | {name}
+        setattr(self, name, tensor)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Set an attribute that is a module, or None. Raises DTypeError for anything else, DataError for a wrong name.
+
+        >>> from anneal import nn
+        >>> net = nn.Sequential()
+        >>> net.register_module("0", nn.ReLU())
+        """
+        _check_name(self, "add_module", name)
+        if module is not None and not isinstance(module, Module):
+            raise DTypeError(f"add_module: {name!r} is a module or None, not {said(module)}")
+        setattr(self, name, module)
+
+    register_module = add_module
 
     def num_parameters(self) -> int:
-        """How many numbers train.
+        """How many numbers train, or would if they were not frozen.
 
         >>> from anneal import nn
         >>> nn.Linear(3, 2).num_parameters()
@@ -179,22 +374,25 @@ class Module:
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
         """Every parameter and buffer by name, detached; a shared one under each of its names.
+
+        `prefix` stands before the names; `keep_vars` gives the tensors themselves.
 
         >>> from anneal import nn
         >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
         {'weight': (2, 3), 'bias': (2,)}
         """
-        return {name: t.detach() for name, t in self._tensors()}
+        return {prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()}
 
-    def load_state_dict(
-        self, state: Mapping[str, Tensor | npt.NDArray[Any]], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
-        """Take the values of `state`: tensors or arrays by name, in torch's layout.
+    def _saved(self) -> dict[str, Tensor]:
+        return {name: t for name, m, own, t in self._tensors() if own not in m._unsaved}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadedKeys:
+        """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
 
         Args:
-            state: as `state_dict`, `safe_load` or `safe_open` give it.
+            state: as `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
             strict: every name must be there and no other.
 
         Returns:
@@ -204,9 +402,9 @@ class Module:
 
         >>> from anneal import nn
         >>> nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3)), "scale": np.ones(2)}, strict=False)
-        (['bias'], ['scale'])
+        LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
         """
-        mine = dict(self._tensors())
+        mine = self._saved()
         state = dict(state)  # each tensor of a file is asked for once
         missing = [n for n in mine if n not in state]
         unexpected = [n for n in state if n not in mine]
@@ -228,7 +426,7 @@ class Module:
         for name, t in mine.items():
             if name in state:
                 _load(t, state[name])
-        return missing, unexpected
+        return LoadedKeys(missing, unexpected)
 
     # -- modes ----------------------------------------------------------------------------------------------------
 
@@ -249,30 +447,26 @@ class Module:
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze every parameter (False): it counts as a buffer until `requires_grad_(True)` lets it train again.
+        """Freeze every parameter (False), or let it train again: it stays a parameter.
 
         >>> from anneal import nn
         >>> frozen = nn.Linear(2, 1).requires_grad_(False)
-        >>> frozen.parameters(), len(frozen.requires_grad_().parameters())
-        ([], 2)
+        >>> [p.requires_grad for p in frozen.parameters()], len(frozen.state_dict())
+        ([False, False], 2)
         """
         for m in self.modules():
-            mine = [v for v in vars(m).values() if isinstance(v, Tensor)]
-            frozen: list[Tensor] = vars(m).setdefault("_frozen", [])
-            if requires_grad:
-                for t in frozen:
-                    t.requires_grad_()
-                frozen.clear()
-            else:
-                frozen += [t for t in mine if t.requires_grad]
-                for t in mine:
-                    t.requires_grad_(False)
+            mine = [v for v in vars(m).values() if isinstance(v, Tensor) and m._is_parameter(v)]
+            plain = [v for v in mine if not isinstance(v, Parameter)]
+            if plain:  # its class does not say what it is
+                vars(m)["_frozen"] = [] if requires_grad else plain
+            for t in mine:
+                t.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
-        """Forget every parameter's gradient."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget every parameter's gradient, or with `set_to_none=False` make those that are there zeros."""
         for t in self.parameters():
-            t.grad = None
+            t.grad = None if set_to_none or t.grad is None else Tensor.zeros_like(t.grad)
 
     def to(self, *args: DTypeLike, device: str | None = None, dtype: DTypeLike | None = None) -> Self:
         """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
@@ -285,15 +479,18 @@ class Module:
         dtypes.bfloat16
         """
         for a in args:
-            if isinstance(a, str) and a in device_names():
+            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
                 device = a
-            else:
+            elif isinstance(a, Tensor):
+                device, dtype = a.device, a.dtype
+            elif a is not None:
                 dtype = a
+        device = None if device is None else resolve_device(device)
         kind = None if dtype is None else as_dtype(dtype)
         if kind is not None and not kind.is_float:
             raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
         changed = []
-        for _, t in self._tensors(private=True):
+        for *_, t in self._tensors(private=True):
             own = kind if kind is not None and t.dtype.is_float else t.dtype
             if own is not t.dtype or device not in (None, t.device):
                 new = t.detach().to(device=device).cast(own)
@@ -304,6 +501,11 @@ class Module:
             outdate_captures("a module moved to another device or dtype")
             realize(changed)
         return self
+
+    def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
+        """What a layer's `device=` and `dtype=` ask for."""
+        if device is not None or dtype is not None:
+            self.to(device=device, dtype=dtype)
 
     def half(self) -> Self:
         """`.to("float16")`."""
@@ -323,8 +525,16 @@ class Module:
 
     def realize(self) -> Self:
         """Compute every tensor now, together; returns the module."""
-        realize([t for _, t in self._tensors()])
+        realize([t for *_, t in self._tensors()])
         return self
+
+    def cpu(self) -> Self:
+        """`.to("cpu")`."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """There is no such device here: raises DeviceError that says what to write."""
+        return self.to("cuda")
 
     # -- printing -------------------------------------------------------------------------------------------------
 
@@ -334,13 +544,31 @@ class Module:
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__}({self.extra_repr()}"]
-        children = list(self.named_children())
+        children = list(self._below())
         for name, child in children:
             lines.append(f"  ({name}): " + repr(child).replace("\n", "\n  "))
         return "\n".join([*lines, ")"]) if children else lines[0] + ")"
 
 
+def _check_name(module: Module, what: str, name: str) -> None:
+    """Raise DataError for what is no name of an attribute that may be set."""
+    if not isinstance(name, str) or not name or "." in name:
+        raise DataError(f"{what}: a name is a text without dots, not {said(name)}")
+    if hasattr(type(module), name):
+        raise DataError(f"{what}: {type(module).__name__} has an attribute {name!r} of its class")
+
+
+def _named(module: Module, what: str, target: str, found: Mapping[str, Tensor]) -> Tensor:
+    if target not in found:
+        raise DataError(
+            f"get_{what}: {type(module).__name__} has no {what} {target!r}; it has {', '.join(found) or 'none'}"
+        )
+    return found[target]
+
+
 def _load(t: Tensor, value: Tensor | npt.NDArray[Any]) -> None:
+    if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, which may want a gradient
+        value = value.detach().cpu()
     if isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())
         return

@@ -10,11 +10,24 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "CrossMapLRN2d",
+    "GroupNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LayerNorm",
+    "LocalResponseNorm",
+    "RMSNorm",
+    "SyncBatchNorm",
+]
 
 
 class LayerNorm(Module):
@@ -37,11 +50,14 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
         self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
         self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
+        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -66,11 +82,17 @@ class RMSNorm(Module):
 
     @checked
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps = shape, eps
         self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
+        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -91,12 +113,21 @@ class GroupNorm(Module):
     """
 
     @checked
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
         self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine else None
+        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -127,6 +158,8 @@ class _BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
@@ -134,6 +167,7 @@ class _BatchNorm(Module):
         self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
         self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
+        self._place(device, dtype)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
@@ -193,3 +227,125 @@ class BatchNorm3d(_BatchNorm):
     """
 
     axes = (", d, h, w",)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation over (batch, channels, ...); with one participant it is `BatchNorm2d` for any shape.
+
+    Arguments as for `BatchNorm2d`. Statistics are of this process's batch: `anneal.distributed` has exchanges.
+
+    >>> SyncBatchNorm(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+    axes = ("", ", length", ", h, w", ", d, h, w")
+
+
+class _InstanceNorm(Module):
+    axes: ClassVar[int]
+
+    @checked
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_features,), 0.0) if affine else None
+        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
+        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
+        self.num_batches_tracked = Tensor(0) if track_running_stats else None
+        self._place(device, dtype)
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        channels = x.shape[-self.axes - 1] if x.ndim > self.axes else None
+        if x.ndim not in (self.axes + 1, self.axes + 2) or channels != self.num_features:
+            name = type(self).__name__
+            raise ShapeError(
+                f"{name}: x is (batch, {self.num_features}, ...) with {self.axes} axes more, not {x.shape}"
+            )
+        whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
+        mean, var = self.running_mean, self.running_var
+        if mean is None or var is None:
+            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
+        elif self.training:
+            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
+            self._note(whole.detach(), mean, var)
+        else:
+            y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        return y if whole is x else y.squeeze(0)
+
+    def _note(self, x: Tensor, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics towards this batch's."""
+        axes, m = tuple(range(2, x.ndim)), self.momentum
+        mean.assign(mean * (1 - m) + x.mean(axis=axes).mean(axis=0) * m)
+        var.assign(var * (1 - m) + x.var(axis=axes).mean(axis=0) * m)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, length) or (channels, length).
+
+    Arguments as for `BatchNorm2d`; there are neither weights nor running statistics by default.
+
+    >>> InstanceNorm1d(1)(Tensor([[[1.0, 3.0]]])).round(3)
+    Tensor([[[-1.,  1.]]], dtype=float32)
+    """
+
+    axes = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, h, w); arguments as for `InstanceNorm1d`.
+
+    >>> InstanceNorm2d(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
+
+    axes = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation of each channel of each example over (batch, channels, d, h, w); as `InstanceNorm1d`.
+
+    >>> InstanceNorm3d(3)(Tensor.ones(2, 3, 2, 4, 4)).shape
+    (2, 3, 2, 4, 4)
+    """
+
+    axes = 3
+
+
+class LocalResponseNorm(Module):
+    """Each element over a power of k plus alpha times the mean square of `size` channels about its own.
+
+    >>> LocalResponseNorm(2)(Tensor.ones(1, 3, 4)).shape
+    (1, 3, 4)
+    """
+
+    @checked
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        return F.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """`LocalResponseNorm` under its older name.
+
+    >>> CrossMapLRN2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 4, 4)
+    """

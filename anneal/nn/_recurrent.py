@@ -11,7 +11,7 @@ from typing import ClassVar
 from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Module
-from anneal.ops import checked
+from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 
@@ -31,7 +31,12 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
+        if proj_size:
+            raise ShapeError(f"{type(self).__name__}: proj_size is not there; put a Linear after the outputs")
         if num_layers < 1:
             raise ShapeError(f"{type(self).__name__}: num_layers is at least 1, not {num_layers}")
         if hidden_size < 1:
@@ -47,6 +52,7 @@ class _Recurrent(Module):
                 if bias:
                     setattr(self, f"bias_ih{suffix}", init.uniform((rows,), bound))
                     setattr(self, f"bias_hh{suffix}", init.uniform((rows,), bound))
+        self._place(device, dtype)
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 1 + self.bidirectional]
@@ -101,6 +107,9 @@ class _Recurrent(Module):
             return x.squeeze(1), [e.squeeze(1) for e in ends]
         return (x.transpose(0, 1) if self.batch_first else x), ends
 
+    def flatten_parameters(self) -> None:
+        """Nothing: torch's call for one of its libraries."""
+
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
 
@@ -130,11 +139,15 @@ class RNN(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ShapeError(f'RNN: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype
+        )
 
     def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
         h = given + F.linear(state[0], w, b)

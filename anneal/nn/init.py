@@ -1,4 +1,5 @@
-"""Initial values of parameters, under torch's names: each function makes a parameter of a shape.
+"""Initial values of parameters, under torch's names: each function makes a parameter of a shape; those whose name ends
+with an underscore, as torch's, give a tensor that is there new values.
 
 The numbers come from the host (keyed by `manual_seed`), so building a model compiles and launches nothing, and a model
 starts from the same weights on every device.
@@ -13,6 +14,23 @@ from contextlib import contextmanager
 import numpy as np
 
 from anneal.errors import ShapeError
+from anneal.nn._init_in_place import (
+    calculate_gain,
+    constant_,
+    dirac_,
+    eye_,
+    kaiming_normal_,
+    kaiming_uniform_,
+    normal_,
+    ones_,
+    orthogonal_,
+    sparse_,
+    trunc_normal_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+    zeros_,
+)
 from anneal.nn._parameter import Parameter
 from anneal.ops import checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
@@ -20,14 +38,29 @@ from anneal.tensor import Tensor, default_device
 
 __all__ = [
     "blank",
+    "calculate_gain",
     "constant",
+    "constant_",
+    "dirac_",
+    "eye_",
     "fan",
+    "kaiming_normal_",
     "kaiming_uniform",
+    "kaiming_uniform_",
     "normal",
+    "normal_",
+    "ones_",
+    "orthogonal_",
     "skipped",
+    "sparse_",
+    "trunc_normal_",
     "uniform",
+    "uniform_",
     "xavier_normal",
+    "xavier_normal_",
     "xavier_uniform",
+    "xavier_uniform_",
+    "zeros_",
 ]
 
 Shape = tuple[int, ...]

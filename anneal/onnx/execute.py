@@ -29,7 +29,7 @@ from anneal.onnx.schemas import wrong_types
 from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, tensor_of
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
-from anneal.onnx.work import WORK, work_of
+from anneal.onnx.work import work_of
 from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import most
@@ -37,6 +37,7 @@ from anneal.uop.sizes import most
 __all__ = ["Call", "HostStep", "Memo", "NeedsHostError", "Pieces", "Run", "Scope"]
 
 _AXES = 64  # NumPy's
+_WORK = 1 << 9  # how often all that one value may have goes through the sums and products of a run
 
 
 class Scope:
@@ -49,7 +50,7 @@ class Scope:
         self.key = key
         self.outer = outer
         self.values: dict[str, Any] = {}
-        self.at = 0  # the place of the node that runs
+        self.at = 0  # the place of the node that runs, among those of `graph`
 
     def waiting(self) -> list[Tensor]:
         """Tensors that a later node reads, here or around."""
@@ -57,9 +58,8 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             last = scope.graph.last_uses
-            for name, value in scope.values.items():
-                if last.get(name, -1) >= scope.at:
-                    out += [v for v in leaves(value) if isinstance(v, Tensor)]
+            read = [v for name, v in scope.values.items() if last.get(name, -1) >= scope.at]
+            out += [v for v in leaves(read) if isinstance(v, Tensor)]
             scope = scope.outer
         return out
 
@@ -151,9 +151,8 @@ class Run:
     def nodes(self, scope: Scope) -> None:
         """Run the nodes of the graph of `scope`, one after the other."""
         graph = scope.graph
-        for at, node in enumerate(graph.nodes):
-            n = at if graph.numbers is None else graph.numbers[at]
-            scope.at = at
+        for scope.at, node in enumerate(graph.nodes):
+            n = scope.at if graph.numbers is None else graph.numbers[scope.at]
             try:
                 self.node(n, node, scope)
             except NeedsHostError as e:
@@ -206,11 +205,12 @@ class Run:
 
     def measure(self, node: Node, values: list[Any], results: tuple[Any, ...]) -> None:
         """Count what a node's sums and products go through."""
-        self.work += work_of(list(results), values)
-        if self.work > self.elements * WORK:
+        uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
+        self.work += work_of(*uops)
+        if self.work > self.elements * _WORK:
             raise node.fault(
                 f"takes the run to {self.work:,} elements that go through sums; the file and the inputs justify "
-                f"{self.elements * WORK:,}",
+                f"{self.elements * _WORK:,}",
                 "raise `elements` of anneal.onnx.load if that is right",
             )
 
@@ -241,7 +241,7 @@ class Run:
         if isinstance(value, Sizes):
             own = Sizes(value.items, value.dtype)
         else:
-            own = value.view() if isinstance(value, (np.ndarray, Map)) else value.reshape(*value.shape, 1).squeeze(-1)
+            own = value.reshape(*value.shape, 1).squeeze(-1) if isinstance(value, Tensor) else value.view()
         self.loose[id(own)] = own
         return own
 
@@ -344,7 +344,7 @@ class Call:
         """Raises OnnxError if a value of this shape, which the file asks for, is more than any model needs."""
         if len(shape) > _AXES:
             raise self.fail(f"asks for a value of {len(shape)} axes; {_AXES} are possible")
-        size = math.prod([max(most(n), 0) for n in shape])
+        size = math.prod([max(most(n), 1) for n in shape])
         if size > self.of.elements:
             raise self.fail(
                 f"asks for {size} elements, of shape {[most(n) for n in shape]}; the file and the inputs justify "

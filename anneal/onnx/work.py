@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
 
-from anneal.onnx.values import leaves
-from anneal.tensor import Tensor
-from anneal.uop import Op
+from anneal.uop import Op, UOp
+from anneal.uop.sizes import most
 
-__all__ = ["WORK", "work_of"]
-
-WORK = 1 << 9  # how often as many elements as one value may have go through the sums and products of a run
+__all__ = ["work_of"]
 
 
-def work_of(results: list[Any], inputs: list[Any]) -> int:
+def work_of(results: Iterable[UOp], inputs: Iterable[UOp]) -> int:
     """The elements that the sums and extremes between `inputs` and `results` go through: for a product of matrices
     (n, k) and (k, m) n * m * k, for a convolution the elements of its result times those of its window. A symbolic size
     counts as the largest that it may be.
     """
-    todo, known = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (results, inputs)]
-    total, seen = 0, set(known)
+    total, seen, todo = 0, set(inputs), list(results)
     while todo:
         u = todo.pop()
         if u not in seen:
             seen.add(u)
             todo.extend(u.src)
             if u.op is Op.REDUCE_AXIS:
-                total += math.prod([n if isinstance(n, int) else n.vmax for n in u.src[0].shape])
+                total += math.prod([most(n) for n in u.src[0].shape])
     return total

@@ -74,6 +74,7 @@ from anneal.ops.host import called_on_host
 from anneal.ops.images import *
 from anneal.ops.indexing import *
 from anneal.ops.inplace import *
+from anneal.ops.inplace import changed, in_place, need_changeable
 from anneal.ops.joining import *
 from anneal.ops.layers import *
 from anneal.ops.linalg import *
@@ -117,6 +118,7 @@ __all__ = [
     "bound_int",
     "broadcast_shapes",
     "called_on_host",
+    "changed",
     "check_device_dtype",
     "checked",
     "default_generator",
@@ -124,11 +126,13 @@ __all__ = [
     "host_generator",
     "host_normal",
     "host_uniform",
+    "in_place",
     "in_single",
     "int_args",
     "is_bool",
     "is_tensor",
     "made",
+    "need_changeable",
     "need_tensor",
     "no_grad",
     "nodes",

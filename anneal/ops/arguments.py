@@ -324,6 +324,8 @@ def checked(function: F, name: str = "") -> F:
                 _renamed(error, type(args[0]).__name__ if of_class else title)
             raise
         except (AttributeError, TypeError):
+            if "input" in options and not args and order and "input" not in order:  # torch's name for the first one
+                return called(options.pop("input"), **options)
             if method and args and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
             raise

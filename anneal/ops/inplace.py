@@ -7,6 +7,7 @@ recorded; under `no_grad` it takes the values and stays a leaf.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
@@ -62,6 +63,12 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
         x._take(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, old), ("equal", ())))
     return x
+
+
+def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """`x`, which shows `function(x)` from now on; `name` is for messages. Errors as for `add_`."""
+    need_changeable(x, name)
+    return changed(x, name, function(x))
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------

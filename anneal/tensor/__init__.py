@@ -6,6 +6,10 @@ the random numbers. `memory` says what holds a device's memory, `empty_cache` gi
 `random` and `io` are modules.
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from anneal.backend import MemoryReport, empty_cache
 from anneal.ops import (
     Generator,
@@ -22,6 +26,7 @@ from anneal.ops import (
 from anneal.ops.nodes import Variable
 from anneal.runtime import default_device, jit, memory, realize, set_default_device, upload
 from anneal.tensor._host import host_call
+from anneal.tensor._repr import set_printoptions
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, tree_leaves, tree_map, value_and_grad, vjp, vmap
 from anneal.uop import DType, dtypes
@@ -54,6 +59,7 @@ __all__ = [
     "no_grad",
     "realize",
     "set_default_device",
+    "set_printoptions",
     "tree_leaves",
     "tree_map",
     "upload",
@@ -61,3 +67,13 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+
+class _Made(ModuleType):
+    """This room, which as `anneal.tensor(data)` is torch's function of that name."""
+
+    def __call__(self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+        return Tensor(data, device, dtype, requires_grad)
+
+
+sys.modules[__name__].__class__ = _Made

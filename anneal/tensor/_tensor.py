@@ -15,10 +15,9 @@ import weakref
 from typing import Any, ClassVar, NoReturn, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from anneal import ops, transforms
-from anneal.backend import device_names, get_device, numpy_dtype
+from anneal.backend import device_names, get_device, is_foreign, numpy_dtype
 from anneal.errors import DeviceError, DTypeError, GradientError, ShapeError
 from anneal.ops import (
     HELD,
@@ -52,7 +51,8 @@ from anneal.runtime import (
     seen,
     storage_of,
 )
-from anneal.tensor._repr import text
+from anneal.tensor import _interchange as interchange
+from anneal.tensor._repr import html, text
 from anneal.uop import MOVEMENT, DType, Op, UOp, const, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
@@ -340,6 +340,8 @@ class Tensor(Handle):
         """Forget `.grad`."""
         self.grad = None
 
+    data = property(interchange.data, interchange.set_data)
+
     # -- dtypes and devices ---------------------------------------------------------------------------------------
 
     @checked
@@ -383,7 +385,7 @@ class Tensor(Handle):
         Tensor([1., 2.], dtype=float32)
         """
         for a in args:
-            if isinstance(a, str) and a in device_names():
+            if isinstance(a, str) and (a in device_names() or is_foreign(a)):
                 device = a
             elif isinstance(a, str) and a not in _KNOWN_DTYPES:
                 raise DeviceError(
@@ -565,40 +567,21 @@ class Tensor(Handle):
     def __repr__(self) -> str:
         return text(self)
 
+    _repr_html_ = html
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else repr(self)
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
-        copy = Tensor(self.numpy(), device=self.device, requires_grad=self.requires_grad)
-        memo[id(self)] = copy
-        return copy
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.numpy(), self.device, self.requires_grad)
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: Any = None) -> Array:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __bool__(self) -> bool:
-        if self.numel() != 1:
-            raise ShapeError(
-                f"bool: the truth of a tensor of shape {self.shape} is ambiguous; use .any() or .all() and then .item()"
-            )
-        return bool(self.numpy().item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self.uop.dtype.is_float or self.uop.shape:
-            raise TypeError(
-                f"only an integer tensor of shape () is an index, not {self.dtype.name} of shape {self.shape}"
-            )
-        return int(self.item())
+    __deepcopy__ = interchange.deepcopy
+    __reduce__ = interchange.reduce
+    __array__ = interchange.array
+    __array_function__ = interchange.array_function
+    __dlpack__ = interchange.dlpack
+    __dlpack_device__ = interchange.dlpack_device
+    __bool__ = interchange.truth
+    __float__ = interchange.to_float
+    __int__ = interchange.to_int
+    __index__ = interchange.to_index
 
     # -- operators ------------------------------------------------------------------------------------------------
 
@@ -1166,7 +1149,3 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t._spent = False
     t.uop = u
     return t
-
-
-def _rebuild(array: Any, device: str, requires_grad: bool) -> Tensor:
-    return Tensor(array, device=device, requires_grad=requires_grad)

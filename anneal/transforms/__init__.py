@@ -10,6 +10,8 @@ from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
 from anneal.transforms.forward import jvp
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
+from anneal.transforms.leaves import leaf_nodes
+from anneal.transforms.pullback import gradient
 from anneal.transforms.reverse import grad, value_and_grad, vjp
 from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
@@ -17,10 +19,12 @@ __all__ = [
     "BATCHING",
     "backward",
     "grad",
+    "gradient",
     "hessian",
     "jacfwd",
     "jacrev",
     "jvp",
+    "leaf_nodes",
     "paths_of",
     "take_results",
     "tree_leaves",

@@ -87,6 +87,11 @@ def grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> 
     >>> slope(Tensor([1.0, 2.0])), grad(lambda x: slope(x).sum())(Tensor([1.0, 2.0]))
     (Tensor([ 3., 12.], dtype=float32), Tensor([ 6., 12.], dtype=float32))
     """
+    if is_tensor(f) or (isinstance(f, (list, tuple)) and any(is_tensor(x) for x in f)):
+        raise TypeError(
+            "grad: takes a function, as in grad(f)(x); the gradient of a tensor that was computed is "
+            "anneal.autograd.grad(y, x), or y.backward() and x.grad"
+        )
     both = _value_and_grad("grad", f, argnums, has_aux)
 
     def gradient_of(*args: Any, **kwargs: Any) -> Any:

@@ -57,6 +57,17 @@ class DType:
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same, also as NumPy's and torch's types and names say it."""
+        if self is other:
+            return True
+        if other is None or isinstance(other, DType):
+            return False
+        name = getattr(other, "name", None) or getattr(other, "__name__", None) or str(other)
+        return isinstance(name, str) and name.removeprefix("torch.").rstrip("_") == self.name
+
+    __hash__ = object.__hash__
+
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return by_name, (self.name,)
 

@@ -27,7 +27,7 @@ def kind_of(f: FrameType) -> int:
     module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
     if not module.startswith("anneal."):
         return _USERS
-    named = module.startswith(("anneal.ops.", "anneal.tensor.", "anneal.nn._optim")) and not module.startswith(_RUNNERS)
+    named = module.startswith(("anneal.ops.", "anneal.tensor.", "anneal.optim.")) and not module.startswith(_RUNNERS)
     if "<locals>" in f.f_code.co_qualname:  # of a decorator
         named = False
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE

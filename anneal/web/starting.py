@@ -40,7 +40,11 @@ def serve(options: Options) -> None:
     if missing:
         raise UserError(f"the studio needs {' and '.join(missing)}: pip install 'anneal-compiler[web]'")
     host, port = _address(options)
-    listening = _bound(host, port)
+    with _bound(host, port) as listening:
+        _serve(options, host, listening)
+
+
+def _serve(options: Options, host: str, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
 
     import uvicorn

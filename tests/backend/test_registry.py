@@ -117,5 +117,5 @@ def test_a_name_is_taken_once_and_known_from_then_on(toy: ToyDevice) -> None:
     for name in (NAME, "cpu", "auto"):
         with pytest.raises(DeviceError, match=f"there is a device '{name}' already"):
             register_device(name, ToyDevice, COST_MODEL)
-    with pytest.raises(DeviceError, match="unknown device 'gpu'; choose one of auto, cpu, webgpu, toy"):
-        planned_cost_model("gpu")
+    with pytest.raises(DeviceError, match="unknown device 'gqu'; choose one of auto, cpu, webgpu, toy"):
+        planned_cost_model("gqu")

@@ -88,6 +88,12 @@ def test_a_damaged_model_is_refused_or_runs(part: int) -> None:
     assert {"runs", "refused"} == set(found.values())
 
 
+@pytest.mark.parametrize("n", [1_177_717])  # an axis of 2**40 elements beside one of none
+def test_a_model_that_was_once_no_onnx_error_is_refused_or_runs(n: int) -> None:
+    _, data, given = mutation(random.Random(f"onnx {n}"), mutated)
+    assert outcome(data, given) in ("runs", "refused")
+
+
 @pytest.mark.parametrize("error", [MemoryError, SystemError])
 def test_a_function_that_gets_no_memory_is_an_error_of_anneal(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch

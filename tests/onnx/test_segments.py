@@ -116,7 +116,6 @@ def images(n: int, batch: int = 1) -> Any:
     return (random.standard_normal((batch, 3, 16, 16)) * (0.3 + 0.1 * (n % 5))).astype(np.float32)
 
 
-@pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_a_detector_runs_one_node_and_replays_the_others(device: str, ran: list[str]) -> None:
     file = detector()
     m, reference = anneal.onnx.load(file, device), session(file)
@@ -270,7 +269,6 @@ def countdown(n: int = 2) -> bytes:
     return bytes(model(nodes, [floats("x", n)], untyped("last", "y"), weights).SerializeToString())
 
 
-@pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_the_body_of_a_loop_is_replayed_a_turn(device: str, ran: list[str]) -> None:
     file = countdown()
     m, reference = anneal.onnx.load(file, device), session(file)

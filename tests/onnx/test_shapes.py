@@ -164,7 +164,6 @@ def cnn() -> bytes:
     return bytes(model(nodes, [floats("x", "batch", 3, 16, 16)], outputs, weights).SerializeToString())
 
 
-@pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_an_encoder_has_one_plan_for_all_batches_and_lengths(device: str) -> None:
     file = Bert().file()
     m = anneal.onnx.load(file, device, shapes=BOUNDS)
@@ -193,7 +192,6 @@ def test_every_size_in_bounds_equals_the_size_alone() -> None:
     assert plans <= 1
 
 
-@pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_a_convolutional_network_has_one_plan_for_all_batches(device: str) -> None:
     file = cnn()
     m = anneal.onnx.load(file, device, shapes={"batch": (1, 5)})
@@ -487,7 +485,6 @@ def test_a_name_without_bounds_says_so() -> None:
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["cpu", "webgpu"])
 def test_outputs_are_tensors_of_plain_sizes_that_keep_their_values(device: str) -> None:
     m = anneal.onnx.load(square("n", "m"), device, shapes={"n": (1, 5), "m": (1, 5)})
     kept, x = [], Tensor(np.full((2, 3), 1.5, np.float32), device=device)

@@ -340,7 +340,14 @@ RANDOM: dict[str, Row] = {
 
 INIT: dict[str, Row] = {
     name: row((3, 2)) for name in ["normal", "uniform", "kaiming_uniform", "xavier_normal", "xavier_uniform", "fan"]
-} | {"constant": row((2,), 1.0), "skipped": row()}
+} | {"constant": row((2,), 1.0), "skipped": row(), "blank": row()}
+INIT |= {
+    f"{name}_": row(S)
+    for name in [
+        *("eye", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal", "trunc_normal", "uniform"),
+        *("xavier_normal", "xavier_uniform", "zeros"),
+    ]
+} | {"constant_": row(X, 1.0), "dirac_": row(KERNEL[1]), "sparse_": row(X, 0.5), "calculate_gain": row("relu")}
 
 FRONT: dict[str, Row] = {
     "meshgrid": row(V, V),
@@ -351,8 +358,33 @@ LAYERS: dict[str, Row] = {
     **{f"{kind}{n}d": row(2, 2, 2) for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)},
     **{f"{kind}{n}d": row(2) for kind in ("MaxPool", "AvgPool") for n in (1, 2, 3)},
     **{f"BatchNorm{n}d": row(2) for n in (1, 2, 3)},
-    "AdaptiveAvgPool1d": row(2),
-    "AdaptiveAvgPool2d": row(2),
+    **{f"{kind}{n}d": row(2) for kind in ("AdaptiveAvgPool", "AdaptiveMaxPool", "MaxUnpool") for n in (1, 2, 3)},
+    **{f"{kind}Pad{n}d": row(1) for kind in ("Zero", "Reflection", "Replication", "Circular") for n in (1, 2, 3)},
+    **{f"ConstantPad{n}d": row(1, 0.5) for n in (1, 2, 3)},
+    **{f"LPPool{n}d": row(2.0, 2) for n in (1, 2, 3)},
+    **{f"InstanceNorm{n}d": row(2) for n in (1, 2, 3)},
+    **{f"FractionalMaxPool{n}d": row(2, 2) for n in (2, 3)},
+    "SyncBatchNorm": row(2),
+    "LocalResponseNorm": row(2),
+    "CrossMapLRN2d": row(2),
+    "Unflatten": row(1, [2, 2]),
+    "Unfold": row(2),
+    "Fold": row(4, 2),
+    "PixelShuffle": row(2),
+    "PixelUnshuffle": row(2),
+    "ChannelShuffle": row(2),
+    "UpsamplingNearest2d": row(4),
+    "UpsamplingBilinear2d": row(4),
+    "Threshold": row(0.5, 0.5),
+    "EmbeddingBag": row(3, 2),
+    "Bilinear": row(2, 2, 2),
+    "MultiheadAttention": row(4, 2),
+    "TransformerEncoderLayer": row(4, 2, 8),
+    "TransformerDecoderLayer": row(4, 2, 8),
+    "Transformer": row(4, 2, 1, 1, 8),
+    "LinearCrossEntropyLoss": row(4, 3),
+    "AdaptiveLogSoftmaxWithLoss": row(8, 12, [3, 6]),
+    **{f"{name}Cell": row(2, 3) for name in ["RNN", "GRU", "LSTM"]},
     "Upsample": row(4),
     "Linear": row(2, 3),
     "Embedding": row(3, 2),
@@ -462,7 +494,13 @@ def _layers() -> Iterator[tuple[str, Case]]:
 COMPOSED = {
     "Module",
     "ModuleList",
+    "Identity",
+    "ModuleDict",
+    "ParameterList",
+    "ParameterDict",
     "Sequential",
+    "TransformerEncoder",
+    "TransformerDecoder",
     "GPT",
     "Llama",
     "LlamaBlock",

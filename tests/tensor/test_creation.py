@@ -188,8 +188,7 @@ def test_text() -> None:
     assert repr(Tensor([1.0], requires_grad=True)) == "Tensor([1.], dtype=float32, requires_grad=True)"
     assert repr(Tensor([])) == "Tensor([], shape=(0,), dtype=float32)"
     big = Tensor.zeros(100, 100)
-    assert repr(big) == "Tensor(shape=(100, 100), dtype=float32, lazy)"
-    assert not big.is_realized
+    assert repr(big).endswith("[0., 0., 0., ..., 0., 0., 0.]], shape=(100, 100), dtype=float32)")
 
 
 def test_copies() -> None:
@@ -313,9 +312,9 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "a device": (
         lambda: Tensor([1], device="cuda"),
         DeviceError,
-        "unknown device 'cuda'; choose one of auto, cpu, webgpu",
+        "there is no device 'cuda' here",
     ),
-    "to": (lambda: Tensor([1]).to("gpu"), DeviceError, "to: 'gpu' is neither a device"),
+    "to": (lambda: Tensor([1]).to("gpu"), DeviceError, "to: there is no device 'gpu' here"),
     "a negative size": (lambda: Tensor.zeros(2, -1), ShapeError, "zeros: sizes must not be negative"),
     "a float size": (lambda: Tensor.zeros(2.5), ShapeError, "zeros: sizes and axes are ints, not 2.5"),
     "no step": (lambda: Tensor.arange(0, 5, 0), ShapeError, "arange: step must not be 0"),

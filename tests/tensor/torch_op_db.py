@@ -19,7 +19,9 @@ from anneal.tensor import Tensor, functional, meshgrid, random
 # Drawn at random, or of values that nobody promises: the shapes alone are compared.
 DRAWN = {
     "bernoulli", "multinomial", "rand_like", "randn_like", "randn", "randint", "normal", "uniform", "nn.functional.dropout", "empty",
-    "empty_like", "randperm", "new_empty", "nn.functional.gumbel_softmax",
+    "empty_like", "randperm", "new_empty", "nn.functional.gumbel_softmax", "nn.functional.alpha_dropout",
+    "nn.functional.feature_alpha_dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.rrelu",
+    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
 }  # fmt: skip
 # Other places than ours of names that mean something else there: norms of matrices, powers that rise, numbers drawn
 # into a tensor.
@@ -122,9 +124,9 @@ def _size(x: Any) -> float:
     return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
-def outcomes(op: Any, torch: Any) -> Iterator[Outcome]:
-    """What becomes of each sample of an op."""
-    ours = found(op.name)
+def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Iterator[Outcome]:
+    """What becomes of each sample of an op, by the function of its name or by `ours`."""
+    ours = found(op.name) if ours is None else ours
     assert ours is not None
     differentiable = op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu")
     for sample in op.sample_inputs("cpu", torch.float32, requires_grad=differentiable):
@@ -137,16 +139,16 @@ def outcomes(op: Any, torch: Any) -> Iterator[Outcome]:
         first = _ours(sample.input, torch, leaves)
         args = [_ours(a, torch, leaves) for a in sample.args]
         options = {n: _ours(a, torch, leaves) for n, a in sample.kwargs.items() if n not in _DROPPED}
-        values_alone = options.get("return_indices") is True or (
-            op.name.find("adaptive_max_pool") >= 0 and args[1:] == [True]
-        )
         known = inspect.signature(ours).parameters
+        values_alone = "return_indices" not in known and (
+            options.get("return_indices") is True or (op.name.find("adaptive_max_pool") >= 0 and args[1:] == [True])
+        )
         for name, fine in WITHOUT.items():
             if name in options and name not in known and any(options[name] is f or options[name] == f for f in fine):
                 del options[name]
         if op.name == "cdist":
             args = [a for a in args if not isinstance(a, str)]  # how, not what
-        if op.name.find("adaptive_max_pool") >= 0:
+        if op.name.find("adaptive_max_pool") >= 0 and "return_indices" not in known:
             args = args[:1]
         if op.name == "diff":
             args = [a for i, a in enumerate(args) if i < 2 or a is not None]  # nothing before, nothing after

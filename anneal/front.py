@@ -1,0 +1,63 @@
+"""The names of `import anneal as an`: tensors, their functions, dtypes and rooms, each imported when it is first used.
+
+`an.sum(x)` is `x.sum()`; `an.nn`, `an.optim`, `an.autograd`, `an.utils`, `an.linalg` of torch's names are rooms here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anneal.ops import *
+from anneal.ops import as_dtype as as_dtype
+from anneal.ops import broadcast_shapes as broadcast_shapes
+from anneal.tensor import DType
+from anneal.tensor import Generator as Generator
+from anneal.tensor import MemoryReport as MemoryReport
+from anneal.tensor import MinMax as MinMax
+from anneal.tensor import Tensor as Tensor
+from anneal.tensor import ValuesIndices as ValuesIndices
+from anneal.tensor import Variable as Variable
+from anneal.tensor import autograd as autograd
+from anneal.tensor import default_device as default_device
+from anneal.tensor import dtypes as dtypes
+from anneal.tensor import empty_cache as empty_cache
+from anneal.tensor import functional as functional
+from anneal.tensor import grad as grad
+from anneal.tensor import hessian as hessian
+from anneal.tensor import host_call as host_call
+from anneal.tensor import io as io
+from anneal.tensor import jacfwd as jacfwd
+from anneal.tensor import jacrev as jacrev
+from anneal.tensor import jit as jit
+from anneal.tensor import jvp as jvp
+from anneal.tensor import manual_seed as manual_seed
+from anneal.tensor import memory as memory
+from anneal.tensor import no_grad as no_grad
+from anneal.tensor import random as random
+from anneal.tensor import realize as realize
+from anneal.tensor import set_default_device as set_default_device
+from anneal.tensor import set_printoptions as set_printoptions
+from anneal.tensor import tree_leaves as tree_leaves
+from anneal.tensor import tree_map as tree_map
+from anneal.tensor import value_and_grad as value_and_grad
+from anneal.tensor import vjp as vjp
+from anneal.tensor import vmap as vmap
+from anneal.tensor.autograd import enable_grad as enable_grad
+from anneal.tensor.autograd import inference_mode as inference_mode
+from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
+from anneal.torch_names import *
+
+# -- dtypes -----------------------------------------------------------------------------------------------
+
+float8_e4m3fn, float8_e5m2, bfloat16 = dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.bfloat16
+float16, float32, float64 = dtypes.float16, dtypes.float32, dtypes.float64
+half, double = float16, float64
+int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
+uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
+short, long = int16, int64
+dtype = DType
+inf, nan, pi, e = np.inf, np.nan, np.pi, np.e
+newaxis = None
+
+# These hide Python's own names, so they stand last.
+bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32

@@ -1,0 +1,312 @@
+"""Modules and parameters in rows and by names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar, overload
+
+from anneal.errors import DTypeError, PositionError
+from anneal.nn._module import Module
+from anneal.nn._parameter import Parameter
+from anneal.ops import checked, said
+from anneal.tensor import Tensor
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
+M = TypeVar("M", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class _Row(Module, Generic[T]):
+    """Attributes "0", "1", ... as a list."""
+
+    @checked
+    def __init__(self, values: Iterable[T] | None = None) -> None:
+        self._count = 0
+        for m in values or ():
+            self.append(m)
+
+    def _checked(self, value: T) -> T:
+        """The value as it is kept. Raises DTypeError for one that the row does not take."""
+        return value
+
+    def _at(self, i: int) -> int:
+        at = i + self._count if i < 0 else i
+        if not 0 <= at < self._count:
+            raise PositionError(f"{type(self).__name__}: there is no place {i} in a row of {self._count}")
+        return at
+
+    def _put(self, values: list[T]) -> None:
+        for i in range(self._count):
+            delattr(self, str(i))
+        self._count = 0
+        for v in values:
+            self.append(v)
+
+    def append(self, value: T) -> Self:
+        """Add one at the end; returns the row."""
+        setattr(self, str(self._count), self._checked(value))
+        self._count += 1
+        return self
+
+    def extend(self, values: Iterable[T]) -> Self:
+        """Add several at the end; returns the row."""
+        for v in list(values):
+            self.append(v)
+        return self
+
+    def insert(self, index: int, value: T) -> Self:
+        """Add one before a place; returns the row."""
+        values = list(self)
+        values.insert(index, value)
+        self._put(values)
+        return self
+
+    def pop(self, index: int = -1) -> T:
+        """Take one out and return it. Raises PositionError for a place that is not there."""
+        values = list(self)
+        value = values.pop(self._at(index))
+        self._put(values)
+        return value
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([getattr(self, str(i)) for i in range(self._count)])
+
+    def __contains__(self, value: object) -> bool:
+        return any(value is v for v in self)
+
+    @overload
+    def __getitem__(self, i: int) -> T: ...
+    @overload
+    def __getitem__(self, i: slice) -> Self: ...
+    def __getitem__(self, i: int | slice) -> T | Self:
+        if isinstance(i, slice):
+            return self._of(list(self)[i])
+        value: T = getattr(self, str(self._at(i)))
+        return value
+
+    def __setitem__(self, i: int, value: T) -> None:
+        setattr(self, str(self._at(i)), self._checked(value))
+
+    def __delitem__(self, i: int | slice) -> None:
+        values = list(self)
+        del values[i if isinstance(i, slice) else self._at(i)]
+        self._put(values)
+
+    def __add__(self, other: Iterable[T]) -> Self:
+        return self._of([*self, *other])
+
+    def __iadd__(self, other: Iterable[T]) -> Self:
+        return self.extend(other)
+
+    def _of(self, values: list[T]) -> Self:
+        return type(self)(values)
+
+
+class ModuleList(_Row[M]):
+    """Modules in a row, named "0", "1", ...; to type checkers its items are of the class that they have in common.
+
+    It is a list: slices, `append`, `extend`, `insert`, `pop`, and places that are set and deleted.
+
+    >>> from anneal.nn import Linear
+    >>> layers = ModuleList([Linear(2, 3), Linear(3, 1)])
+    >>> len(layers), layers[-1].weight.shape, [name for name, _ in layers.named_parameters()]
+    (2, (1, 3), ['0.weight', '0.bias', '1.weight', '1.bias'])
+    """
+
+    def __init__(self, modules: Iterable[M] | None = None) -> None:
+        super().__init__(modules)
+
+
+class Sequential(_Row[Callable[[Tensor], Tensor]]):
+    """Modules applied one after the other; each may also be a function of a tensor. One dict gives them names.
+
+    It is a list, as `ModuleList` is.
+
+    >>> from anneal.nn import Linear, ReLU
+    >>> Sequential(Linear(2, 3), Tensor.relu, Linear(3, 1))(Tensor.ones(5, 2)).shape
+    (5, 1)
+    >>> Sequential({"up": Linear(2, 3), "act": ReLU()}).up.weight.shape
+    (3, 2)
+    """
+
+    @overload
+    def __init__(self, *modules: Callable[[Tensor], Tensor]) -> None: ...
+    @overload
+    def __init__(self, modules: Mapping[str, Callable[[Tensor], Tensor]], /) -> None: ...
+    def __init__(self, *modules: Any) -> None:
+        self._names: tuple[str, ...] | None = None
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+            self._names, self._count = tuple(modules[0]), len(modules[0])
+        else:
+            self.extend(modules)
+
+    def append(self, value: Callable[[Tensor], Tensor]) -> Self:
+        """Add a module at the end; returns the row."""
+        if self._names is not None:
+            self._names = (*self._names, str(self._count))
+        return super().append(value)
+
+    def _put(self, values: list[Callable[[Tensor], Tensor]]) -> None:
+        for name in self._names or ():
+            delattr(self, name)
+        if self._names is not None:
+            self._names, self._count = None, 0
+        super()._put(values)
+
+    def __iter__(self) -> Iterator[Callable[[Tensor], Tensor]]:
+        if self._names is None:
+            return super().__iter__()
+        return iter([getattr(self, name) for name in self._names])
+
+    @overload
+    def __getitem__(self, i: int) -> Callable[[Tensor], Tensor]: ...
+    @overload
+    def __getitem__(self, i: slice) -> Self: ...
+    def __getitem__(self, i: int | slice) -> Callable[[Tensor], Tensor] | Self:
+        return self._of(list(self)[i]) if isinstance(i, slice) else list(self)[self._at(i)]
+
+    def __setitem__(self, i: int, value: Callable[[Tensor], Tensor]) -> None:
+        at = self._at(i)
+        setattr(self, str(at) if self._names is None else self._names[at], value)
+
+    def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:
+        return type(self)(*values)
+
+    # Unchecked: whatever the first module takes may go in.
+    def forward(self, x: Tensor) -> Tensor:
+        for m in self:
+            x = m(x)
+        return x
+
+
+class ParameterList(_Row[Tensor]):
+    """Parameters in a row, named "0", "1", ...; a tensor that is none becomes one. A list, as `ModuleList` is.
+
+    >>> weights = ParameterList([Tensor.ones(2), Tensor.zeros(3)])
+    >>> [(name, p.shape) for name, p in weights.named_parameters()], weights[0].tolist()
+    ([('0', (2,)), ('1', (3,))], [1.0, 1.0])
+    """
+
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+        super().__init__(values)
+
+    def _checked(self, value: Tensor) -> Tensor:
+        return _parameter("ParameterList", value)
+
+
+def _parameter(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{name}: holds parameters and tensors, not {said(value)}")
+    return value if isinstance(value, Parameter) else Parameter(value)
+
+
+class _Named(Module, Generic[T]):
+    """Attributes by names that need not be identifiers, as a dict."""
+
+    def __init__(self, values: Mapping[str, T] | Iterable[tuple[str, T]] | None = None) -> None:
+        self._names: tuple[str, ...] = ()
+        if values is not None:
+            self.update(values)
+
+    def _checked(self, value: T) -> T:
+        return value
+
+    def update(self, values: Mapping[str, T] | Iterable[tuple[str, T]]) -> None:
+        """Set several by their names."""
+        for name, value in values.items() if isinstance(values, Mapping) else values:
+            self[name] = value
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self._names)
+
+    def values(self) -> list[T]:
+        """What stands under them."""
+        return [self[name] for name in self._names]
+
+    def items(self) -> list[tuple[str, T]]:
+        """Both."""
+        return [(name, self[name]) for name in self._names]
+
+    def get(self, name: str, default: T | None = None) -> T | None:
+        """What stands under a name, or `default`."""
+        return self[name] if name in self._names else default
+
+    def pop(self, name: str) -> T:
+        """Take one out and return it. Raises KeyError for a name that is not there."""
+        value = self[name]
+        del self[name]
+        return value
+
+    def clear(self) -> None:
+        """Take all out."""
+        for name in self._names:
+            del self[name]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._names:
+            raise KeyError(name)
+        value: T = vars(self)[name]
+        return value
+
+    def __setitem__(self, name: str, value: T) -> None:
+        value = self._checked(value)
+        if name not in self._names:
+            if (
+                not isinstance(name, str)
+                or not name
+                or "." in name
+                or name.startswith("_")
+                or hasattr(type(self), name)
+            ):
+                raise DTypeError(
+                    f"{type(self).__name__}: a name is a text without dots that does not begin with an underscore and is no "
+                    f"method, not {said(name)}"
+                )
+            self._names = (*self._names, name)
+        setattr(self, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._names:
+            raise KeyError(name)
+        self._names = tuple([n for n in self._names if n != name])
+        delattr(self, name)
+
+
+class ModuleDict(_Named[M]):
+    """Modules by names, as a dict: the names are those of the parameters below.
+
+    >>> from anneal.nn import Linear, ReLU
+    >>> layers = ModuleDict({"up": Linear(2, 3), "act": ReLU()})
+    >>> layers["up"].weight.shape, list(layers), [name for name, _ in layers.named_parameters()]
+    ((3, 2), ['up', 'act'], ['up.weight', 'up.bias'])
+    """
+
+
+class ParameterDict(_Named[Tensor]):
+    """Parameters by names, as a dict; a tensor that is none becomes one.
+
+    >>> weights = ParameterDict({"scale": Tensor.ones(2)})
+    >>> weights["shift"] = Tensor.zeros(2)
+    >>> [name for name, _ in weights.named_parameters()]
+    ['scale', 'shift']
+    """
+
+    def _checked(self, value: Tensor) -> Tensor:
+        return _parameter("ParameterDict", value)

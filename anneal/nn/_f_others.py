@@ -1,0 +1,315 @@
+"""What `nn.functional` has besides: bags of embeddings, losses over sequences, distances, resizing by other names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.ops import checked
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = [
+    "conv_tbc",
+    "ctc_loss",
+    "embedding_bag",
+    "linear_cross_entropy",
+    "multilabel_margin_loss",
+    "pdist",
+    "triplet_margin_with_distance_loss",
+    "upsample",
+    "upsample_bilinear",
+    "upsample_nearest",
+]
+
+Sizes = int | Sequence[int]
+
+
+def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    if reduction not in ("mean", "sum", "none"):
+        raise ShapeError(f'{name}: reduction is one of "mean", "sum", "none", not {reduction!r}')
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+@checked
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The "sum", "mean" or "max" of the rows of `weight` that each bag names: (bags, width).
+
+    Bags are the rows of `input` (bags, n), or the parts of `input` (n,) that begin at `offsets` (bags,), with the end
+    of the last one after them if `include_last_offset`. `padding_idx` counts in no bag; `per_sample_weights`, of the
+    shape of `input`, weigh the rows of a sum. An empty bag gives zeros.
+
+    Raises ShapeError for an unknown mode, offsets that do not fit, or weights elsewhere than in a sum.
+
+    >>> table = Tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> embedding_bag(Tensor([0, 1, 2]), table, Tensor([0, 2]), mode="sum")
+    Tensor([[4., 6.],
+            [5., 6.]], dtype=float32)
+    """
+    if mode not in ("sum", "mean", "max"):
+        raise ShapeError(f'embedding_bag: mode is "sum", "mean" or "max", not {mode!r}')
+    if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
+        raise ShapeError(f"embedding_bag: input of two axes, or of one with offsets, not shape {input.shape}")
+    if max_norm is not None or scale_grad_by_freq:
+        raise ShapeError("embedding_bag: max_norm and scale_grad_by_freq are not there")
+    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
+        raise ShapeError('embedding_bag: per_sample_weights are of the shape of input, for mode="sum"')
+    rows = F.embedding(input, weight, padding_idx)
+    counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
+    if padding_idx is not None:
+        counts = input != padding_idx % weight.shape[0]
+    if offsets is None:
+        member = counts.unsqueeze(1)  # (bags, 1, n): each row of input is one bag
+        rows = rows if per_sample_weights is None else rows * per_sample_weights.unsqueeze(-1)
+        return _bags(rows, member, mode).squeeze(1)
+    starts = offsets[:-1] if include_last_offset else offsets
+    at = Tensor.arange(input.shape[0], device=input.device)
+    bag = (at.unsqueeze(0) >= starts.unsqueeze(1)).int().sum(0) - 1
+    member = (bag.unsqueeze(0) == Tensor.arange(starts.shape[0], device=input.device).unsqueeze(1)) & counts
+    if include_last_offset:
+        member = member & (at < offsets[-1])
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    return _bags(rows, member, mode)
+
+
+def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
+    """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
+    if mode == "max":
+        inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
+        return member.any(-1, keepdim=True).where(inside, 0.0)
+    total = member.cast(rows.dtype) @ rows
+    if mode == "sum":
+        return total
+    return total / member.cast(rows.dtype).sum(-1, keepdim=True).clamp(min=1)
+
+
+@checked
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """The hinge between each class that is there and each that is not: (batch, classes) or (classes,).
+
+    `target` lists the classes of each row, and ends with -1. Raises ShapeError for shapes that differ.
+
+    >>> multilabel_margin_loss(Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])).round(4)
+    Tensor(0.85, dtype=float32)
+    """
+    if input.shape != target.shape or input.ndim not in (1, 2):
+        raise ShapeError(
+            f"multilabel_margin_loss: (batch, classes) or (classes,) for both, not {input.shape} and {target.shape}"
+        )
+    x, t = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.unsqueeze(0))
+    n = x.shape[1]
+    listed = (t < 0).int().cumsum(1) == 0
+    named = listed & (t >= 0)
+    chosen = t.clamp(min=0)
+    there = ((chosen.unsqueeze(2) == Tensor.arange(n, device=x.device)) & named.unsqueeze(2)).any(1)
+    gaps = 1 - (x.gather(1, chosen).unsqueeze(2) - x.unsqueeze(1))
+    kept = named.unsqueeze(2) & ~there.unsqueeze(1)
+    loss = kept.where(gaps.relu(), 0.0).sum((1, 2)) / n
+    return _reduced("multilabel_margin_loss", loss if input.ndim == 2 else loss.squeeze(0), reduction)
+
+
+@checked
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(d(anchor, positive) - d(anchor, negative) + margin, 0) for a distance d, `pairwise_distance` by default.
+
+    `swap` takes the nearer of both distances to the negative. Shapes and reduction as for `triplet_margin_loss`.
+
+    >>> triplet_margin_with_distance_loss(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[3.0]]))
+    Tensor(0., dtype=float32)
+    """
+    d = F.pairwise_distance if distance_function is None else distance_function
+    near, far = d(anchor, positive), d(anchor, negative)
+    if swap:
+        far = far.minimum(d(positive, negative))
+    return _reduced("triplet_margin_with_distance_loss", (near - far + margin).clamp(min=0), reduction)
+
+
+def _lengths(name: str, given: Any) -> list[int]:
+    """Lengths as numbers: they are shapes."""
+    if isinstance(given, Tensor):
+        given = given.numpy()
+    return [int(n) for n in np.asarray(given).reshape(-1)]
+
+
+_LOW = -1e30  # the logarithm of no chance at all, with slopes that are numbers
+
+
+@checked
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Connectionist temporal classification (Graves and others, 2006): less the log of the chance of a sequence.
+
+    Args:
+        log_probs: (time, batch, classes) or (time, classes), logarithms of chances.
+        targets: (batch, longest), or all sequences one after the other, (total,). Without a batch (length,).
+        input_lengths, target_lengths: numbers for each example, known on the host.
+        reduction: "mean" divides each loss by its target's length first. zero_infinity: what is impossible counts 0.
+
+    The forward recursion is unrolled over time. Raises ShapeError for lengths that do not fit.
+
+    >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
+    >>> round(ctc_loss(even, Tensor([[1, 2]]), [4], [2], reduction="none").item(), 4)
+    1.6864
+    """
+    single = log_probs.ndim == 2
+    x = log_probs.unsqueeze(1) if single else log_probs
+    time, batch, _ = x.shape
+    long, short = _lengths("ctc_loss", input_lengths), _lengths("ctc_loss", target_lengths)
+    if len(long) != batch or len(short) != batch or any(n > time for n in long):
+        raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
+    rows = _padded(targets, short, batch, blank)
+    s = rows.shape[1]
+    labels = Tensor.full((batch, s, 2), blank, dtype="int32", device=x.device)
+    labels = Tensor.stack([labels[:, :, 0], rows.cast("int32")], dim=2).flatten(1)
+    labels = Tensor.cat([labels, Tensor.full((batch, 1), blank, dtype="int32", device=x.device)], dim=1)  # 2s + 1
+    skips = (labels != blank) & (labels != F.pad(labels, (2, -2), value=blank))
+    given = [x[t].gather(1, labels) for t in range(time)]
+    begins = Tensor(np.arange(2 * s + 1) < 2, device=x.device)
+    a = begins.where(given[0], _LOW)
+    steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
+    for t in range(1, time):
+        one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)
+        following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + given[t]
+        a = (steps > t).where(following.clamp(min=_LOW), a)
+    ends = np.array(short)
+    last = a.gather(1, Tensor(2 * ends[:, None], device=x.device)).squeeze(1)
+    other = a.gather(1, Tensor(np.maximum(2 * ends[:, None] - 1, 0), device=x.device)).squeeze(1)
+    other = Tensor(ends > 0, device=x.device).where(other, _LOW)
+    loss = -Tensor.stack([last, other], dim=0).logsumexp(0)
+    impossible = loss > 1e28
+    loss = impossible.where(0.0 if zero_infinity else math.inf, loss)
+    if reduction == "mean":
+        return (loss / Tensor(np.maximum(ends, 1), device=x.device).cast(loss.dtype)).mean()
+    return _reduced("ctc_loss", loss.squeeze(0) if single else loss, reduction)
+
+
+def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tensor:
+    """Target sequences as rows of the longest one's length, (batch, longest)."""
+    longest = max([*lengths, 1])
+    if targets.ndim == 2:
+        if targets.shape[0] != batch or targets.shape[1] < max(lengths):
+            raise ShapeError(f"ctc_loss: targets of shape {targets.shape} for lengths {lengths}")
+        return targets[:, :longest]
+    if targets.ndim != 1 or targets.shape[0] < sum(lengths):
+        raise ShapeError(f"ctc_loss: targets are (batch, longest) or (total,), not {targets.shape}")
+    starts = np.cumsum([0, *lengths[:-1]])
+    at = np.minimum(starts[:, None] + np.arange(longest)[None], max(sum(lengths) - 1, 0))
+    return targets[Tensor(at.astype(np.int32), device=targets.device)]
+
+
+@checked
+def pdist(x: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm distances of all pairs of rows, (n, d) to (n * (n - 1) / 2,), in the order (0, 1), (0, 2), ...
+
+    >>> pdist(Tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])).round(3)
+    Tensor([5.   , 1.   , 4.243], dtype=float32)
+    """
+    if x.ndim != 2:
+        raise ShapeError(f"pdist: takes (n, d), not {x.shape}")
+    a, b = [Tensor(i.astype(np.int32), device=x.device) for i in np.triu_indices(x.shape[0], 1)]
+    return (x[a] - x[b]).norm(p, -1)
+
+
+@checked
+def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """1-D convolution of (time, batch, channels) with a weight (size, in, out).
+
+    >>> conv_tbc(Tensor.ones(5, 1, 2), Tensor.ones(3, 2, 4), Tensor.zeros(4)).shape
+    (3, 1, 4)
+    """
+    return F.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
+
+
+@checked
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`cross_entropy(linear(input, linear_weight, linear_bias), target)`: rows (batch, width) and classes (batch,).
+
+    >>> linear_cross_entropy(Tensor([[0.0]]), Tensor([[1.0], [2.0]]), Tensor([1])).round(4)
+    Tensor(0.6931, dtype=float32)
+    """
+    logits = F.linear(input, linear_weight, linear_bias)
+    ignored = -100 if ignore_index is None else ignore_index
+    return F.cross_entropy(logits, target, weight, ignored, reduction, label_smoothing)
+
+
+@checked
+def upsample(
+    x: Tensor,
+    size: Sizes | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """`interpolate` under its older name.
+
+    >>> upsample(Tensor.ones(1, 1, 2, 2), scale_factor=2.0).shape
+    (1, 1, 4, 4)
+    """
+    return F.interpolate(x, size, scale_factor, mode, align_corners)
+
+
+@checked
+def upsample_nearest(
+    x: Tensor, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate` with mode "nearest".
+
+    >>> upsample_nearest(Tensor.ones(1, 1, 2, 2), size=3).shape
+    (1, 1, 3, 3)
+    """
+    return F.interpolate(x, size, scale_factor, "nearest")
+
+
+@checked
+def upsample_bilinear(
+    x: Tensor, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
+    """`interpolate` with mode "bilinear" whose corners stay corners.
+
+    >>> upsample_bilinear(Tensor.ones(1, 1, 2, 2), size=3).shape
+    (1, 1, 3, 3)
+    """
+    return F.interpolate(x, size, scale_factor, "bilinear", True)

@@ -1,0 +1,504 @@
+"""Pools that say where their values stand, what undoes them, and pools of powers.
+
+A window is a list of positions on each axis: plain and adaptive pools differ in these lists alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from anneal.errors import ShapeError
+from anneal.ops import ValuesIndices, checked, per_axis
+from anneal.tensor import Tensor
+from anneal.tensor import functional as F
+
+__all__ = [
+    "adaptive_max_pool1d",
+    "adaptive_max_pool1d_with_indices",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool2d_with_indices",
+    "adaptive_max_pool3d",
+    "adaptive_max_pool3d_with_indices",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
+    "max_pool1d",
+    "max_pool1d_with_indices",
+    "max_pool2d",
+    "max_pool2d_with_indices",
+    "max_pool3d",
+    "max_pool3d_with_indices",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+]
+
+Sizes = int | Sequence[int]
+Outputs = int | Sequence[int | None]
+Places = np.ndarray[Any, np.dtype[np.int32]]  # (windows, positions of each): -1 for none
+
+
+def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
+    """The largest value of each window of the last axes, and where it stands among the elements of these axes."""
+    axes = len(places)
+    lead = x.ndim - axes
+    sizes = x.shape[lead:]
+    windows, inside = x, None
+    for i, p in enumerate(places):
+        at = lead + 2 * i
+        index = Tensor(np.maximum(p, 0).reshape(-1), device=x.device)
+        windows = windows.index_select(at, index)
+        windows = windows.reshape(*windows.shape[:at], *p.shape, *windows.shape[at + 1 :])
+        shape = [1] * (2 * axes)
+        shape[2 * i : 2 * i + 2] = p.shape
+        here = Tensor((p >= 0).reshape(shape), device=x.device)
+        inside = here if inside is None else inside & here
+    assert inside is not None
+    low = -math.inf if x.dtype.is_float else x.dtype.min
+    windows = inside.where(windows, low)
+    order = [*range(lead), *range(lead, lead + 2 * axes, 2), *range(lead + 1, lead + 2 * axes, 2)]
+    rows = windows.permute(*order).flatten(lead + axes)
+    best = rows.argmax(-1)
+    values = rows.gather(-1, best.unsqueeze(-1)).squeeze(-1)
+    flat = Tensor.zeros(*best.shape, dtype="int32", device=x.device)
+    rest = best
+    stride = 1
+    for i in reversed(range(axes)):
+        p = places[i]
+        k, rest = rest % p.shape[1], rest // p.shape[1]
+        shape = [1] * axes
+        shape[i] = p.shape[0]
+        window = Tensor(np.arange(p.shape[0], dtype=np.int32).reshape(shape), device=x.device)
+        table = Tensor(np.maximum(p, 0).astype(np.int32).reshape(-1), device=x.device)
+        flat = flat + table[window * p.shape[1] + k] * stride
+        stride *= sizes[i]
+    return ValuesIndices(values, flat)
+
+
+def _even(name: str, x: Tensor, values: Tensor, k: Sizes, s: Any, p: Sizes, d: Sizes, axes: int) -> list[Places]:
+    """The positions of a plain pool's windows, as many of them as `values` has."""
+    kernel = per_axis(name, "kernel_size", k, axes)
+    stride = kernel if s is None or s == [] else per_axis(name, "stride", s, axes)
+    padding, dilation = per_axis(name, "padding", p, axes, 0), per_axis(name, "dilation", d, axes)
+    found = []
+    for i in range(axes):
+        n, m = x.shape[x.ndim - axes + i], values.shape[values.ndim - axes + i]
+        at = np.arange(m)[:, None] * stride[i] - padding[i] + np.arange(kernel[i])[None] * dilation[i]
+        found.append(np.where((at >= 0) & (at < n), at, -1).astype(np.int32))
+    return found
+
+
+def _max_pool(
+    name: str, axes: int, x: Tensor, k: Sizes, s: Sizes | None, p: Sizes, d: Sizes, ceil: bool, indices: bool
+) -> Tensor | ValuesIndices:
+    plain = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1]
+    step = None if isinstance(s, (list, tuple)) and not s else s
+    values = plain(x, k, step, p, d, ceil)
+    return _picked(x, _even(name, x, values, k, step, p, d, axes)) if indices else values
+
+
+@overload
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> ValuesIndices: ...
+@checked
+def max_pool1d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | ValuesIndices:
+    """The largest value of each window of the last axis; with `return_indices` also where it stands.
+
+    Positions count all elements of the last axis, int32. Otherwise as `anneal.tensor.functional.max_pool1d`.
+
+    >>> pair = max_pool1d(Tensor.arange(2.0, 10.0).reshape(1, 8), 2, return_indices=True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
+    """
+    return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@checked
+def max_pool1d_with_indices(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> ValuesIndices:
+    """`max_pool1d` with `return_indices=True`.
+
+    >>> max_pool1d_with_indices(Tensor.ones(1, 8), 2).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """
+    return max_pool1d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+
+
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> ValuesIndices: ...
+@checked
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | ValuesIndices:
+    """The largest value of each window of the last two axes; with `return_indices` also where it stands.
+
+    Positions count all elements of the last two axes, int32. Otherwise as `anneal.tensor.functional.max_pool2d`.
+
+    >>> pair = max_pool2d(Tensor.arange(2.0, 10.0).reshape(1, 1, 8), (1, 2), return_indices=True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
+    """
+    return _max_pool("max_pool2d", 2, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@checked
+def max_pool2d_with_indices(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> ValuesIndices:
+    """`max_pool2d` with `return_indices=True`.
+
+    >>> max_pool2d_with_indices(Tensor.ones(1, 1, 8), (1, 2)).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """
+    return max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+
+
+@overload
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> ValuesIndices: ...
+@checked
+def max_pool3d(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | ValuesIndices:
+    """The largest value of each window of the last three axes; with `return_indices` also where it stands.
+
+    Positions count all elements of the last three axes, int32. Otherwise as `anneal.tensor.functional.max_pool3d`.
+
+    >>> pair = max_pool3d(Tensor.arange(2.0, 10.0).reshape(1, 1, 1, 8), (1, 1, 2), return_indices=True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
+    """
+    return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@checked
+def max_pool3d_with_indices(
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> ValuesIndices:
+    """`max_pool3d` with `return_indices=True`.
+
+    >>> max_pool3d_with_indices(Tensor.ones(1, 1, 1, 8), (1, 1, 2)).indices.flatten().tolist()
+    [0, 2, 4, 6]
+    """
+    return max_pool3d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+
+
+def _adaptive(name: str, axes: int, x: Tensor, size: Outputs) -> ValuesIndices:
+    given = [size] * axes if isinstance(size, int) or size is None else list(size)
+    if len(given) != axes or x.ndim not in (axes + 1, axes + 2):
+        raise ShapeError(f"{name}: {axes} sizes for the last axes of (batch, channels, ...), not {size} for {x.shape}")
+    places = []
+    for n, m in zip(x.shape[-axes:], given, strict=True):
+        count = n if m is None else m
+        starts = [i * n // count for i in range(count)]
+        ends = [-(-(i + 1) * n // count) for i in range(count)]
+        longest = max(e - b for b, e in zip(starts, ends, strict=True))
+        at = np.array(starts)[:, None] + np.arange(longest)[None]
+        places.append(np.where(at < np.array(ends)[:, None], at, -1).astype(np.int32))
+    return _picked(x, places)
+
+
+@overload
+def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
+@checked
+def adaptive_max_pool1d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
+    """The largest value of as many windows as `output_size` says, over the last axis; `return_indices` as for
+    `max_pool1d`.
+
+    >>> pair = adaptive_max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([1.0, 3.0], [1, 3])
+    """
+    if return_indices:
+        return _adaptive("adaptive_max_pool1d", 1, x, output_size)
+    return F.adaptive_max_pool1d(x, output_size)
+
+
+@checked
+def adaptive_max_pool1d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
+    """`adaptive_max_pool1d` with `return_indices=True`.
+
+    >>> adaptive_max_pool1d_with_indices(Tensor.arange(4.0).reshape(1, 4), 2).indices.flatten().tolist()
+    [1, 3]
+    """
+    return _adaptive("adaptive_max_pool1d", 1, x, output_size)
+
+
+@overload
+def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
+@checked
+def adaptive_max_pool2d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
+    """The largest value of as many windows as `output_size` says, over the last two axes; `return_indices` as for
+    `max_pool2d`.
+
+    >>> pair = adaptive_max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([1.0, 3.0], [1, 3])
+    """
+    if return_indices:
+        return _adaptive("adaptive_max_pool2d", 2, x, output_size)
+    return F.adaptive_max_pool2d(x, output_size)
+
+
+@checked
+def adaptive_max_pool2d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
+    """`adaptive_max_pool2d` with `return_indices=True`.
+
+    >>> adaptive_max_pool2d_with_indices(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2)).indices.flatten().tolist()
+    [1, 3]
+    """
+    return _adaptive("adaptive_max_pool2d", 2, x, output_size)
+
+
+@overload
+def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[False] = False) -> Tensor: ...
+@overload
+def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: Literal[True]) -> ValuesIndices: ...
+@checked
+def adaptive_max_pool3d(x: Tensor, output_size: Outputs, return_indices: bool = False) -> Tensor | ValuesIndices:
+    """The largest value of as many windows as `output_size` says, over the last three axes; `return_indices` as for
+    `max_pool3d`.
+
+    >>> pair = adaptive_max_pool3d(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2), True)
+    >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
+    ([1.0, 3.0], [1, 3])
+    """
+    if return_indices:
+        return _adaptive("adaptive_max_pool3d", 3, x, output_size)
+    return F.adaptive_max_pool3d(x, output_size)
+
+
+@checked
+def adaptive_max_pool3d_with_indices(x: Tensor, output_size: Outputs) -> ValuesIndices:
+    """`adaptive_max_pool3d` with `return_indices=True`.
+
+    >>> adaptive_max_pool3d_with_indices(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2)).indices.flatten().tolist()
+    [1, 3]
+    """
+    return _adaptive("adaptive_max_pool3d", 3, x, output_size)
+
+
+# -- back again -------------------------------------------------------------------------------------------------------
+
+
+def _unpool(name: str, axes: int, x: Tensor, indices: Tensor, k: Sizes, s: Sizes | None, p: Sizes, size: Any) -> Tensor:
+    if x.ndim not in (axes + 1, axes + 2) or indices.shape != x.shape:
+        raise ShapeError(
+            f"{name}: x is (batch, channels, ...) and indices of its shape, not {x.shape} and {indices.shape}"
+        )
+    kernel = per_axis(name, "kernel_size", k, axes)
+    stride = kernel if s is None else per_axis(name, "stride", s, axes)
+    padding = per_axis(name, "padding", p, axes, 0)
+    lead, inner = x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
+    plain = tuple([(n - 1) * b - 2 * c + a for n, a, b, c in zip(inner, kernel, stride, padding, strict=True)])
+    sizes = plain if size is None else tuple(size)[-axes:]
+    if len(sizes) != axes or any(abs(n - m) >= b for n, m, b in zip(sizes, plain, stride, strict=True)):
+        raise ShapeError(f"{name}: output_size {size} is further from {plain} than a stride")
+    rows = Tensor.zeros(*lead, math.prod(sizes), dtype=x.dtype, device=x.device)
+    filled = rows.scatter(-1, indices.flatten(len(lead)), x.flatten(len(lead)))
+    return filled.reshape(*lead, *sizes)
+
+
+@checked
+def max_unpool1d(
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Values back where `max_pool1d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+
+    `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
+
+    >>> pair = max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, return_indices=True)
+    >>> max_unpool1d(*pair, 2).flatten().tolist()
+    [0.0, 1.0, 0.0, 3.0]
+    """
+    return _unpool("max_unpool1d", 1, x, indices, kernel_size, stride, padding, output_size)
+
+
+@checked
+def max_unpool2d(
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Values back where `max_pool2d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+
+    `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
+
+    >>> pair = max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), return_indices=True)
+    >>> max_unpool2d(*pair, (1, 2)).flatten().tolist()
+    [0.0, 1.0, 0.0, 3.0]
+    """
+    return _unpool("max_unpool2d", 2, x, indices, kernel_size, stride, padding, output_size)
+
+
+@checked
+def max_unpool3d(
+    x: Tensor,
+    indices: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Values back where `max_pool3d` found them, and zeros elsewhere: (batch, channels, ...) or (channels, ...).
+
+    `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
+
+    >>> pair = max_pool3d(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2), return_indices=True)
+    >>> max_unpool3d(*pair, (1, 1, 2)).flatten().tolist()
+    [0.0, 1.0, 0.0, 3.0]
+    """
+    return _unpool("max_unpool3d", 3, x, indices, kernel_size, stride, padding, output_size)
+
+
+# -- powers -----------------------------------------------------------------------------------------------------------
+
+
+def _lp_pool(axes: int, x: Tensor, p: float, k: Sizes, s: Sizes | None, ceil: bool) -> Tensor:
+    pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[axes - 1]
+    mean = pool(x**p, k, s, 0, ceil)
+    count = math.prod(per_axis("lp_pool", "kernel_size", k, axes))
+    return (mean.sign() * mean.abs().relu() * count) ** (1 / p)
+
+
+@checked
+def lp_pool1d(
+    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
+
+    >>> lp_pool1d(Tensor([3.0, 4.0]).reshape(1, 1, 2), 2.0, 2).flatten().tolist()
+    [5.0]
+    """
+    return _lp_pool(1, x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@checked
+def lp_pool2d(
+    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
+
+    >>> lp_pool2d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 2), 2.0, (1, 2)).flatten().tolist()
+    [5.0]
+    """
+    return _lp_pool(2, x, norm_type, kernel_size, stride, ceil_mode)
+
+
+@checked
+def lp_pool3d(
+    x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+) -> Tensor:
+    """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
+
+    >>> lp_pool3d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 1, 2), 2.0, (1, 1, 2)).flatten().tolist()
+    [5.0]
+    """
+    return _lp_pool(3, x, norm_type, kernel_size, stride, ceil_mode)

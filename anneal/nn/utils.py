@@ -1,0 +1,45 @@
+"""What works on parameters and their gradients, under torch's names: `nn.utils.clip_grad_norm_(model.parameters(),
+1.0)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anneal.errors import ShapeError
+from anneal.optim import clip_grad_norm_, clip_grad_value_
+from anneal.tensor import Tensor
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements in one row; gradients flow.
+
+    >>> parameters_to_vector([Tensor([1.0, 2.0]), Tensor([[3.0]])])
+    Tensor([1., 2., 3.], dtype=float32)
+    """
+    return Tensor.cat([p.reshape(-1) for p in parameters], dim=0)
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Give parameters the elements of one row. Raises ShapeError for a row of another length.
+
+    >>> w = Tensor([[0.0], [0.0]])
+    >>> vector_to_parameters(Tensor([1.0, 2.0]), [w]); w.tolist()
+    [[1.0], [2.0]]
+    """
+    given = list(parameters)
+    if vec.shape != (sum(p.numel() for p in given),):
+        raise ShapeError(
+            f"vector_to_parameters: {sum(p.numel() for p in given)} numbers in a row, not shape {vec.shape}"
+        )
+    at = 0
+    for p in given:
+        p.assign(vec[at : at + p.numel()].reshape(*p.shape).detach())
+        at += p.numel()

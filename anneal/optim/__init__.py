@@ -1,0 +1,45 @@
+"""Optimisers with torch's names, arguments and formulas; `lr_scheduler` has learning rates over time.
+
+`step()` computes losses, gradients, parameters and moments at once.
+"""
+
+from anneal.optim import lr_scheduler
+from anneal.optim._adam import SGD, Adam, AdamW
+from anneal.optim._base import Optimizer, ParameterGroup, clip_grad_norm_, clip_grad_value_
+from anneal.optim._formulas import (
+    ASGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adamax,
+    Lion,
+    NAdam,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
+from anneal.optim._lbfgs import LBFGS
+from anneal.optim._muon import Muon
+
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "ParameterGroup",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "lr_scheduler",
+]

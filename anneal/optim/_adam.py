@@ -1,0 +1,276 @@
+"""SGD, Adam and AdamW, whose updates are one expression of nodes for each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.errors import DataError, SettingError
+from anneal.ops.nodes import pad, reshape, shrink
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters
+from anneal.runtime import forbid_in_capture, outdate_captures, realize
+from anneal.tensor import Tensor
+from anneal.uop import Op, UOp, alu, dtypes
+
+__all__ = ["SGD", "Adam", "AdamW"]
+
+_F32 = dtypes.float32
+_CORRECTIONS = ("correction1", "correction2")  # 1 - beta**step for both of Adam's betas
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum, Nesterov's form and L2 weight decay as in torch.
+
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. momentum: how much of the last step's direction stays.
+        dampening: how much of a gradient does not join it. weight_decay: how much of a parameter joins its gradient.
+        nesterov: looks ahead by the momentum. maximize: climbs. foreach, differentiable, fused: of no account here.
+
+    Raises SettingError for nesterov without a momentum or with dampening, and as `Optimizer` does.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = SGD([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.8], dtype=float32, requires_grad=True)
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        if nesterov and (not momentum or dampening):
+            raise SettingError("SGD: nesterov=True needs a momentum above 0 and no dampening")
+        defaults = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "nesterov": nesterov, "maximize": maximize})
+
+    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+        return () if name == "step" else t.shape
+
+    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
+        # that there is a direction says that a step was made
+        return {f"{i}.{name}": array} | ({f"{i}.step": np.float32(1)} if name == "momentum_buffer" else {})
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        decay, dampening = group["weight_decay"], group["dampening"]
+        for t in params:
+            p, g, wide = self._operands(t, group["maximize"])
+            if decay:
+                g = g + p * decay
+            if group["momentum"]:
+                momentum = group.number("momentum")
+                momentum = momentum.cast(wide) if isinstance(momentum, UOp) else momentum
+                b = self._state(t, "momentum_buffer")
+                if dampening:  # the first step takes the whole gradient
+                    count = self._state(t, "step")
+                    done[count] = count.uop + 1.0
+                    share = alu(Op.WHERE, (count.uop.eq(0.0), g, g * (1 - dampening)))
+                    new = b.uop * momentum + share
+                else:
+                    new = b.uop * momentum + g
+                done[b] = new
+                g = g + new * momentum if group["nesterov"] else new
+            self._put(t, p - g * group.rate_node.cast(wide), done)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, 2015) as torch computes it; weight_decay is L2: it joins the gradient.
+
+    Args:
+        params: as for `Optimizer`. lr: the learning rate. betas: how much of the running means of gradients and of
+            their squares stays in a step, in [0, 1). eps: added to the root of the latter. amsgrad: takes the largest
+            mean of squares so far. maximize: climbs. foreach, capturable, differentiable, fused: of no account here.
+
+    Raises as `Optimizer` does.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adam([w], lr=0.1)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.9], dtype=float32, requires_grad=True)
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        if decoupled_weight_decay:
+            self.decoupled = True
+        super().__init__(params, {**defaults, "maximize": maximize})
+
+    # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
+    # count, the group's; the state of others has corrections of their own, which they share as well.
+
+    def _corrections(self, t: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The corrections that stand in a parameter's own state."""
+        mine = self.state.get(id(t), {})
+        return (mine[_CORRECTIONS[0]], mine[_CORRECTIONS[1]]) if _CORRECTIONS[0] in mine else None
+
+    def _stay_behind(self, group: ParameterGroup, shared: tuple[Tensor, Tensor] | None, left: list[Tensor]) -> None:
+        """Give parameters without a gradient a count of their own, which stays what it was."""
+        forbid_in_capture(
+            "an optimiser's step in which other parameters have a gradient than before", "call it outside of jit once"
+        )
+        counts = shared or tuple([self._group_state(group, name) for name in _CORRECTIONS])
+        copies = [q._new_plain(UOp(Op.CONTIGUOUS, _F32, (q.uop,))) for q in counts]
+        realize(copies)
+        for t in left:
+            self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, copies, strict=True))
+        outdate_captures("an optimiser has gradients for other parameters than before")
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
+        left: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
+        for t in group["params"]:
+            (left if t.grad is None else together).setdefault(self._corrections(t), []).append(t)
+        for shared, some in together.items():
+            if shared in left:
+                self._stay_behind(group, shared, left[shared])
+            counts = shared or (self._group_state(group, _CORRECTIONS[0]), self._group_state(group, _CORRECTIONS[1]))
+            self._update_together(group, some, counts, done)
+
+    def _update_together(
+        self, group: ParameterGroup, params: list[Tensor], counts: tuple[Tensor, Tensor], done: dict[Tensor, UOp]
+    ) -> None:
+        eps, decay = group["eps"], group["weight_decay"]
+        b1, b2 = group.number("betas"), group["betas"][1]
+        # 1 - beta**step follows q' = q*beta + (1 - beta) from 0, which loses no digits when beta is close to 1.
+        corrections = []
+        for q, beta in zip(counts, (b1, b2), strict=True):
+            done[q] = q.uop * beta + (1 - beta)
+            corrections.append(done[q])
+        # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
+        shared = [group.rate_node / reshape(corrections[0], ()), alu(Op.RSQRT, (reshape(corrections[1], ()),))]
+        if self.decoupled and decay:
+            shared.append(1.0 - group.rate_node * decay)
+        numbers = _array(shared)
+        for t in params:
+            p, g, wide = self._operands(t, group["maximize"])
+            beta = b1.cast(wide) if isinstance(b1, UOp) else b1
+            size, root, *rest = [u.cast(wide) for u in _parts(numbers, len(shared))]
+            if decay and not self.decoupled:
+                g = g + p * decay
+            m, v = self._state(t, "exp_avg"), self._state(t, "exp_avg_sq")
+            done[m] = mean = m.uop * beta + g * (1 - beta)
+            done[v] = square = v.uop * b2 + g * g * (1 - b2)
+            if group["amsgrad"]:
+                most = self._state(t, "max_exp_avg_sq")
+                done[most] = square = alu(Op.MAX, (most.uop, square))
+            if rest:
+                p = p * rest[0]
+            change = mean * size / (alu(Op.SQRT, (square,)) * root + eps)
+            self._put(t, p - change, done)
+
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
+        """Take over what `state_dict` of an optimiser over the same parameters gave, here or in torch.
+
+        Raises DataError for a name or shape that does not fit.
+        """
+        state = self._flat(state)
+        own: dict[str, dict[str, Any]] = {}
+        rest: dict[str, Tensor | npt.ArrayLike] = {}
+        for key, value in state.items():
+            head, _, name = key.partition(".")
+            if name in _CORRECTIONS and head.isdigit() and int(head) < len(self.params):
+                array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+                if array.shape != (1,):
+                    raise DataError(f"load_state_dict: {key} has shape {array.shape}, a count's is (1,)")
+                own.setdefault(head, {})[name] = array
+            else:
+                rest[key] = value
+        super().load_state_dict(rest)
+        shared: dict[Any, list[Tensor]] = {}
+        of = {id(t): i for i, g in enumerate(self.param_groups) for t in g["params"]}
+        for n, t in enumerate(self.params):
+            mine, given = self.state.get(id(t), {}), own.get(str(n))
+            if given is None and _CORRECTIONS[0] not in mine:
+                continue
+            outdate_captures("an optimiser's state was loaded")
+            for name in _CORRECTIONS:
+                mine.pop(name, None)
+            if given is not None:
+                arrays = [np.asarray(given.get(name, [0.0]), np.float32) for name in _CORRECTIONS]
+                same = (of[id(t)], *[float(a[0]) for a in arrays])
+                if same not in shared:
+                    shared[same] = [Tensor(a, device=t.device) for a in arrays]
+                self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, shared[same], strict=True))
+
+    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
+        if name != "step":
+            return super()._from_torch(i, name, array)
+        betas = next(g["betas"] for g in self.param_groups if any(t is self.params[i] for t in g["params"]))
+        done = [np.array([1 - beta ** float(array)], np.float32) for beta in betas]
+        return {f"{i}.{n}": d for n, d in zip(_CORRECTIONS, done, strict=True)}
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019) as torch computes it.
+
+    Arguments and errors as for `Adam`; a step also takes `lr * weight_decay` of each parameter away.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = AdamW([w], lr=0.1, weight_decay=0.5)
+    >>> (w * w).sum().backward(); optimizer.step(); w
+    Tensor([0.85], dtype=float32, requires_grad=True)
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+def _array(values: list[UOp]) -> UOp:
+    """Numbers of shape () as one array in memory."""
+    n = len(values)
+    out: UOp | None = None
+    for i, v in enumerate(values):
+        u = pad(reshape(v, (1,)), ((i, n - 1 - i),))
+        out = u if out is None else out + u
+    assert out is not None
+    return UOp(Op.CONTIGUOUS, out.dtype, (out,))
+
+
+def _parts(array: UOp, n: int) -> list[UOp]:
+    """The elements of an array, each of shape ()."""
+    return [reshape(shrink(array, ((i, i + 1),)), ()) for i in range(n)]

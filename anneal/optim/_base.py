@@ -1,0 +1,463 @@
+"""Optimisers with torch's formulas, and gradient clipping.
+
+`step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters, moments.
+Per parameter the update is one elementwise expression, so it fuses with the gradient that feeds it. What changes from
+step to step (learning rates, the corrections for the first steps) is data, so every step runs the same kernels.
+
+A parameter of 16 or 8 bits has a float32 copy in the state, "master", to which updates too small for it add up; the
+parameter is that copy, rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from anneal.errors import DataError, GradientError, SettingError, ShapeError
+from anneal.ops import take_running_updates, wrap_array
+from anneal.ops.nodes import reshape
+from anneal.runtime import outdate_captures, realize
+from anneal.tensor import Tensor, no_grad
+from anneal.transforms import take_results
+from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
+
+__all__ = ["Optimizer", "ParameterGroup", "clip_grad_norm_", "clip_grad_value_"]
+
+# What trains: tensors, or groups of them with settings of their own.
+Parameters = Iterable[Tensor | Mapping[str, Any]]
+# What becomes of the gradients before the update takes them.
+Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
+_F32 = dtypes.float32
+
+
+@contextmanager
+def _update_phase() -> Iterator[None]:
+    """Nodes made within the block belong to the optimiser."""
+    a = arena()
+    before, a.phase = a.phase, "update"
+    try:
+        yield
+    finally:
+        a.phase = before
+
+
+class ParameterGroup(dict[str, Any]):
+    """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
+
+    The other settings are constants of the compiled update: changing one compiles it anew.
+
+    >>> from anneal.optim import SGD
+    >>> group = SGD([Tensor([1.0], requires_grad=True)], lr=0.5).param_groups[0]
+    >>> group["lr"] = group["lr"] / 2
+    >>> group["lr"], group.rate
+    (0.25, Tensor([0.25], dtype=float32))
+    """
+
+    def __init__(self, settings: Mapping[str, Any], device: str) -> None:
+        super().__init__(settings)
+        self.rate = Tensor(np.array([settings["lr"]], np.float32), device=device)
+        self._data: dict[str, Tensor] = {}  # other settings that a schedule changes
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, key: Literal["params"], /) -> list[Tensor]: ...
+        @overload
+        def __getitem__(self, key: Literal["lr"], /) -> float: ...
+        @overload
+        def __getitem__(self, key: str, /) -> Any: ...
+        def __getitem__(self, key: str, /) -> Any: ...
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key in self._data:
+            first = value[0] if key == "betas" else value
+            self._data[key].assign(Tensor(np.array([first], np.float32), device=self.rate.device))
+        elif key != "lr" and self.get(key) != value:
+            outdate_captures(f"an optimiser's {key!r} was set")
+        super().__setitem__(key, value)
+        if key == "lr":
+            self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
+
+    def make_data(self, key: str) -> None:
+        """Keep "momentum", or the first of "betas", on the device: a schedule changes it, and kernels stay the same."""
+        if key not in self._data:
+            outdate_captures(f"an optimiser's {key!r} became data")
+            first = self[key][0] if key == "betas" else self[key]
+            self._data[key] = Tensor(np.array([first], np.float32), device=self.rate.device)
+
+    def number(self, key: str) -> Any:
+        """A setting as a number, or as a node of shape () where it is data; of "betas" the first."""
+        if key in self._data:
+            return reshape(self._data[key].uop, ())
+        return self[key][0] if key == "betas" else self[key]
+
+    @property
+    def rate_node(self) -> UOp:
+        """The learning rate as a node of shape ()."""
+        return reshape(self.rate.uop, ())
+
+
+class Optimizer:
+    """Base of the optimisers.
+
+    Args:
+        params: tensors that require gradients, or dicts `{"params": tensors, "lr": ..., ...}` with settings of their
+            own.
+        defaults: the settings of parameters that set none.
+
+    Raises SettingError for no parameters, an unknown or wrong setting; GradientError for a tensor that is no leaf with
+    requires_grad or appears twice.
+
+    >>> from anneal.optim import AdamW
+    >>> a, b = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    >>> optimizer = AdamW([{"params": [a], "weight_decay": 0.1}, {"params": [b]}], lr=0.01)
+    >>> [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
+    [(0.01, 0.1), (0.01, 0.01)]
+    """
+
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise SettingError(f"{type(self).__name__}: params is a list of tensors, not one: write [tensor]")
+        given: list[Any] = list(params)
+        name = type(self).__name__
+        if not given:
+            raise SettingError(f"{name}: no parameters given")
+        groups = given if isinstance(given[0], dict) else [{"params": given}]
+        if not isinstance(given[0], dict) and isinstance(given[0], tuple):  # model.named_parameters()
+            groups = [{"params": [t for _, t in given]}]
+        self.defaults = defaults
+        self.param_groups: list[ParameterGroup] = []
+        self.state: dict[int, dict[str, Tensor]] = {}
+        self.params: list[Tensor] = []
+        for g in groups:
+            self.add_param_group(g)
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Train further parameters: `{"params": tensors, "lr": ..., ...}`, settings that are absent as the defaults.
+
+        Errors as for the class.
+
+        >>> from anneal.optim import AdamW
+        >>> a, b = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+        >>> optimizer = AdamW([a], lr=0.01)
+        >>> optimizer.add_param_group({"params": [b], "lr": 0.5})
+        >>> [g["lr"] for g in optimizer.param_groups]
+        [0.01, 0.5]
+        """
+        name = type(self).__name__
+        unknown = [k for k in param_group if k != "params" and k not in self.defaults]
+        if unknown:
+            raise SettingError(f"{name}: unknown setting {unknown[0]!r}; known: {', '.join(self.defaults)}")
+        group = {**self.defaults, **param_group}
+        tensors = group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        seen = {id(t) for t in self.params}
+        for t in tensors:
+            frozen = isinstance(t, Tensor) and type(t) is not Tensor  # a Parameter: it may train later
+            if not isinstance(t, Tensor) or not t.is_leaf or not (t.requires_grad or frozen):
+                raise GradientError(f"{name}: a parameter must be a tensor made with requires_grad=True, not {t!r}")
+            if id(t) in seen:
+                raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
+            seen.add(id(t))
+        _check_settings(name, group)
+        if tensors:
+            if self.param_groups:
+                outdate_captures("an optimiser got further parameters")
+            self.param_groups.append(ParameterGroup(group, tensors[0].device))
+        self.params += tensors
+        # A parameter that is still lazy is computed now: its first update must not depend on how it was made.
+        realize(tensors)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget every gradient, or with `set_to_none=False` make those that are there zeros."""
+        for t in self.params:
+            t.grad = None if set_to_none or t.grad is None else Tensor.zeros_like(t.grad)
+
+    @overload
+    def step(self, *results: Tensor, reduce: Reduce | None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], Tensor], /) -> Tensor: ...
+    def step(self, *results: Any, reduce: Reduce | None = None) -> Tensor | None:
+        """Update every parameter that has a gradient, and compute. A `closure` is called first, and its loss returned:
+        it forgets the gradients, computes the loss and calls backward().
+
+        Besides the parameters this computes `results`, the tensors whose backward() led here, and running statistics
+        of batch norm: one call for the whole step.
+
+        `reduce` makes of the gradients, a list of tensors in the order of `params`, those that the update takes: data
+        parallel training gives `lambda gradients: all_reduce(gradients, group, "mean")`. `.grad` has them afterwards.
+
+        Raises GradientError where `reduce` gives another number of gradients, ShapeError where one is of another shape.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> from anneal.optim import SGD
+        >>> optimizer = SGD([w], lr=0.1)
+        >>> (w * w).sum().backward(); optimizer.step(reduce=lambda gradients: [g / 2 for g in gradients]); w
+        Tensor([0.9], dtype=float32, requires_grad=True)
+        """
+        if len(results) == 1 and callable(results[0]) and not isinstance(results[0], Tensor):
+            loss: Tensor = results[0]()
+            self._apply([loss])
+            return loss
+        if reduce is None:
+            self._apply(results)
+            return None
+        there = self.gradients()
+        given = [g for g in there if g is not None]
+        made = list(reduce(given))
+        if len(made) != len(given):
+            raise GradientError(
+                f"{type(self).__name__}: reduce gives {len(made)} gradients for {len(given)}: one for each that it takes"
+            )
+        reduced = iter(made)
+        self.apply([None if g is None else next(reduced) for g in there], *results)
+        return None
+
+    def gradients(self) -> list[Tensor | None]:
+        """The gradients of `params` in their order, None for a parameter that has none."""
+        return [t.grad for t in self.params]
+
+    def apply(self, gradients: Sequence[Tensor | None], *results: Tensor) -> None:
+        """The second half of `step`, with these gradients in place of the parameters' own; `.grad` has them afterwards.
+
+        `gradients` has one for each of `params`, in their order: what `gradients()` gave, or what became of it. A
+        parameter with None stays as it is. Raises GradientError for another number of gradients, or for something that
+        is no tensor, ShapeError for one of another shape than its parameter's.
+
+        >>> w = Tensor([1.0, 2.0], requires_grad=True)
+        >>> from anneal.optim import SGD
+        >>> optimizer = SGD([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> optimizer.apply([g.sign() for g in optimizer.gradients()]); w
+        Tensor([0.9, 1.9], dtype=float32, requires_grad=True)
+        """
+        name, gradients = type(self).__name__, list(gradients)
+        if len(gradients) != len(self.params):
+            raise GradientError(
+                f"{name}: {len(gradients)} gradients for {len(self.params)} parameters: give one for each"
+            )
+        for n, (t, g) in enumerate(zip(self.params, gradients, strict=True)):
+            if g is not None and not isinstance(g, Tensor):
+                raise GradientError(f"{name}: gradient {n} is a tensor, or None, not {type(g).__name__}")
+            if g is not None and g.shape != t.shape:
+                raise ShapeError(f"{name}: gradient {n} has shape {g.shape}, and its parameter {t.shape}")
+        for t, g in zip(self.params, gradients, strict=True):
+            t.grad = g
+        self._apply(results)
+
+    def _apply(self, results: Sequence[Tensor]) -> None:
+        """Update the parameters by their gradients, and compute."""
+        done: dict[Tensor, UOp] = {}
+        with _update_phase():
+            for group in self.param_groups:
+                active = [t for t in group["params"] if t.grad is not None]
+                if active:
+                    self._update(group, active, done)
+        for t, u in done.items():
+            t._become(u)
+        # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
+        with no_grad():
+            realize([*results, *take_results(), *take_running_updates(), *done])
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        """Put the new nodes of parameters and state into `done`."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _update()")
+
+    def _operands(self, t: Tensor, maximize: bool = False) -> tuple[UOp, UOp, DType]:
+        """Parameter and gradient in the dtype the update is computed in; the gradient turned round to maximise."""
+        assert t.grad is not None
+        wide = dtypes.float64 if t.uop.dtype is dtypes.float64 else _F32
+        p, g = t.uop.cast(wide), t.grad.uop.cast(wide)
+        if maximize:
+            g = -g
+        if t.uop.dtype.is_narrow:
+            # Where the parameter is not what the copy rounds to, somebody else has set it.
+            master = self._state(t, "master").uop
+            p = alu(Op.WHERE, (master.cast(t.uop.dtype).eq(t.uop), master, p))
+        return p, g, wide
+
+    def _put(self, t: Tensor, new: UOp, done: dict[Tensor, UOp]) -> None:
+        """The parameter's new value, rounded to its dtype."""
+        if t.uop.dtype.is_narrow:
+            done[self._state(t, "master")] = new
+        done[t] = new.cast(t.uop.dtype)
+
+    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+        """The shape of a state of `t`."""
+        return t.shape
+
+    def _state(self, t: Tensor, name: str, start: float = 0.0) -> Tensor:
+        """A state tensor of `t`, `start` everywhere at first."""
+        mine = self.state.setdefault(id(t), {})
+        s = mine.get(name)
+        if s is None:
+            shape = self._shape_of(t, name)
+            # a copy of zeros would be written: the system gives memory when it is first used
+            kind = _state_dtype(t)
+            values = np.full(shape or (1,), start, kind) if start else np.zeros(shape or (1,), kind)
+            s = mine[name] = Tensor(wrap_array(values, t.device), device=t.device)
+            if not shape:
+                s.uop = reshape(s.uop, ())
+        return s
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state by name: `"0.exp_avg"` is that of the first parameter; learning rates are `"group.0.lr"`."""
+        out = {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
+        for i, g in enumerate(self.param_groups):
+            out[f"group.{i}.lr"] = g.rate
+            out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
+        return out
+
+    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
+        """Take over what `state_dict` of an optimiser over the same parameters gave, here or in torch.
+
+        Raises DataError for a name or shape that does not fit.
+        """
+        for key, value in self._flat(state).items():
+            head, _, rest = key.partition(".")
+            array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+            try:
+                if head == "group":
+                    number, _, name = rest.partition(".")
+                    group = self.param_groups[int(number)]
+                    if name == "lr":
+                        group["lr"] = float(array.reshape(-1)[0])
+                    else:
+                        self._group_state(group, name).assign(Tensor(array))
+                    continue
+                t = self.params[int(head)]
+            except (ValueError, IndexError):
+                raise DataError(
+                    f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}"
+                ) from None
+            if array.shape != (shape := self._shape_of(t, rest)):
+                raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter asks")
+            self._state(t, rest).assign(Tensor(array, device=t.device))
+
+    def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
+        if set(state) != {"state", "param_groups"}:
+            return state
+        groups = state["param_groups"]
+        counts = [len(g["params"]) for g in groups]
+        if counts != [len(g["params"]) for g in self.param_groups]:
+            raise DataError(
+                f"load_state_dict: the state is of groups of {counts} parameters, and this {type(self).__name__} has "
+                f"{[len(g['params']) for g in self.param_groups]}"
+            )
+        for mine, given in zip(self.param_groups, groups, strict=True):
+            for name, value in given.items():
+                if name == "betas":
+                    value = tuple(value)
+                if name != "params" and (name in self.defaults or name == "initial_lr") and mine.get(name) != value:
+                    mine[name] = value
+        order = {number: i for i, number in enumerate([n for g in groups for n in g["params"]])}
+        flat: dict[str, Any] = {}
+        for number, found in state["state"].items():
+            for name, value in found.items():
+                if value is not None:
+                    array = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+                    flat |= self._from_torch(order[int(number)], name, array)
+        return flat
+
+    def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
+        """Parameter i's state under torch's name, as this class keeps it."""
+        return {f"{i}.{name}": array}
+
+    def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
+        mine = self.state.setdefault(id(group), {})
+        if name not in mine:
+            mine[name] = Tensor(np.zeros(1, np.float32), device=group.rate.device)
+        return mine[name]
+
+
+def _check_settings(name: str, group: Mapping[str, Any]) -> None:
+    if isinstance(group["lr"], Tensor):
+        raise SettingError(f"{name}: lr is a number, which is data on the device already, not a tensor")
+    for key, value in group.items():
+        wrong = False
+        if key == "betas":
+            wrong = len(value) != 2 or not all(0 <= b < 1 for b in value)
+        elif key in ("lr", "eps", "weight_decay", "momentum"):
+            numbers = [n for n in value if n is not None] if isinstance(value, tuple) else [value]
+            wrong = not all(isinstance(n, (int, float)) and n >= 0 and math.isfinite(n) for n in numbers)
+        if wrong:
+            wanted = "two numbers in [0, 1)" if key == "betas" else "a finite number that is not negative"
+            raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
+
+
+def _state_dtype(t: Tensor) -> type[np.floating[Any]]:
+    return np.float64 if t.uop.dtype is dtypes.float64 else np.float32
+
+
+def clip_grad_norm_(
+    params: Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before, shape ().
+
+    `norm_type` is the norm's p, math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises
+    GradientError where it is no number. Raises SettingError for a negative max_norm.
+
+    >>> w = Tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w * 0.5).sum().backward()
+    >>> clip_grad_norm_([w], 1.0).item(), w.grad.numpy().round(3).tolist()
+    (5.0, [0.6000000238418579, 0.800000011920929])
+    """
+    if not max_norm >= 0:
+        raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
+    tensors = [params] if isinstance(params, Tensor) else list(params)
+    grads = [t.grad for t in tensors if t.grad is not None]
+    if not grads:
+        return Tensor(0.0)
+    with _update_phase():
+        norm = _joint_norm(grads, norm_type)
+        scale = alu(Op.MIN, (const(_F32, max_norm) / (norm + 1e-6), const(_F32, 1)))
+        for t in tensors:
+            if t.grad is not None:
+                t.grad = t.grad._new_plain(t.grad.uop * scale.cast(t.grad.uop.dtype))
+    total = grads[0]._new_plain(norm)
+    if error_if_nonfinite and not math.isfinite(float(total.item())):
+        raise GradientError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
+    return total
+
+
+def _joint_norm(grads: list[Tensor], p: float) -> UOp:
+    """The p-norm of all elements of several tensors."""
+    op = Op.MAX if p == math.inf else Op.ADD
+    total: UOp | None = None
+    for g in grads:
+        u = g.uop.cast(_F32)
+        # The gradient itself feeds both the norm and the update: it has to be in memory anyway.
+        each = u * u if p == 2 else g.detach().float().abs().uop if p == math.inf else (g.float().abs() ** p).uop
+        part = reshape(UOp(Op.REDUCE_AXIS, _F32, (each,), (op, tuple(range(len(u.shape))))) if u.shape else each, ())
+        total = part if total is None else alu(op, (total, part))
+    assert total is not None
+    if p == math.inf:
+        return total
+    return alu(Op.SQRT, (total,)) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop
+
+
+def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+    """Move every element of all gradients into [-clip_value, clip_value].
+
+    Raises SettingError for a negative clip_value.
+
+    >>> w = Tensor([3.0, 0.5], requires_grad=True)
+    >>> (w * w * 0.5).sum().backward()
+    >>> clip_grad_value_([w], 1.0); w.grad
+    Tensor([1. , 0.5], dtype=float32)
+    """
+    if not clip_value >= 0:
+        raise SettingError(f"clip_grad_value_: clip_value may not be negative: {clip_value}")
+    with _update_phase():
+        for t in [params] if isinstance(params, Tensor) else list(params):
+            if t.grad is not None:
+                t.grad = t.grad.detach().clamp(-clip_value, clip_value)

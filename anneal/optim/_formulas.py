@@ -1,0 +1,551 @@
+"""Optimisers whose update is a formula of tensors: parameter, gradient, rate and state to the new parameter.
+
+Numbers that change from step to step (rates, counts) are data, so every step runs the same kernels. Arguments are
+torch's; `foreach`, `capturable`, `differentiable` and `fused` say how torch computes, and are of no account here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters
+from anneal.tensor import Tensor, no_grad
+from anneal.uop import UOp
+
+__all__ = [
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adamax",
+    "Formula",
+    "Lion",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "States",
+]
+
+_NUMBERS = ("step", "mu_product")  # states of shape ()
+
+
+class States:
+    """The state of one parameter in one step: what it was, and what it becomes."""
+
+    def __init__(self, owner: Optimizer, t: Tensor, done: dict[Tensor, UOp]) -> None:
+        self._owner, self._t, self._done = owner, t, done
+
+    def get(self, name: str, start: float) -> Tensor:
+        """A state as it was, `start` before the first step."""
+        return self._owner._state(self._t, name, start).detach()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.get(name, 0.0)
+
+    def put(self, name: str, value: Tensor) -> Tensor:
+        """The state from now on, which is given back."""
+        state = self._owner._state(self._t, name)
+        self._done[state] = value.uop.cast(state.uop.dtype)
+        return value
+
+    def count(self) -> Tensor:
+        """The number of this step, from 1 on."""
+        return self.put("step", self["step"] + 1)
+
+
+def _correction(beta: float, step: Tensor) -> Tensor:
+    """1 - beta**step, with the digits that a subtraction would lose."""
+    return -(step * math.log(beta)).expm1() if beta else step * 0 + 1
+
+
+class Formula(Optimizer):
+    """An optimiser whose subclasses say each parameter's new value in `_formula`."""
+
+    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+        return () if name in _NUMBERS else t.shape
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        """The parameter's new value."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
+
+    def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
+        with no_grad():
+            for t in params:
+                u, slope, wide = self._operands(t, group.get("maximize", False))
+                p, g, lr = [t._new_plain(x) for x in (u, slope, group.rate_node.cast(wide))]
+                new = self._formula(group, p, g, lr, States(self, t, done))
+                self._put(t, new.uop, done)
+
+
+class RMSprop(Formula):
+    """RMSprop (Hinton, 2012) as torch computes it.
+
+    Args:
+        alpha: how much of the mean of squares stays. eps: added to its root. momentum: how much of the last step stays.
+        centered: less the squared mean of the gradients. weight_decay: how much of a parameter joins its gradient.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = RMSprop([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "alpha": alpha,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "momentum": momentum,
+                "centered": centered,
+                "maximize": maximize,
+            },
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        a = group["alpha"]
+        square = s.put("square_avg", s["square_avg"] * a + g * g * (1 - a))
+        if group["centered"]:
+            mean = s.put("grad_avg", s["grad_avg"] + (g - s["grad_avg"]) * (1 - a))
+            square = square - mean * mean
+        step = g / (square.sqrt() + group["eps"])
+        if group["momentum"]:
+            step = s.put("momentum_buffer", s["momentum_buffer"] * group["momentum"] + step)
+        new: Tensor = p - lr * step
+        return new
+
+
+class Adagrad(Formula):
+    """Adagrad (Duchi and others, 2011) as torch computes it.
+
+    Args:
+        lr_decay: how the rate falls with the steps. initial_accumulator_value: where sums of squares start.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adagrad([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "lr_decay": lr_decay,
+                "weight_decay": weight_decay,
+                "initial_accumulator_value": initial_accumulator_value,
+                "eps": eps,
+                "maximize": maximize,
+            },
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        step = s.count()
+        start = group["initial_accumulator_value"]
+        total = s.put("sum", s.get("sum", start) + g * g)
+        new: Tensor = p - lr / (1 + (step - 1) * group["lr_decay"]) * g / (total.sqrt() + group["eps"])
+        return new
+
+
+class Adadelta(Formula):
+    """Adadelta (Zeiler, 2012) as torch computes it.
+
+    Args:
+        rho: how much of the means of squares stays. eps: added to them.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adadelta([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        rho, eps = group["rho"], group["eps"]
+        square = s.put("square_avg", s["square_avg"] * rho + g * g * (1 - rho))
+        change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
+        s.put("acc_delta", s["acc_delta"] * rho + change * change * (1 - rho))
+        new: Tensor = p - lr * change
+        return new
+
+
+class Adamax(Formula):
+    """Adamax (Kingma and Ba, 2015), Adam with the largest gradient in place of the mean square.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adamax([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        b1, b2 = group["betas"]
+        step = s.count()
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
+        most = s.put("exp_inf", (s["exp_inf"] * b2).maximum(g.abs() + group["eps"]))
+        new: Tensor = p - lr / _correction(b1, step) * mean / most
+        return new
+
+
+class NAdam(Formula):
+    """NAdam (Dozat, 2016), Adam that looks ahead, as torch computes it.
+
+    Args:
+        momentum_decay: how fast the momentum comes to its full size. decoupled_weight_decay: as in `AdamW`.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = NAdam([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "momentum_decay": momentum_decay,
+                "decoupled_weight_decay": decoupled_weight_decay,
+                "maximize": maximize,
+            },
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            if group["decoupled_weight_decay"]:
+                p = p * (1 - lr * group["weight_decay"])
+            else:
+                g = g + p * group["weight_decay"]
+        b1, b2 = group["betas"]
+        step = s.count()
+        mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
+        following = b1 * (1 - 0.5 * ((step + 1) * (group["momentum_decay"] * math.log(0.96))).exp())
+        product = s.put("mu_product", s.get("mu_product", 1.0) * mu)
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
+        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * (1 - b2))
+        size = (square / _correction(b2, step)).sqrt() + group["eps"]
+        ahead = lr * following / (1 - product * following) * mean / size
+        new: Tensor = p - lr * (1 - mu) / (1 - product) * g / size - ahead
+        return new
+
+
+class RAdam(Formula):
+    """RAdam (Liu and others, 2019), Adam whose first steps are rectified, as torch computes it.
+
+    Args:
+        decoupled_weight_decay: as in `AdamW`.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = RAdam([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": tuple(betas),
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "decoupled_weight_decay": decoupled_weight_decay,
+                "maximize": maximize,
+            },
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            if group["decoupled_weight_decay"]:
+                p = p * (1 - lr * group["weight_decay"])
+            else:
+                g = g + p * group["weight_decay"]
+        b1, b2 = group["betas"]
+        step = s.count()
+        mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
+        square = s.put("exp_avg_sq", s["exp_avg_sq"] * b2 + g * g * (1 - b2))
+        second = _correction(b2, step)
+        full = 2 / (1 - b2) - 1
+        length = full - 2 * step * (1 - second) / second
+        share = (length - 4) * (length - 2) * full / ((full - 4) * (full - 2) * length.clamp(min=1))
+        sure = length > 5.0
+        size = second.sqrt() / (square.sqrt() + group["eps"]) * sure.where(share, 1.0).sqrt()
+        new: Tensor = p - lr * (mean / _correction(b1, step)) * sure.where(size, 1.0)
+        return new
+
+
+class Rprop(Formula):
+    """Resilient backpropagation (Riedmiller and Braun, 1993): signs of gradients and a step of each element's own.
+
+    Args:
+        etas: by how much steps shrink and grow. step_sizes: the least and the largest step.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Rprop([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        *,
+        maximize: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        less, more = group["etas"]
+        sign = (g * s["prev"]).sign()
+        first = s.count() == 1.0
+        size = first.where(lr, s["step_size"])
+        size = size * (sign > 0).where(more, (sign < 0).where(less, 1.0))
+        size = s.put("step_size", size.clamp(*group["step_sizes"]))
+        g = s.put("prev", (sign < 0).where(0.0, g))
+        new: Tensor = p - g.sign() * size
+        return new
+
+
+class ASGD(Formula):
+    """Averaged stochastic gradient descent (Polyak and Juditsky, 1992): the state `ax` has the mean.
+
+    Args:
+        lambd: how much of a parameter decays. alpha: the power by which the rate falls. t0: the step where means begin.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = ASGD([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        super().__init__(
+            params,
+            {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize},
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        if group["weight_decay"]:
+            g = g + p * group["weight_decay"]
+        step = s.count()
+        # the rate and the weight that the step before left
+        last = step - 1
+        rate = (last == 0.0).where(lr, lr / (1 + group["lambd"] * lr * last) ** group["alpha"])
+        weight = 1 / (last - group["t0"]).clamp(min=1.0)
+        new: Tensor = p * (1 - group["lambd"] * rate) - rate * g
+        s.put("ax", (weight == 1.0).where(new, s["ax"] + (new - s["ax"]) * weight))
+        return new
+
+
+class Adafactor(Formula):
+    """Adafactor (Shazeer and Stern, 2018) as torch computes it: squares of matrices by rows and columns.
+
+    Args:
+        beta2_decay: the power of the step by which means forget. eps: added to squares (None: the dtype's smallest
+            step),
+        and the least size of a parameter. d: the largest root mean square of an update.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adafactor([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def _shape_of(self, t: Tensor, name: str) -> tuple[int, ...]:
+        if name == "row_var":
+            return (*t.shape[:-1], 1)
+        return (*t.shape[:-2], 1, t.shape[-1]) if name == "col_var" else super()._shape_of(t, name)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "beta2_decay": beta2_decay,
+                "eps": eps,
+                "d": d,
+                "weight_decay": weight_decay,
+                "maximize": maximize,
+            },
+        )
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        eps1, eps2 = group["eps"]
+        eps1 = (2.0**-52 if p.dtype.bits == 64 else 2.0**-23) if eps1 is None else eps1
+        step = s.count()
+        share = step ** group["beta2_decay"]
+        rate = lr.minimum(1 / step.sqrt())
+        size = (p * p).mean().sqrt().clamp(min=eps2) * rate
+        if group["weight_decay"]:
+            p = p * (1 - lr * group["weight_decay"])
+        if p.ndim > 1:
+            rows = s.put("row_var", s["row_var"] + ((g * g).mean(axis=-1, keepdim=True) - s["row_var"]) * share)
+            columns = s.put("col_var", s["col_var"] + ((g * g).mean(axis=-2, keepdim=True) - s["col_var"]) * share)
+            square = rows @ columns / rows.mean(axis=-2, keepdim=True).clamp(min=eps1)
+        else:
+            square = s.put("variance", s["variance"] + (g * g - s["variance"]) * share)
+        change = g / square.clamp(min=eps1 * eps1).sqrt()
+        new: Tensor = p - size / ((change * change).mean().sqrt() / group["d"]).clamp(min=1.0) * change
+        return new
+
+
+class Lion(Formula):
+    """Lion (Chen and others, 2023): signs of a mean of the gradients, with decoupled weight decay.
+
+    Args:
+        betas: the first mixes the step's direction, the second the mean that is kept.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Lion([w])
+    >>> (w * w).sum().backward(); optimizer.step(); w.item() < 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize})
+
+    def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
+        b1, b2 = group["betas"]
+        mean = s["exp_avg"]
+        s.put("exp_avg", mean * b2 + g * (1 - b2))
+        new: Tensor = p * (1 - lr * group["weight_decay"]) - lr * (mean * b1 + g * (1 - b1)).sign()
+        return new

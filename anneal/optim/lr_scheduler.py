@@ -1,0 +1,474 @@
+"""Learning rates over time, with torch's names and arguments.
+
+A schedule sets its optimiser's rates when it is made, and again in each `step()`, which is called after the
+optimiser's. Each multiplies the rates that it finds, so that several may work together; `SequentialLR` puts them one
+after another. `state_dict` has what `load_state_dict` needs to go on.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from anneal.errors import SettingError
+from anneal.optim._base import Optimizer, ParameterGroup
+from anneal.optim._cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from anneal.optim._schedule import LRScheduler
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+    "WarmupCosine",
+    "warmup_cosine",
+]
+
+Factor = Callable[[int], float]
+
+
+def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float = 0.0) -> float:
+    """The learning rate of step 0, 1, ...: linear up to `peak` over `warmup` steps, then half a cosine down.
+
+    It ends at `floor * peak` after `steps` steps and stays there.
+
+    >>> [round(warmup_cosine(i, 1.0, 2, 6, 0.1), 3) for i in range(8)]
+    [0.5, 1.0, 1.0, 0.868, 0.55, 0.232, 0.1, 0.1]
+    """
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if step >= steps:
+        return peak * floor
+    way = (step - warmup) / max(1, steps - warmup)
+    return peak * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * way)))
+
+
+class LambdaLR(LRScheduler):
+    """Each group's first rate times `lr_lambda(step)`: one function, or one for each group.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = LambdaLR(optimizer, lambda step: 0.5**step)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.5, 0.25, 0.125]
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        count = len(optimizer.param_groups)
+        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self._lambdas) != count:
+            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * f(self.last_epoch) for lr, f in zip(self.base_lrs, self._lambdas, strict=True)]
+
+
+class MultiplicativeLR(LRScheduler):
+    """Each rate times `lr_lambda(step)`, step by step.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = MultiplicativeLR(optimizer, lambda step: 0.5)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.5, 0.25, 0.125]
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        count = len(optimizer.param_groups)
+        self._lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        if len(self._lambdas) != count:
+            raise SettingError(f"{type(self).__name__}: {len(self._lambdas)} functions for {count} groups")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if not self.last_epoch:
+            return self._rates()
+        return [lr * f(self.last_epoch) for lr, f in zip(self._rates(), self._lambdas, strict=True)]
+
+
+class StepLR(LRScheduler):
+    """Rates times `gamma` every `step_size` steps.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = StepLR(optimizer, 2)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 1.0, 0.1, 0.1]
+    """
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if not self.last_epoch or self.last_epoch % self.step_size:
+            return self._rates()
+        return [lr * self.gamma for lr in self._rates()]
+
+    def _at_once(self) -> list[float]:
+        return [lr * self.gamma ** (self.last_epoch // self.step_size) for lr in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """Rates times `gamma` at each of `milestones`.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = MultiStepLR(optimizer, [1, 3])
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.1, 0.1, 0.01]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * self.gamma ** self.milestones[self.last_epoch] for lr in self._rates()]
+
+    def _at_once(self) -> list[float]:
+        past = bisect.bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [lr * self.gamma**past for lr in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """Rates times `factor` for the first `total_iters` steps.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = ConstantLR(optimizer, 0.5, 2)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [0.5, 0.5, 1.0, 1.0]
+    """
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0 <= factor <= 1:
+            raise SettingError(f"ConstantLR: factor is a number of 0 to 1, not {factor}")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        if not self.last_epoch:
+            return [lr * self.factor for lr in self._rates()]
+        return [lr / self.factor if self.last_epoch == self.total_iters else lr for lr in self._rates()]
+
+    def _at_once(self) -> list[float]:
+        return [lr * (self.factor if self.last_epoch < self.total_iters else 1.0) for lr in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """Rates from `start_factor` to `end_factor` of their own in `total_iters` steps.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = LinearLR(optimizer, 0.25, 1.0, 3)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [0.25, 0.5, 0.75, 1.0]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
+            raise SettingError(f"LinearLR: factors are numbers of 0 to 1, not {start_factor} and {end_factor}")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        rates = self._rates()
+        if not self.last_epoch:
+            return [lr * self.start_factor for lr in rates]
+        if self.last_epoch > self.total_iters:
+            return rates
+        way = self.end_factor - self.start_factor
+        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * way
+        return [lr * (1.0 + way / before) for lr in rates]
+
+    def _at_once(self) -> list[float]:
+        share = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [lr * (self.start_factor + (self.end_factor - self.start_factor) * share) for lr in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """Rates times `gamma` in each step.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = ExponentialLR(optimizer, 0.5)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.5, 0.25, 0.125]
+    """
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        return [lr * self.gamma for lr in self._rates()] if self.last_epoch else self._rates()
+
+    def _at_once(self) -> list[float]:
+        return [lr * self.gamma**self.last_epoch for lr in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """Rates down to 0 in `total_iters` steps, along a power.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = PolynomialLR(optimizer, 4)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.75, 0.5, 0.25]
+    """
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        n, total = self.last_epoch, self.total_iters
+        if not n or n > total:
+            return self._rates()
+        return [lr * ((1 - n / total) / (1 - (n - 1) / total)) ** self.power for lr in self._rates()]
+
+    def _at_once(self) -> list[float]:
+        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
+        return [lr * left**self.power for lr in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Rates along half a cosine down to `eta_min` in `T_max` steps, and up again (Loshchilov and Hutter, 2017).
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = CosineAnnealingLR(optimizer, 2)
+    >>> [round([optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0], 3) for _ in range(4)]
+    [1.0, 0.5, 0.0, 0.5]
+    """
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        n, low, rates = self.last_epoch, self.eta_min, self._rates()
+        if not n:
+            return rates
+        if (n - 1 - self.T_max) % (2 * self.T_max) == 0:
+            half = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [lr + (base - low) * half for lr, base in zip(rates, self.base_lrs, strict=True)]
+        share = (1 + math.cos(math.pi * n / self.T_max)) / (1 + math.cos(math.pi * (n - 1) / self.T_max))
+        return [share * (lr - low) + low for lr in rates]
+
+    def _at_once(self) -> list[float]:
+        share = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * share for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """Schedules one after another: the next one begins at each of `milestones`.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> parts = [ConstantLR(optimizer, 0.5, 9), ExponentialLR(optimizer, 0.5)]
+    >>> schedule = SequentialLR(optimizer, parts, milestones=[2])
+    >>> [[optimizer.param_groups[0]["lr"], optimizer.step(), schedule.step()][0] for _ in range(4)]
+    [0.5, 0.5, 1.0, 0.5]
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
+    ) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise SettingError(f"SequentialLR: {len(milestones)} milestones between {len(schedulers)} schedules")
+        if any(s.optimizer is not optimizer for s in schedulers):
+            raise SettingError("SequentialLR: every schedule is one of the same optimiser")
+        self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
+        self.last_epoch = last_epoch + 1
+        for group in optimizer.param_groups:  # the schedules set their first rates when they were made
+            _set(group, group["initial_lr"])
+        for s in schedulers:
+            s.last_epoch -= 1
+        schedulers[0].step()
+        self._last = schedulers[0].get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch += 1
+        at = bisect.bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[at]
+        if at and self._milestones[at - 1] == self.last_epoch:
+            scheduler.step(0)
+        else:
+            scheduler.step()
+        self._last = scheduler.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        schedulers = [s.state_dict() for s in self._schedulers]
+        return {"last_epoch": self.last_epoch, "_schedulers": schedulers, "_last_lr": list(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last_epoch = state_dict["last_epoch"]
+        for s, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            s.load_state_dict(state)
+        self._go_on(state_dict["_last_lr"])
+
+
+class ChainedScheduler(LRScheduler):
+    """Schedules that all step at once: their factors multiply.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = ChainedScheduler([ExponentialLR(optimizer, 0.5), ConstantLR(optimizer, 0.5, 9)])
+    >>> schedule.step(); optimizer.param_groups[0]["lr"]
+    0.25
+    """
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        given = list(schedulers)
+        if not given or any(s.optimizer is not given[0].optimizer for s in given):
+            raise SettingError("ChainedScheduler: takes schedules of one optimiser")
+        self.optimizer, self._schedulers = given[0].optimizer, given
+        self._last = given[-1].get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        for s in self._schedulers:
+            s.step()
+        self._last = [g["lr"] for g in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"_schedulers": [s.state_dict() for s in self._schedulers], "_last_lr": list(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for s, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            s.load_state_dict(state)
+        self._go_on(state_dict["_last_lr"])
+
+
+def _set(group: ParameterGroup, lr: float) -> None:
+    if group["lr"] != lr:
+        group["lr"] = lr
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Rates times `factor` when a measure has not become better for more than `patience` steps: `step(measure)`.
+
+    Args:
+        mode: whether less ("min") or more ("max") is better. threshold, threshold_mode: by how much, as a share ("rel")
+            or a difference ("abs"). cooldown: steps after a change that do not count. min_lr: the least rates.
+        eps: smaller changes are left out.
+
+    >>> from anneal import nn, optim
+    >>> optimizer = optim.SGD([nn.Parameter([1.0])], lr=1.0)
+    >>> schedule = ReduceLROnPlateau(optimizer, patience=1)
+    >>> for loss in [3.0, 3.0, 3.0]:
+    ...     schedule.step(loss)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if factor >= 1.0 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise SettingError(
+                f'ReduceLROnPlateau: a factor below 1, mode "min" or "max", threshold_mode "rel" or "abs", not '
+                f"{factor}, {mode!r}, {threshold_mode!r}"
+            )
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        count = len(optimizer.param_groups)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [float(min_lr)] * count  # type: ignore[arg-type]
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+        self._last = self._rates()
+
+    def is_better(self, a: float, best: float) -> bool:
+        """Whether a measure is better than the best so far."""
+        if self.threshold_mode == "rel" and math.isfinite(best):
+            return a > best * (1 + self.threshold) if self.mode == "max" else a < best * (1 - self.threshold)
+        return a > best + self.threshold if self.mode == "max" else a < best - self.threshold
+
+    def step(self, metrics: Any = None, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Take a step's measure, a number or a tensor of one. Raises SettingError without one."""
+        if metrics is None:
+            raise SettingError("ReduceLROnPlateau: step takes the measure that should become better")
+        now = float(metrics)
+        self.last_epoch += 1
+        if self.is_better(now, self.best):
+            self.best, self.num_bad_epochs = now, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                new = max(group["lr"] * self.factor, least)
+                if group["lr"] - new > self.eps:
+                    group["lr"] = new
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last = self._rates()
+
+
+class WarmupCosine:
+    """`warmup_cosine` for every group: call `step()` before each training step.
+
+    Args:
+        lr: the peak. warmup, steps: counts of steps. floor: the last rate, as a share of the peak.
+
+    Raises SettingError for counts or a floor that make no sense.
+
+    >>> from anneal import nn
+    >>> optimizer = nn.SGD([nn.Parameter([1.0])])
+    >>> schedule = WarmupCosine(optimizer, 0.5, warmup=2, steps=10)
+    >>> schedule.step(), schedule.step(), optimizer.param_groups[0]["lr"]
+    (0.25, 0.5, 0.5)
+    """
+
+    def __init__(self, optimizer: Optimizer, lr: float, warmup: int, steps: int, floor: float = 0.0) -> None:
+        if warmup < 0 or steps < 1 or not 0 <= floor <= 1:
+            raise SettingError(
+                f"WarmupCosine: warmup ({warmup}) and steps ({steps}) are counts and floor ({floor}) lies in [0, 1]"
+            )
+        self.optimizer, self.lr, self.warmup, self.steps, self.floor = optimizer, lr, warmup, steps, floor
+        self.count = 0
+
+    def step(self) -> float:
+        """Set the next step's rate, and return it."""
+        rate = warmup_cosine(self.count, self.lr, self.warmup, self.steps, self.floor)
+        self.count += 1
+        for g in self.optimizer.param_groups:
+            if g["lr"] != rate:
+                g["lr"] = rate
+        return rate

@@ -1,0 +1,164 @@
+"""Gradients of tensors that were computed, under torch's names: `autograd.grad(loss, x)`; modes of recording.
+
+`anneal.tensor.grad` is the other kind: the gradient of a function.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from anneal.errors import GradientError, ShapeError
+from anneal.ops import grad_enabled, no_grad
+from anneal.runtime import here
+from anneal.tensor._tensor import Tensor
+from anneal.transforms import gradient, leaf_nodes
+from anneal.uop import UOp, const
+
+__all__ = ["enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Several = Tensor | Sequence[Tensor]
+inference_mode = no_grad
+
+
+class set_grad_enabled:
+    """Record gradients from here on, or do not; as a block, within it.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> with set_grad_enabled(False):
+    ...     y = w * 2
+    >>> y.requires_grad, (w * 2).requires_grad
+    (False, True)
+    """
+
+    def __init__(self, mode: bool) -> None:
+        self._before, here.grad = here.grad, bool(mode)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        here.grad = self._before
+
+
+class enable_grad:
+    """Record gradients within the block, or the function, also inside `no_grad`.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> with no_grad(), enable_grad():
+    ...     y = w * 2
+    >>> y.requires_grad
+    True
+    """
+
+    def __enter__(self) -> None:
+        self._before, here.grad = here.grad, True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        here.grad = self._before
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with enable_grad():
+                return function(*args, **kwargs)
+
+        return recorded  # type: ignore[return-value]
+
+
+def _list(x: Several) -> list[Tensor]:
+    return [x] if isinstance(x, Tensor) else list(x)
+
+
+def grad(
+    outputs: Several,
+    inputs: Several,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradient of a sum of `outputs` with respect to each of `inputs`: leaves, or tensors on the way from them.
+
+    Args:
+        outputs: of one element each, or with `grad_outputs` of any shape: what each is weighted with.
+        retain_graph: of no account: a graph stays as long as somebody has its tensors.
+        create_graph: whether gradients flow through the results.
+        allow_unused: an input that no output depends on gives None, and is no error. materialize_grads: gives zeros.
+
+    Nothing is added to `.grad`. Raises GradientError for outputs that no gradient flows from, or an input that none
+    depends on; ShapeError for weights of another number or shape.
+
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> (slope,) = grad((x**3).sum(), x, create_graph=True)
+    >>> slope, grad(slope.sum(), x)
+    (Tensor([ 3., 12.], dtype=float32, requires_grad=True), (Tensor([ 6., 12.], dtype=float32),))
+    """
+    results, targets = _list(outputs), _list(inputs)
+    if not grad_enabled():
+        raise GradientError("autograd.grad: called inside no_grad(); move the call out of the block")
+    for t in [*results, *targets]:
+        if not isinstance(t, Tensor):
+            raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
+        if not t.requires_grad:
+            raise GradientError(
+                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on what "
+                "it is computed from before"
+            )
+    seeds = _seeds(results, grad_outputs)
+    found: list[UOp | None] = [None] * len(targets)
+    # What stands on the way to another input has its gradient by itself.
+    groups = (
+        [range(len(targets))] if all(t.is_leaf for t in targets) else [range(i, i + 1) for i in range(len(targets))]
+    )
+    for result, seed in zip(results, seeds, strict=True):
+        for group in groups:
+            nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]
+            for (i, _), g in zip(nodes, gradient(result.uop, seed, [n for _, n in nodes]), strict=True):
+                if g is not None:
+                    before = found[i]
+                    found[i] = g if before is None else before + g
+    return tuple(
+        [
+            _given(t, g, results, create_graph, allow_unused, materialize_grads)
+            for t, g in zip(targets, found, strict=True)
+        ]
+    )
+
+
+def _given(
+    t: Tensor, g: UOp | None, results: list[Tensor], create_graph: bool, allow_unused: bool | None, zeros: bool
+) -> Tensor | None:
+    if g is None:
+        if not allow_unused and not zeros:
+            raise GradientError(
+                f"autograd.grad: no output depends on an input of shape {t.shape}; allow_unused=True gives None for it"
+            )
+        return Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if zeros else None
+    return t._new(g, *results) if create_graph else t._new_plain(g)
+
+
+def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:
+    if weights is None:
+        given: list[Tensor | None] = [None] * len(results)
+    else:
+        given = [weights] if isinstance(weights, Tensor) else list(weights)
+    if len(given) != len(results):
+        raise ShapeError(f"autograd.grad: {len(given)} grad_outputs for {len(results)} outputs")
+    seeds = []
+    for y, w in zip(results, given, strict=True):
+        if w is None:
+            if y.numel() != 1:
+                raise GradientError(
+                    f"autograd.grad: an output of shape {y.shape} has several elements: sum them, or give grad_outputs"
+                )
+            seeds.append(const(y.dtype, 1))
+        elif w.shape != y.shape:
+            raise ShapeError(f"autograd.grad: grad_outputs of shape {w.shape} for an output of shape {y.shape}")
+        else:
+            seeds.append(w.cast(y.dtype).uop)
+    return seeds

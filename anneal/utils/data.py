@@ -1,0 +1,340 @@
+"""Examples in batches, under torch's names: a `Dataset` has examples by number, a `DataLoader` makes batches of them.
+
+Orders come from the default generator of the host, keyed by `manual_seed`; they are others than torch's.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from anneal.errors import DataError, SettingError, ShapeError
+from anneal.ops import Generator, host_generator
+from anneal.tensor import Tensor
+
+__all__ = [
+    "BatchSampler",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "SequentialSampler",
+    "Subset",
+    "TensorDataset",
+    "default_collate",
+    "random_split",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Dataset(Generic[T_co]):
+    """Examples by number: subclasses define `__getitem__`, and `__len__` where the number is known.
+
+    >>> class Squares(Dataset[int]):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def __getitem__(self, index):
+    ...         return index * index
+    >>> [batch.tolist() for batch in DataLoader(Squares(), batch_size=2)]
+    [[0, 1], [4]]
+    """
+
+    def __getitem__(self, index: Any) -> T_co:
+        raise NotImplementedError(f"{type(self).__name__} defines no __getitem__()")
+
+    def __add__(self, other: Dataset[T_co]) -> ConcatDataset[T_co]:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T_co]):
+    """Examples in a row: subclasses define `__iter__`.
+
+    >>> class Three(IterableDataset[int]):
+    ...     def __iter__(self):
+    ...         return iter([1, 2, 3])
+    >>> [batch.tolist() for batch in DataLoader(Three(), batch_size=2)]
+    [[1, 2], [3]]
+    """
+
+    def __iter__(self) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__()")
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
+    """The rows of tensors, which have as many each. Raises ShapeError if they do not.
+
+    >>> TensorDataset(Tensor([[1.0], [2.0]]), Tensor([5, 6]))[1]
+    (Tensor([2.], dtype=float32), Tensor(6, dtype=int32))
+    """
+
+    def __init__(self, *tensors: Tensor) -> None:
+        if not tensors or len({t.shape[0] for t in tensors}) != 1:
+            raise ShapeError(f"TensorDataset: tensors have as many rows each, not {[t.shape for t in tensors]}")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple([t[index] for t in self.tensors])
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+
+class Subset(Dataset[T_co]):
+    """The examples of a data set that have some numbers.
+
+    >>> Subset("abc", [2, 0])[0]
+    'c'
+    """
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> T_co:
+        found: T_co = self.dataset[self.indices[index]]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class ConcatDataset(Dataset[T_co]):
+    """Data sets one after another.
+
+    >>> ConcatDataset(["ab", "cd"])[2]
+    'c'
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = list(datasets)
+        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+
+    def __getitem__(self, index: Any) -> T_co:
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"ConcatDataset: there is no example {index} of {len(self)}")
+        which = bisect.bisect_right(self.cumulative_sizes, at)
+        found: T_co = self.datasets[which][at - (self.cumulative_sizes[which - 1] if which else 0)]
+        return found
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
+
+
+def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset[Any]]:
+    """A data set in parts, drawn at random: of these lengths, or of these shares, which add up to 1.
+
+    Raises ShapeError for lengths that do not add up to the examples.
+
+    >>> [len(part) for part in random_split(range(10), [0.7, 0.3])]
+    [7, 3]
+    """
+    count = len(dataset)
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:
+        sizes = [math.floor(count * share) for share in lengths]
+        for i in range(count - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+    else:
+        sizes = [int(n) for n in lengths]
+    if sum(sizes) != count:
+        raise ShapeError(f"random_split: lengths {list(lengths)} add up to {sum(sizes)}, not to {count} examples")
+    order = host_generator(generator).permutation(count).tolist()
+    ends = list(itertools.accumulate(sizes))
+    return [Subset(dataset, order[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
+
+
+class SequentialSampler:
+    """The numbers of a data set's examples, in their order.
+
+    >>> list(SequentialSampler("abc"))
+    [0, 1, 2]
+    """
+
+    def __init__(self, data_source: Any) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler:
+    """The numbers of a data set's examples in another order each time, or drawn with `replacement`.
+
+    >>> sorted(RandomSampler("abc"))
+    [0, 1, 2]
+    """
+
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self.num_samples = len(data_source) if num_samples is None else num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        draw, n = host_generator(self.generator), len(self.data_source)
+        if self.replacement:
+            return iter(draw.integers(0, n, self.num_samples).tolist())
+        return iter(draw.permutation(n)[: self.num_samples].tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler:
+    """A sampler's numbers in lists of `batch_size`; the last one may be shorter, or is left out with `drop_last`.
+
+    >>> list(BatchSampler(range(5), 2, drop_last=False))
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if batch_size < 1:
+            raise SettingError(f"BatchSampler: batch_size is at least 1, not {batch_size}")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        numbers = iter(self.sampler)
+        while batch := list(itertools.islice(numbers, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        n = len(self.sampler)  # type: ignore[arg-type]
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+def default_collate(batch: list[Any]) -> Any:
+    """Examples as one: tensors and arrays stacked, numbers in a tensor, tuples and dicts by part, texts in a list.
+
+    Raises DataError for something else.
+
+    >>> default_collate([(1.5, "a"), (2.5, "b")])
+    [Tensor([1.5, 2.5], dtype=float32), ['a', 'b']]
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return Tensor.stack(batch, dim=0)
+    if isinstance(first, (np.ndarray, np.generic)):
+        return Tensor(np.stack(batch))
+    if isinstance(first, (bool, int, float)):
+        return Tensor(batch)
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return {name: default_collate([example[name] for example in batch]) for name in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*[default_collate(list(part)) for part in zip(*batch, strict=True)])
+    if isinstance(first, (tuple, list)):
+        return [default_collate(list(part)) for part in zip(*batch, strict=True)]
+    raise DataError(f"DataLoader: makes no batch of {type(first).__name__}; give collate_fn")
+
+
+class DataLoader(Generic[T_co]):
+    """Batches of a data set's examples, in their order or with `shuffle` in another one each time.
+
+    Args:
+        dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
+            example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
+        num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
+        drop_last: leaves out a last batch that is shorter. generator: of the order.
+        pin_memory, timeout, worker_init_fn, prefetch_factor, persistent_workers: of no account here.
+
+    Raises SettingError for arguments that exclude each other.
+
+    >>> loader = DataLoader(TensorDataset(Tensor([[1.0], [2.0], [3.0]]), Tensor([0, 1, 0])), batch_size=2)
+    >>> [(x.tolist(), y.tolist()) for x, y in loader], len(loader)
+    ([([[1.0], [2.0]], [0, 1]), ([[3.0]], [0])], 2)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+    ) -> None:
+        self.in_a_row = isinstance(dataset, IterableDataset)
+        if self.in_a_row and (shuffle or sampler is not None or batch_sampler is not None):
+            raise SettingError("DataLoader: an IterableDataset has its own order: no shuffle and no sampler")
+        if sampler is not None and shuffle:
+            raise SettingError("DataLoader: give shuffle or a sampler, and not both")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise SettingError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+        if num_workers < 0:
+            raise SettingError(f"DataLoader: num_workers is not negative, as {num_workers}")
+        self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self._plain = collate_fn is None
+        if self.in_a_row:
+            self.sampler, self.batch_sampler = None, None
+            return
+        order: Any = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        self.sampler = order if sampler is None else sampler
+        self.batch_sampler = batch_sampler
+        if batch_sampler is None and batch_size is not None:
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+
+    def __len__(self) -> int:
+        if self.in_a_row:
+            n = len(self.dataset)
+            size = self.batch_size or 1
+            return n // size if self.drop_last else -(-n // size)
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+
+    def _fetched(self, numbers: Any) -> Any:
+        if isinstance(numbers, list):
+            if self._plain and type(self.dataset) is TensorDataset:
+                return list(self.dataset[np.array(numbers, np.int32)])
+            return self.collate_fn([self.dataset[n] for n in numbers])
+        return self.dataset[numbers]
+
+    def _row(self) -> Iterator[Any]:
+        if self.batch_size is None:
+            yield from self.dataset
+            return
+        examples = iter(self.dataset)
+        while batch := list(itertools.islice(examples, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield self.collate_fn(batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.in_a_row:
+            yield from self._row()
+            return
+        numbers: Iterator[Any] = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        if not self.num_workers:
+            yield from map(self._fetched, numbers)
+            return
+        with ThreadPoolExecutor(self.num_workers) as pool:
+            ahead = [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 2 * self.num_workers)]
+            while ahead:
+                first = ahead.pop(0)
+                ahead += [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 1)]
+                yield first.result()

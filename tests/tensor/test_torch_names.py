@@ -1,0 +1,225 @@
+"""`import anneal as an`: names, printing, gradients of tensors, data, files and other libraries, beside torch's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal.errors import DataError, DeviceError, GradientError, SettingError, ShapeError
+from anneal.utils import data
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def printing() -> Any:
+    yield
+    an.set_printoptions(profile="default")
+
+
+def numbers(t: str) -> list[Any]:
+    """What a printed tensor shows, in its order: brackets, numbers, what is left out."""
+    inner = t[t.index("[") : t.rindex("]") + 1]
+    parts = re.findall(r"\[|\]|\.\.\.|[^\s,\[\]]+", inner)
+    return [p if p in ("[", "]", "...", "True", "False") else float(p) for p in parts]
+
+
+SHOWN: dict[str, Any] = {
+    "few": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
+    "whole": np.arange(4, dtype=np.float32),
+    "ints": np.arange(-3, 3),
+    "bools": np.array([True, False]),
+    "many": np.arange(1200, dtype=np.float32).reshape(30, 40) / 1000,
+    "many ints": np.arange(2000),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_values_print_as_torchs_do(name: str) -> None:
+    assert numbers(repr(an.tensor(SHOWN[name]))) == numbers(repr(torch.tensor(SHOWN[name])))
+
+
+def test_a_large_graph_is_not_computed_to_print_it() -> None:
+    x = an.ones(2000)
+    for _ in range(1500):
+        x = x + an.rand(2000)
+    assert repr(x).endswith("lazy: print(x.realize()) computes it)")
+    assert not x.is_realized
+    assert "..." in repr(x.realize())
+    assert an.ones(2)._repr_html_() == "<pre>Tensor([1., 1.], dtype=float32)</pre>"
+    an.set_printoptions(precision=2, threshold=3, edgeitems=1, sci_mode=True)
+    assert repr(an.tensor([1.0, 20.0])) == "Tensor([1.00e+00, 2.00e+01], dtype=float32)"
+    assert "1.00e+00, ..., 1.00e+00" in repr(an.ones(9))
+    with pytest.raises(SettingError, match="profile is one of default, short, full"):
+        an.set_printoptions(profile="tiny")
+
+
+def test_names_come_when_they_are_asked_for() -> None:
+    code = "import sys, anneal; print('numpy' in sys.modules); anneal.zeros(3); print('numpy' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "True"]
+    for room in ("tensor", "nn", "ops", "settings", "optim"):
+        code = f"import sys\nfrom anneal import {room}\nprint('anneal.front' in sys.modules)"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert run.stdout.split() == ["False"], room
+    assert {"Tensor", "zeros", "nn", "optim", "autograd", "save", "float32"} <= set(dir(an))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        an.nothing  # type: ignore[attr-defined]
+
+
+def test_the_command_is_a_module_too() -> None:
+    run = subprocess.run([sys.executable, "-m", "anneal", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage" in run.stdout
+
+
+LEAF = an.ones(2, requires_grad=True)
+
+
+def on_the_way(m: Any, x: Any, y: Any) -> Any:
+    return m.autograd.grad((y * y).sum(), [y, x])
+
+
+GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "a leaf": lambda m, x: m.autograd.grad((x**3).sum(), x),
+    "on the way": lambda m, x: on_the_way(m, x, x * 2),
+    "weighted": lambda m, x: m.autograd.grad(x * x, x, grad_outputs=m.ones(3)),
+    "several": lambda m, x: m.autograd.grad([x.sum(), (x * x).sum()], [x]),
+    "twice": lambda m, x: m.autograd.grad(m.autograd.grad((x**4).sum(), x, create_graph=True)[0].sum(), x),
+    "unused": lambda m, x: m.autograd.grad(x.sum(), [x, m.ones(2, requires_grad=True)], allow_unused=True)[:1],
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_tensors_are_torchs(name: str) -> None:
+    values = [1.0, -2.0, 0.5]
+    mine = GRADIENTS[name](an, an.tensor(values, requires_grad=True))
+    theirs = GRADIENTS[name](torch, torch.tensor(values, requires_grad=True))
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-5)
+
+
+def test_a_gradient_penalty_trains() -> None:
+    w = an.tensor([2.0], requires_grad=True)
+    x = an.tensor([3.0], requires_grad=True)
+    (slope,) = an.autograd.grad((w * x * x).sum(), x, create_graph=True)
+    (slope**2).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [2 * (2 * 3) * (2 * 2 * 3)]
+
+
+def test_modes_of_recording() -> None:
+    w = an.ones(1, requires_grad=True)
+    with an.no_grad():
+        assert not an.is_grad_enabled()
+        with an.enable_grad():
+            assert (w * 2).requires_grad
+        assert an.enable_grad()(lambda: w * 2)().requires_grad
+    an.set_grad_enabled(False)
+    assert not (w * 2).requires_grad
+    an.set_grad_enabled(True)
+    with an.inference_mode():
+        assert not (w * 2).requires_grad
+
+
+def test_data_shows_and_changes_the_values() -> None:
+    w = an.tensor([1.0, 2.0], requires_grad=True)
+    w.data = w.data * 2
+    w.data = w.data.clamp(max=3.0)
+    assert w.tolist() == [2.0, 3.0]
+    assert w.requires_grad
+    assert w.is_leaf
+
+
+def test_other_libraries_take_and_give_tensors() -> None:
+    t = an.tensor([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(np.sum(t, axis=0), [4.0, 6.0])
+    np.testing.assert_array_equal(np.concatenate([t, t]), np.concatenate([t.numpy(), t.numpy()]))
+    assert torch.from_dlpack(t).tolist() == t.tolist()
+    assert torch.as_tensor(t).tolist() == t.tolist()
+    assert an.from_dlpack(torch.ones(2)).tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="ufunc"):
+        np.exp(t)
+    assert t.dtype == np.float32
+    assert t.dtype == np.dtype("float32")
+    assert t.dtype == torch.float32
+    assert t.dtype != np.float64
+    assert t.dtype != "int32"
+    assert an.as_tensor(t) is t
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_torchs(workers: int) -> None:
+    x, y = np.arange(14, dtype=np.float32).reshape(7, 2), np.arange(7)
+    ours = data.DataLoader(data.TensorDataset(an.tensor(x), an.tensor(y)), 3, num_workers=workers)
+    theirs = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)), 3)
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert [part.tolist() for part in a] == [part.tolist() for part in b]
+    an.manual_seed(0)
+    shuffled = [
+        n
+        for _, batch in data.DataLoader(list(zip(x, y, strict=True)), 3, shuffle=True, drop_last=True)
+        for n in batch.tolist()
+    ]
+    assert len(set(shuffled)) == 6
+    assert shuffled != sorted(shuffled)
+    an.manual_seed(0)
+    parts = data.random_split(data.TensorDataset(an.tensor(y)), [5, 2])
+    assert sorted([int(p[0].item()) for part in parts for p in part]) == list(range(7))
+    assert data.default_collate([{"a": 1, "b": x[0]}, {"a": 2, "b": x[1]}])["b"].shape == (2, 2)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    model = an.nn.Sequential(an.nn.Linear(2, 3), an.nn.BatchNorm1d(3))
+    optimizer = an.optim.Adam(model.parameters())
+    model(an.ones(4, 2)).sum().backward()
+    optimizer.step()
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "losses": [0.5, (1, None)]}
+    an.save(saved, tmp_path / "checkpoint")
+    found = an.load(tmp_path / "checkpoint", map_location="cpu", weights_only=True)
+    assert found["epoch"] == 3
+    assert found["losses"] == [0.5, (1, None)]
+    other = an.nn.Sequential(an.nn.Linear(2, 3), an.nn.BatchNorm1d(3))
+    other.load_state_dict(found["model"])
+    optimizer.load_state_dict(found["optimizer"])
+    x = an.rand(4, 2)
+    np.testing.assert_array_equal(model.eval()(x).detach().numpy(), other.eval()(x).detach().numpy())
+    an.save(x, tmp_path / "x")
+    np.testing.assert_array_equal(an.load(tmp_path / "x").numpy(), x.numpy())
+
+
+WRONG: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
+    "grad of tensors": (TypeError, r"grad\(f\)\(x\).*autograd\.grad\(y, x\)", lambda: an.grad(an.ones(1), an.ones(1))),  # type: ignore[arg-type]
+    "unused": (
+        GradientError,
+        "allow_unused=True",
+        lambda: an.autograd.grad(an.ones(1, requires_grad=True).sum(), an.ones(2, requires_grad=True)),
+    ),
+    "no gradient": (GradientError, "requires_grad=True", lambda: an.autograd.grad(an.ones(1).sum(), an.ones(1))),
+    "several": (
+        GradientError,
+        "grad_outputs",
+        lambda: an.autograd.grad(LEAF * 2, LEAF),
+    ),
+    "cuda": (DeviceError, "'webgpu'", lambda: an.tensor([1.0], device="cuda")),
+    "a class saved": (DataError, "state_dict", lambda: an.save({"model": an.nn.ReLU()}, "nowhere")),
+    "rows": (ShapeError, "as many rows", lambda: data.TensorDataset(an.ones(2), an.ones(3))),
+    "parts": (ShapeError, "add up to 3", lambda: data.random_split([1, 2], [1, 2])),
+    "orders": (SettingError, "shuffle or a sampler", lambda: data.DataLoader([1], shuffle=True, sampler=[0])),
+    "a batch of what": (DataError, "collate_fn", lambda: list(data.DataLoader([object()]))),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said(case: str) -> None:
+    kind, text, call = WRONG[case]
+    with pytest.raises(kind, match=text):
+        call()

@@ -1,0 +1,79 @@
+"""`anneal web` and `anneal viz`: addresses, the extra that may be missing, the first response."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from anneal.web import starting
+from tests.cli.helpers import run
+from tests.web.test_server import relu
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_without_the_extra_one_line_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
+    outcome = run(capsys, "web", ":0", "--no-open")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "anneal: the studio needs uvicorn: pip install 'anneal-compiler[web]'\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("0.0.0.0:0",), "to let others in: anneal web --host 0.0.0.0"),
+        (("example.org",), "to let others in: anneal web --host example.org"),
+        ((":70000",), "70000 is no port"),
+        (("127.0.0.1:0", "--host", "0.0.0.0"), "leave one of them out"),
+    ],
+)
+def test_an_address_that_cannot_be_had(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    outcome = run(capsys, "web", *arguments, "--no-open")
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        outcome = run(capsys, "web", str(taken.getsockname()[1]), "--no-open")
+    assert outcome.code == 2
+    assert "`anneal web :0` takes a free one" in outcome.err
+
+
+def test_viz_of_what_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "Did you mean 'nanogpt'" in run(capsys, "viz", "nanogtp", "--no-open").err
+    outcome = run(capsys, "viz", str(tmp_path / "no.onnx"), "--no-open")
+    assert (outcome.code, "cannot be read" in outcome.err) == (4, True)
+
+
+def test_hosts_are_those_of_the_address() -> None:
+    assert starting._hosts("127.0.0.1", None, 3001) == {"127.0.0.1:3001", "localhost:3001", "[::1]:3001"}
+    assert starting._hosts("10.0.0.5", "10.0.0.5", 80) == {"10.0.0.5:80", "10.0.0.5"}
+
+
+def test_viz_opens_at_the_graph_of_a_file(tmp_path: Path) -> None:
+    relu(tmp_path / "m.onnx")
+    command = [sys.executable, "-c", "from anneal.cli import main; main()", "viz", "m.onnx", "--no-open"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[-1]
+            assert "/v/upload." in url
+            with urllib.request.urlopen(url) as answer:
+                assert answer.status == 200
+        finally:
+            process.terminate()
