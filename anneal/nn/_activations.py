@@ -46,7 +46,15 @@ def _axis(dim: int | None, x: Tensor) -> int:
     return (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim
 
 
-class ReLU(Module):
+class _InPlace(Module):
+    """An activation without settings; with `inplace` x itself shows the result."""
+
+    @checked
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
+
+
+class ReLU(_InPlace):
     """max(x, 0), of any shape; with `inplace` x itself shows it.
 
     >>> ReLU()(Tensor([-1.0, 2.0]))
@@ -54,15 +62,11 @@ class ReLU(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x, self.inplace)
 
 
-class ReLU6(Module):
+class ReLU6(_InPlace):
     """x in [0, 6], of any shape.
 
     >>> ReLU6()(Tensor([-1.0, 2.0, 8.0]))
@@ -70,15 +74,11 @@ class ReLU6(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.relu6(x, self.inplace)
 
 
-class SiLU(Module):
+class SiLU(_InPlace):
     """x * sigmoid(x), of any shape.
 
     >>> SiLU()(Tensor([0.0, 1.0])).round(3)
@@ -86,15 +86,11 @@ class SiLU(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.silu(x, self.inplace)
 
 
-class Mish(Module):
+class Mish(_InPlace):
     """x * tanh(softplus(x)), of any shape.
 
     >>> Mish()(Tensor([0.0, 1.0])).round(3)
@@ -102,15 +98,11 @@ class Mish(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.mish(x, self.inplace)
 
 
-class Hardswish(Module):
+class Hardswish(_InPlace):
     """x * relu6(x + 3) / 6, of any shape.
 
     >>> Hardswish()(Tensor([3.0]))
@@ -118,15 +110,11 @@ class Hardswish(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.hardswish(x, self.inplace)
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_InPlace):
     """relu6(x + 3) / 6, of any shape.
 
     >>> Hardsigmoid()(Tensor([0.0]))
@@ -134,24 +122,16 @@ class Hardsigmoid(Module):
     """
 
     @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
-
-    @checked
     def forward(self, x: Tensor) -> Tensor:
         return F.hardsigmoid(x, self.inplace)
 
 
-class SELU(Module):
+class SELU(_InPlace):
     """elu with the slopes of self-normalising networks.
 
     >>> SELU()(Tensor([0.0, 1.0])).round(3)
     Tensor([0.   , 1.051], dtype=float32)
     """
-
-    @checked
-    def __init__(self, inplace: bool = False) -> None:
-        self.inplace = inplace
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

@@ -139,7 +139,19 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
-class _BatchNorm(Module):
+class _ChannelNorm(Module):
+    """A norm of each channel: a weight and a bias if it is affine, running statistics if it tracks them."""
+
+    def _hold(self, channels: int, eps: float, affine: bool, tracked: bool) -> None:
+        self.num_features, self.eps = channels, eps
+        self.weight: Tensor | None = init.constant((channels,), 1.0) if affine else None
+        self.bias: Tensor | None = init.constant((channels,), 0.0) if affine else None
+        self.running_mean = Tensor(np.zeros(channels, np.float32)) if tracked else None
+        self.running_var = Tensor(np.ones(channels, np.float32)) if tracked else None
+        self.num_batches_tracked = Tensor(0) if tracked else None
+
+
+class _BatchNorm(_ChannelNorm):
     """Batch normalisation per channel (axis 1), with running statistics for evaluation.
 
     Args:
@@ -161,12 +173,8 @@ class _BatchNorm(Module):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
-        self.bias: Tensor | None = init.constant((num_features,), 0.0) if affine else None
-        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
-        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
-        self.num_batches_tracked = Tensor(0) if track_running_stats else None
+        self.momentum = momentum
+        self._hold(num_features, eps, affine, track_running_stats)
         self._place(device, dtype)
 
     @checked
@@ -241,7 +249,7 @@ class SyncBatchNorm(_BatchNorm):
     axes = ("", ", length", ", h, w", ", d, h, w")
 
 
-class _InstanceNorm(Module):
+class _InstanceNorm(_ChannelNorm):
     axes: ClassVar[int]
 
     @checked
@@ -255,12 +263,8 @@ class _InstanceNorm(Module):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.weight: Tensor | None = init.constant((num_features,), 1.0) if affine else None
-        self.bias: Tensor | None = init.constant((num_features,), 0.0) if affine else None
-        self.running_mean = Tensor(np.zeros(num_features, np.float32)) if track_running_stats else None
-        self.running_var = Tensor(np.ones(num_features, np.float32)) if track_running_stats else None
-        self.num_batches_tracked = Tensor(0) if track_running_stats else None
+        self.momentum = momentum
+        self._hold(num_features, eps, affine, track_running_stats)
         self._place(device, dtype)
 
     @checked

@@ -144,6 +144,25 @@ class _FractionalMaxPool(Module):
         return f"kernel_size={self.kernel_size}, output_size={self.output_size}, output_ratio={self.output_ratio}"
 
 
+class _LPPool(Module):
+    axes: ClassVar[int]
+
+    @checked
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
+    ) -> None:
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    @checked
+    def forward(self, x: Tensor) -> Tensor:
+        pool = (F.lp_pool1d, F.lp_pool2d, F.lp_pool3d)[self.axes - 1]
+        return pool(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+    def extra_repr(self) -> str:
+        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
+        return f"norm_type={self.norm_type}, {sizes}, ceil_mode={self.ceil_mode}"
+
+
 class MaxPool1d(_MaxPool):
     """The largest value of each window over the last axis; see `functional.max_pool1d`. Arguments as for `MaxPool2d`.
 
@@ -239,25 +258,14 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     axes = 1
 
 
-class LPPool1d(Module):
+class LPPool1d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
 
     >>> LPPool1d(2.0, 2)(Tensor.ones(1, 3, 4)).shape
     (1, 3, 2)
     """
 
-    @checked
-    def __init__(
-        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-    ) -> None:
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.lp_pool1d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+    axes = 1
 
 
 class MaxPool2d(_MaxPool):
@@ -345,25 +353,14 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     axes = 2
 
 
-class LPPool2d(Module):
+class LPPool2d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
 
     >>> LPPool2d(2.0, 2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 3, 2, 2)
     """
 
-    @checked
-    def __init__(
-        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-    ) -> None:
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.lp_pool2d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+    axes = 2
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
@@ -450,25 +447,14 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     axes = 3
 
 
-class LPPool3d(Module):
+class LPPool3d(_LPPool):
     """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
 
     >>> LPPool3d(2.0, 2)(Tensor.ones(1, 3, 4, 4, 4)).shape
     (1, 3, 2, 2, 2)
     """
 
-    @checked
-    def __init__(
-        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-    ) -> None:
-        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        return F.lp_pool3d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
-
-    def extra_repr(self) -> str:
-        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
+    axes = 3
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):

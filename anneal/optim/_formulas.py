@@ -54,6 +54,16 @@ class States:
         return self.put("step", self["step"] + 1)
 
 
+def _decayed(group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, Tensor]:
+    """A parameter and its gradient with weight_decay: it joins the gradient, or is taken away first if decoupled."""
+    decay = group["weight_decay"]
+    if not decay:
+        return p, g
+    if group.get("decoupled_weight_decay"):
+        return p * (1 - lr * decay), g
+    return p, g + p * decay
+
+
 def _correction(beta: float, step: Tensor) -> Tensor:
     """1 - beta**step, with the digits that a subtraction would lose."""
     return -(step * math.log(beta)).expm1() if beta else step * 0 + 1
@@ -120,8 +130,7 @@ class RMSprop(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         a = group["alpha"]
         square = s.put("square_avg", s["square_avg"] * a + g * g * (1 - a))
         if group["centered"]:
@@ -173,8 +182,7 @@ class Adagrad(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         step = s.count()
         start = group["initial_accumulator_value"]
         total = s.put("sum", s.get("sum", start) + g * g)
@@ -210,8 +218,7 @@ class Adadelta(Formula):
         super().__init__(params, {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         rho, eps = group["rho"], group["eps"]
         square = s.put("square_avg", s["square_avg"] * rho + g * g * (1 - rho))
         change = (s["acc_delta"] + eps).sqrt() / (square + eps).sqrt() * g
@@ -247,8 +254,7 @@ class Adamax(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         b1, b2 = group["betas"]
         step = s.count()
         mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
@@ -298,11 +304,7 @@ class NAdam(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            if group["decoupled_weight_decay"]:
-                p = p * (1 - lr * group["weight_decay"])
-            else:
-                g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         b1, b2 = group["betas"]
         step = s.count()
         mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
@@ -355,11 +357,7 @@ class RAdam(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            if group["decoupled_weight_decay"]:
-                p = p * (1 - lr * group["weight_decay"])
-            else:
-                g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         b1, b2 = group["betas"]
         step = s.count()
         mean = s.put("exp_avg", s["exp_avg"] + (g - s["exp_avg"]) * (1 - b1))
@@ -444,8 +442,7 @@ class ASGD(Formula):
         )
 
     def _formula(self, group: ParameterGroup, p: Tensor, g: Tensor, lr: Tensor, s: States) -> Tensor:
-        if group["weight_decay"]:
-            g = g + p * group["weight_decay"]
+        p, g = _decayed(group, p, g, lr)
         step = s.count()
         # the rate and the weight that the step before left
         last = step - 1
