@@ -41,6 +41,7 @@ class Settings:
     offline: bool = False
     beam: int = 0
     bundle: bool = False
+    replay: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,9 @@ TABLE: tuple[Setting, ...] = (
         "0 to 32",
         "search for faster kernels on webgpu, keeping so many candidates at a time; 0: no search",
         _width,
+    ),
+    Setting(
+        "replay", "0, 1", "1: steps outside jit that were run before are recognised; 0: each is traced anew", _switch
     ),
     Setting("bundle", "0, 1", "1: `anneal train` keeps what it was and did in a folder of its own in runs/", _switch),
 )

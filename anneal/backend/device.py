@@ -25,6 +25,7 @@ from anneal.uop import DType, UOp, arena
 
 __all__ = ["Device", "Limits", "OpaqueBuffer"]
 
+_KEPT = 64  # batches of a device
 Buffer = TypeVar("Buffer")
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
@@ -53,7 +54,11 @@ class Device(ABC, Generic[Buffer]):
 
     def __init__(self, pool_bytes: int) -> None:
         self.lock = threading.RLock()
-        self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._drop)
+        self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._left)
+        # Batches that may run again on the same buffers: a loop meets them every second round. By key, with the
+        # object that the key names by its id; and the keys by the ids of the buffers.
+        self._kept: dict[tuple[int, ...], tuple[Batch[Buffer], object]] = {}
+        self._keys: dict[int, set[tuple[int, ...]]] = {}
         self._returned: deque[Buffer] = deque()  # freed, and not yet in the pool
         # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A
         # lock because entering one costs no call of Python.
@@ -154,8 +159,47 @@ class Device(ABC, Generic[Buffer]):
             if self._changing.locked():
                 return
             self._reclaim()
+            for key in list(self._kept):
+                self._forget_batch(key)
             with self._changing:
                 self.pool.clear()
+
+    def kept(self, owner: object, buffers: Sequence[Buffer]) -> Batch[Buffer] | None:
+        """The batch that was kept for `owner` (the plan that it runs) and these buffers."""
+        key = (id(owner), *map(id, buffers))
+        found = self._kept.pop(key, None)
+        if found is None:
+            return None
+        self._kept[key] = found  # reinserted last: most recently used
+        return found[0]
+
+    def keep(self, owner: object, buffers: Sequence[Buffer], batch: Batch[Buffer]) -> None:
+        """Have `kept` find a batch until one of its buffers is no longer the device's, or many others were kept."""
+        key = (id(owner), *map(id, buffers))
+        if len(self._kept) >= _KEPT:
+            self._forget_batch(next(iter(self._kept)))
+        self._kept[key] = batch, owner
+        for b in key[1:]:
+            self._keys.setdefault(b, set()).add(key)
+
+    def forget_batch(self, owner: object, buffers: Sequence[Buffer]) -> None:
+        """Keep a batch no longer: it failed."""
+        self._forget_batch((id(owner), *map(id, buffers)))
+
+    def _forget_batch(self, key: tuple[int, ...]) -> None:
+        if self._kept.pop(key, None) is None:
+            return
+        for b in set(key[1:]):
+            keys = self._keys[b]
+            keys.discard(key)
+            if not keys:
+                del self._keys[b]
+
+    def _left(self, buffer: Buffer) -> None:
+        """A buffer left the pool."""
+        for key in list(self._keys.get(id(buffer), ())):
+            self._forget_batch(key)
+        self._drop(buffer)
 
     @abstractmethod
     def _kind(self, size: int, dtype: DType) -> tuple[Hashable, int]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import numpy as np
 
 from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.runtime import Handle, call_late, here, register_late
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
 
@@ -31,6 +32,7 @@ all__ = [
     "alias",
     "bound_int",
     "checked",
+    "deferred",
     "is_bool",
     "need_float",
     "need_tensor",
@@ -48,7 +50,7 @@ _LIMIT = 1 << 31  # index arithmetic has 32 bits
 
 def is_tensor(x: Any) -> TypeGuard[Tensor]:
     """Whether something is a tensor."""
-    return isinstance(getattr(x, "uop", None), UOp)
+    return isinstance(x, Handle)
 
 
 def is_bool(x: Any) -> bool:
@@ -262,6 +264,7 @@ _TENSOR = _KINDS["Tensor"]
 
 def pass_unseen(cls: type[Tensor]) -> None:
     """Let tensors of a class pass without a look: it is `Tensor`, or below it."""
+    register_late(cls)
     for kind in ("Tensor", "Tensor | None"):
         _KINDS[kind].plain.add(cls)
 
@@ -332,7 +335,36 @@ def checked(function: F, name: str = "") -> F:
 
     if name:
         called.__name__ = name
-    return called  # type: ignore[return-value]
+    return deferred(called, function) if _defers(function) else called  # type: ignore[return-value]
+
+
+# Files of ops whose calls change something, or do not follow from their arguments.
+_AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "grad_mode", "host", "inplace", "random")])
+_METHODS = frozenset(
+    ("bfloat16", "bitcast", "bool", "cast", "clone", "contiguous", "double", "float", "half", "int", "long")
+)
+
+
+def _defers(function: Callable[..., Any]) -> bool:
+    """Whether a function's calls may be late: it is an op, and gives what follows from its arguments."""
+    at = function.__module__
+    if at == "anneal.tensor._tensor":
+        return function.__name__ in _METHODS
+    return at.startswith("anneal.ops.") and at not in _AT_ONCE
+
+
+def deferred(function: F, op: Callable[..., Any] | None = None) -> F:
+    """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of."""
+    known = op or function
+
+    @functools.wraps(function)
+    def late(*args: Any, **options: Any) -> Any:
+        if here.defers:
+            return call_late(known, args, options, function)
+        return function(*args, **options)
+
+    late.__wrapped__ = known  # what `alias` and `inspect` look for
+    return late  # type: ignore[return-value]
 
 
 def alias(function: F, name: str) -> F:

@@ -383,6 +383,11 @@ def host_values(u: UOp) -> np.ndarray[Any, Any] | None:
     return values  # type: ignore[no-any-return]
 
 
+def _check_again(name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None, but: int | None) -> None:
+    """`check_places` for a call that was made before with another index."""
+    check_places(name, index, axis, shape, least, but)
+
+
 def check_places(
     name: str, index: UOp, axis: int, shape: tuple[Any, ...], least: int | None = None, but: int | None = None
 ) -> None:
@@ -397,6 +402,8 @@ def check_places(
     low = -high - 1 if least is None else least
     if index.vmin is not None and index.vmax is not None and low <= index.vmin and index.vmax <= high:
         return
+    if here.checks is not None:
+        here.checks.append((_check_again, index, (name, axis, shape, least, but)))
     values = host_values(index)
     if values is None:
         return

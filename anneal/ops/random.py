@@ -26,7 +26,7 @@ from anneal.ops.creation import arange
 from anneal.ops.data import DTypeLike, as_dtype, wrap_array
 from anneal.ops.joining import cat
 from anneal.ops.nodes import reshape
-from anneal.runtime import capturing, default_device
+from anneal.runtime import capturing, default_device, here
 from anneal.uop import DType, Op, UOp, alu, dtypes
 from anneal.uop.sizes import most, product
 
@@ -87,6 +87,7 @@ class Generator:
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
         """The key of the next call, as two uint32 nodes of shape ()."""
+        here.effects += 1
         seed = self.seed_node(device)
         if not capturing():
             call = wrap_array(np.array([self.next_key()[1]], np.uint32), device)

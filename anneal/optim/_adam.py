@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, SettingError
 from anneal.ops.nodes import pad, reshape, shrink
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
 from anneal.runtime import forbid_in_capture, outdate_captures, realize
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, alu, dtypes
@@ -63,6 +63,7 @@ class SGD(Optimizer):
         # that there is a direction says that a step was made
         return {f"{i}.{name}": array} | ({f"{i}.step": np.float32(1)} if name == "momentum_buffer" else {})
 
+    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         decay, dampening = group["weight_decay"], group["dampening"]
         for t in params:
@@ -144,6 +145,7 @@ class Adam(Optimizer):
             self.state.setdefault(id(t), {}).update(zip(_CORRECTIONS, copies, strict=True))
         outdate_captures("an optimiser has gradients for other parameters than before")
 
+    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}
         left: dict[tuple[Tensor, Tensor] | None, list[Tensor]] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, SettingError, ShapeError
 from anneal.ops import take_running_updates, wrap_array
 from anneal.ops.nodes import reshape
-from anneal.runtime import outdate_captures, realize
+from anneal.runtime import Late, Numbering, become_late, composite, numbering_of, outdate_captures, realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
@@ -44,6 +44,17 @@ def _update_phase() -> Iterator[None]:
         yield
     finally:
         a.phase = before
+
+
+_FOLLOWING: set[Callable[..., None]] = set()
+Update = TypeVar("Update", bound=Callable[..., None])
+
+
+def follows(update: Update) -> Update:
+    """An `_update` that follows from gradients, parameters, state and settings alone: a step like one that was taken is
+    not built anew."""
+    _FOLLOWING.add(update)
+    return update
 
 
 class ParameterGroup(dict[str, Any]):
@@ -95,6 +106,13 @@ class ParameterGroup(dict[str, Any]):
         if key in self._data:
             return reshape(self._data[key].uop, ())
         return self[key][0] if key == "betas" else self[key]
+
+    def constants(self) -> list[tuple[str, type, Any]]:
+        """The settings that an update has as constants, with their types: all that are no data on the device."""
+        settings = {name: value for name, value in self.items() if name not in ("params", "lr", *self._data)}
+        if "betas" in self._data:
+            settings["betas"] = self["betas"][1:]
+        return [(name, type(value), value) for name, value in settings.items()] + [("data", tuple, tuple(self._data))]
 
     @property
     def rate_node(self) -> UOp:
@@ -251,17 +269,76 @@ class Optimizer:
 
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
+        done: Iterable[Tensor] | None = None
+        numbering = numbering_of() if self._follows() else None
+        if numbering is not None:
+            done = self._known(numbering)
+        if done is None:
+            nodes = self._updated()
+            for t, u in nodes.items():
+                t._become(u)
+            done = nodes
+        # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
+        with no_grad():
+            realize([*results, *take_results(), *take_running_updates(), *done])
+
+    def _follows(self) -> bool:
+        """Whether the update follows from gradients, parameters, state and settings alone: this room's own do, where
+        they say so, and a subclass may ask for anything."""
+        kind = type(self)
+        return kind._update in _FOLLOWING and kind.__module__.startswith("anneal.optim.")
+
+    def _updated(self) -> dict[Tensor, UOp]:
+        """The new nodes of parameters and state."""
         done: dict[Tensor, UOp] = {}
         with _update_phase():
             for group in self.param_groups:
                 active = [t for t in group["params"] if t.grad is not None]
                 if active:
                     self._update(group, active, done)
-        for t, u in done.items():
-            t._become(u)
-        # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
-        with no_grad():
-            realize([*results, *take_results(), *take_running_updates(), *done])
+        return done
+
+    def _known(self, numbering: Numbering) -> Iterable[Tensor] | None:
+        """Give parameters and state their new values, late, and return them; None where these do not follow from
+        gradients, parameters, state and settings as they stand: then nothing was given."""
+        inputs: list[Tensor] = []
+        key: list[Any] = [
+            type(self),
+            *[(n, v) for n, v in vars(self).items() if isinstance(v, (bool, int, float, str))],
+        ]
+        for group in self.param_groups:
+            key += group.constants()
+            inputs += (group.rate, *group._data.values())
+            held = self.state.get(id(group), {})
+            key += held
+            inputs += held.values()
+            for t in group["params"]:
+                held, g = self.state.get(id(t), {}), t.grad
+                key += (*held, (t.shape, g is None))
+                inputs += (t, *held.values(), *([] if g is None else [g]))
+        try:
+            hash(tuple(key))
+        except TypeError:  # a setting that is a list, say
+            return None
+        places = {id(t): n for n, t in enumerate(inputs)}
+        made: dict[Tensor, UOp] = {}
+
+        def compute() -> tuple[list[UOp], list[int]] | None:
+            made.update(self._updated())
+            if any(id(t) not in places for t in made):
+                return None
+            return list(made.values()), [places[id(t)] for t in made]
+
+        found = composite(numbering, tuple(key), [numbering.of(t) for t in inputs], compute)
+        if found is None:
+            for t, u in made.items():
+                t._become(u)
+            return list(made)
+        changed = [inputs[n] for n in found[1]]
+        for t, template in zip(changed, found[0], strict=True):
+            assert template is not None
+            become_late(t, Late(numbering, template, template.provenance[1:3]))
+        return changed
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from anneal.optim._base import Optimizer, ParameterGroup, Parameters
+from anneal.optim._base import Optimizer, ParameterGroup, Parameters, follows
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import UOp
 
@@ -79,6 +79,7 @@ class Formula(Optimizer):
         """The parameter's new value."""
         raise NotImplementedError(f"{type(self).__name__} defines no _formula()")
 
+    @follows
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         with no_grad():
             for t in params:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anneal.rewrite.legality import STAGES, check
     from anneal.rewrite.pipeline import Hook, Pass, Pipeline
     from anneal.rewrite.symbolic import forget, simplify
-    from anneal.rewrite.trace import Event, tracing
+    from anneal.rewrite.trace import Event, listening, tracing
     from anneal.rewrite.watch import Watch
 else:
     # What a program that only makes tensors does without is imported when its name is asked for.
@@ -29,7 +29,7 @@ else:
             "legality": ("STAGES", "check"),
             "pipeline": ("Hook", "Pass", "Pipeline"),
             "symbolic": ("forget", "simplify"),
-            "trace": ("Event", "tracing"),
+            "trace": ("Event", "listening", "tracing"),
             "watch": ("Watch",),
         },
     )
@@ -49,6 +49,7 @@ __all__ = [
     "forget",
     "graph_rewrite",
     "legalised",
+    "listening",
     "over",
     "rebuild",
     "rebuilt",

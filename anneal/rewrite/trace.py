@@ -18,7 +18,7 @@ from typing import Any
 from anneal import settings
 from anneal.uop import Op, UOp, fold_by
 
-__all__ = ["Event", "here", "tracing"]
+__all__ = ["Event", "here", "listening", "tracing"]
 
 Result = UOp | tuple[UOp | None, ...]
 Listener = Callable[["Event"], None]
@@ -62,6 +62,11 @@ here = _Here()
 _lock = threading.RLock()
 _listeners: tuple[Listener, ...] = ()
 _plain: list[tuple[str, dict[Op, Any], dict[Op, Any]]] = []  # (kind, table, its own functions), while others are in it
+
+
+def listening() -> bool:
+    """Whether any thread is told of rules."""
+    return bool(_listeners)
 
 
 @contextmanager

@@ -23,8 +23,12 @@ from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
 from anneal.runtime.jitted import Jit, Recapture, jit
+from anneal.runtime.late import become_late, composite
+from anneal.runtime.late import call as call_late
+from anneal.runtime.late import register as register_late
 from anneal.runtime.launch import Execution, execute, new_outputs
-from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, storage_of
+from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, note_made, storage_of
+from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
 from anneal.runtime.steps import Collective, HostCall, Launch, Step
@@ -42,16 +46,21 @@ __all__ = [
     "HostGradient",
     "Jit",
     "JitError",
+    "Late",
     "Launch",
+    "Numbering",
     "Recapture",
     "Reduction",
     "Step",
     "VmapMethod",
+    "become_late",
     "bound_shape",
     "buffer_leaf",
     "cache_statistics",
+    "call_late",
     "capturing",
     "compile_seconds",
+    "composite",
     "default_device",
     "execute",
     "forbid_in_capture",
@@ -59,16 +68,20 @@ __all__ = [
     "found_sizes",
     "here",
     "host_storage",
+    "is_computed_late",
     "is_realized",
     "jit",
     "key_of",
     "memory",
     "needed",
     "new_outputs",
+    "note_made",
+    "numbering_of",
     "observed",
     "outdate_captures",
     "plan_of",
     "realize",
+    "register_late",
     "resolve_device",
     "seen",
     "set_default_device",

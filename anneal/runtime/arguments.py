@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from anneal.errors import JitError
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief
 from anneal.runtime.handle import Handle
+from anneal.runtime.late import tensor_class
 from anneal.runtime.nodes import is_realized
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped, symbolic_arg, unbound, variables_of
 
-__all__ = ["difference", "flatten", "rebuild"]
+__all__ = ["ArrayGiven", "difference", "flatten", "rebuild", "with_tensors"]
+
+
+class ArrayGiven(Exception):
+    """An array among the arguments, which is to be a tensor."""
+
+
+def with_tensors(value: Any) -> Any:
+    """A nest with tensors for its arrays."""
+    if isinstance(value, np.ndarray):
+        return tensor_class()(value)
+    if isinstance(value, (list, tuple)):
+        items = [with_tensors(v) for v in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return {k: with_tensors(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
@@ -40,9 +57,10 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
     try:
         hash(value)
     except TypeError:
+        if isinstance(value, np.ndarray):
+            raise ArrayGiven from None
         raise JitError(
-            f"a jit function takes tensors, hashable values and nests of them, not {type(value).__name__}; "
-            "make a Tensor of an array first"
+            f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
         ) from None
     return ("V", type(value), value)
 

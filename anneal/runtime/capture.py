@@ -20,7 +20,7 @@ from anneal.runtime.guards import Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import Read, Staging, SymbolicResult, Written, copy_of
 from anneal.runtime.launch import Execution
-from anneal.runtime.nodes import buffer_leaf, storage_of
+from anneal.runtime.nodes import Made, buffer_leaf, storage_of
 from anneal.runtime.recording import Recording
 from anneal.runtime.sizes import needed
 from anneal.runtime.steps import Collective, HostCall, Launch
@@ -459,18 +459,25 @@ def _check_variables(run: Recorded, calls: Sequence[HostCall], found: Mapping[st
 def _outside(run: Recorded, internal: set[int]) -> dict[int, Storage]:
     """By id, the storages that the steps read and that are neither their own nor arguments.
 
-    Raises JitError for one that was made from host data meanwhile.
+    Raises JitError for one that was made from host data, of other values than in the run before.
     """
     given = {id(s) for s in run.arguments}
-    made = {id(s) for s in run.recording.made} - given
+    frozen = {id(m.storage): m for m in run.recording.frozen if m.storage is not None}
+    for m in run.recording.frozen:
+        if m.storage is None:
+            raise JitError(_frozen(m))
     outside: dict[int, Storage] = {}
     for step in run.recording.steps:
         for s in step.inputs:
             if id(s) not in internal and id(s) not in given:
                 outside[id(s)] = s
-                if id(s) in made:
-                    raise JitError(
-                        "a tensor made from host data inside a jit function would be frozen at its first value; "
-                        "make it outside the function, or pass it as an argument"
-                    )
+                if id(s) in frozen:
+                    raise JitError(_frozen(frozen[id(s)]))
     return outside
+
+
+def _frozen(made: Made) -> str:
+    return (
+        "a tensor made from host data inside a jit function would be frozen at its first value, and had other values "
+        f"in the run before ({made.where}); make it outside the function, or pass it as an argument"
+    )

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from anneal import settings
-from anneal.backend import HOST, Storage, get_device
+from anneal.backend import HOST, get_device
 from anneal.runtime.handle import Handle
 from anneal.runtime.steps import Launch, Step
 from anneal.schedule import Plan
@@ -32,6 +32,7 @@ __all__ = [
     "compile_seconds",
     "default_device",
     "here",
+    "nothing",
     "observed",
     "outdate_captures",
     "resolve_device",
@@ -41,6 +42,10 @@ __all__ = [
 
 Observer = Callable[[Step], None]
 Watcher = Callable[[UOp, Launch], None]
+
+
+def nothing() -> None:
+    """The reference to a numbering that is not there."""
 
 
 class Tensors:
@@ -120,10 +125,15 @@ class _Here(threading.local):
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.realized: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is realized
         self.assigned: list[list[weakref.ref[Any]]] = []  # lists that get every tensor that is assigned
-        self.made: list[Storage] | None = None  # gets every storage that is made from host data
+        self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
         self.modules: dict[int, str] | None = None  # paths of modules by id, from the one called first, while it runs
+        # what late tensors are made with (late.py)
+        self.defers = True  # False within an op: what it calls is part of it
+        self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
+        self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
+        self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has
         # what an optimiser's step computes along with the rest
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id

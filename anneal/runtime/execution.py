@@ -7,19 +7,23 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from anneal import schedule, settings
-from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
+from anneal.backend import AnyDevice, Array, MemoryReport, Program, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
 from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
-from anneal.runtime.launch import execute
+from anneal.runtime.late import keep_run, known_run
+from anneal.runtime.launch import compiled, execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
+from anneal.runtime.numbering import is_computed_late, numbering_of, reset
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
-from anneal.uop import Op, UOp, toposort
+from anneal.uop import Op, UOp, arena, toposort
 from anneal.uop.sizes import Values
 
 __all__ = ["memory", "plan_of", "realize", "realize_uops", "tracing", "upload", "values"]
@@ -33,8 +37,13 @@ def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
     return _launched(uops, lazy, device_name)
 
 
-def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UOp]:
-    """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory."""
+def _launched(
+    uops: Sequence[UOp], lazy: list[UOp], device_name: str, told: list[tuple[Plan, list[Storage]]] | None = None
+) -> list[UOp]:
+    """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
+
+    `told` gets the plan and its inputs.
+    """
     done: dict[UOp, UOp] = {}
     if lazy:
         device = get_device(device_name)
@@ -49,6 +58,8 @@ def _launched(uops: Sequence[UOp], lazy: list[UOp], device_name: str) -> list[UO
         else:
             context.plans_made += 1
         context.compile_seconds += planned - begun
+        if told is not None:
+            told.append((plan, inputs))
         found = schedule.origins(sink) if here.observers else ()
         outputs = execute(plan, device, inputs, values, found)
         for watch in here.watchers:
@@ -112,24 +123,89 @@ def realize(tensors: Sequence[Handle]) -> None:
         return
     if here.in_host_call:
         raise UserError("a function of host_call gets arrays, and computes no tensors: its device waits for it")
+    here.effects += 1
+    numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
     for t in tensors:
-        if not is_realized(t.uop):
+        if is_computed_late(t) or not is_realized(t.uop):
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
-        wanted: dict[UOp, None] = {}
-        lazy = [t.uop for t in group]
-        for n, old in enumerate(lazy):
-            # two tensors of one node get memory of their own: a jit may update one of them in place
-            u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
-            wanted[u] = None
-        for t, old, u in zip(group, lazy, realize_uops(list(wanted), name), strict=True):
-            if t.uop is not old:
-                continue  # another thread has computed it, or assigned to it, meanwhile
-            t._settle(u)
-            own(t)
-            for watch in here.realized:
-                watch.append(weakref.ref(t))
+        if not _ran_again(group, name):
+            _realize_on(group, name)
+    if by_device and numbering is not None:
+        reset(numbering)
+
+
+def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[Storage]]] | None = None) -> None:
+    """Compute lazy tensors of one device."""
+    wanted: dict[UOp, None] = {}
+    lazy = [t.uop for t in group]
+    for n, old in enumerate(lazy):
+        # two tensors of one node get memory of their own: a jit may update one of them in place
+        u = old if old not in wanted else UOp(Op.CONTIGUOUS, old.dtype, (old,), tag=n)
+        wanted[u] = None
+    made = realize_uops(list(wanted), name) if told is None else _launched(list(wanted), list(wanted), name, told)
+    for t, old, u in zip(group, lazy, made, strict=True):
+        if t.uop is old:  # else another thread has computed it, or assigned to it, meanwhile
+            _settled(t, u)
+
+
+def _settled(t: Handle, u: UOp) -> None:
+    t._settle(u)
+    own(t)
+    for watch in here.realized:
+        watch.append(weakref.ref(t))
+
+
+def _ran_again(group: Sequence[Handle], name: str) -> bool:
+    """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
+    as the first of its kind; False where that cannot be said."""
+    numbering = numbering_of()
+    if numbering is None or here.context.tensors.host_calls:
+        return False
+    key = (name, get_device(name).cost_model, *[numbering.of(t) for t in group])
+    run = known_run(key)
+    if run is None:
+        told: list[tuple[Plan, list[Storage]]] = []
+        lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
+        shapes = [t.uop.shape for t in group]
+        _realize_on(group, name, told)
+        ((plan, inputs),) = told
+        numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
+        if all(id(s) in numbers for s in inputs):
+            keep_run(key, _Run(plan, [numbers[id(s)] for s in inputs], shapes))
+        for t, line in zip(group, lines, strict=True):
+            if (storage := storage_of(t.uop)) is not None:
+                storage.line = line
+        return True
+    begun = time.perf_counter()
+    context, device, leaves = here.context, get_device(name), numbering.leaves
+    inputs = [leaves[n].arg for n in run.numbers]
+    context.plans_found += 1
+    before = [t.uop if (late := t.late) is None else late for t in group]
+    if run.programs is None or run.device is not device:
+        run.programs, run.device = compiled(run.plan, device), device
+    made = execute(run.plan, device, inputs, programs=run.programs)
+    with arena().located():
+        for t, old, storage, shape in zip(group, before, made, run.shapes, strict=True):
+            storage.line = old.provenance[1:3] if isinstance(old, UOp) else old.line
+            # else another thread has computed it, or assigned to it, meanwhile
+            if (t.uop if (late := t.late) is None else late) is old:
+                _settled(t, buffer_leaf(storage, shape))
+    if (level := settings.current().debug) >= 2:
+        _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    return True
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
+
+    plan: Plan
+    numbers: list[int]
+    shapes: list[tuple[Any, ...]]
+    programs: Sequence[Program] | None = None  # on `device`, once it has run again
+    device: AnyDevice | None = None
 
 
 def upload(tensors: Sequence[Handle]) -> None:

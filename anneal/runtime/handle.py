@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy.typing as npt
 
 from anneal.uop import UOp
 
+if TYPE_CHECKING:
+    from anneal.runtime.numbering import Late
+
 __all__ = ["INSIDE", "Handle"]
 
 # Stands for a gradient that a jit function took: no replay would follow it.
 INSIDE: Final[Any] = object()
+
+
+_create = object.__new__
 
 
 class Handle:
@@ -20,17 +26,53 @@ class Handle:
     `Tensor` is the one class of handles. The runtime computes what handles name, and makes new ones for results.
     """
 
-    __slots__ = ("__weakref__", "_grad", "device", "requires_grad", "uop")
+    __slots__ = ("__weakref__", "_alias", "_grad", "_spent", "device", "is_leaf", "late", "requires_grad", "uop")
 
-    uop: UOp
+    uop: UOp  # of a late tensor it is made when it is asked for
+    late: Late | None  # what a late tensor has in place of a node
     device: str
     requires_grad: bool
+    is_leaf: bool  # `requires_grad` was set on it, or it wants none
+    _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
+    _spent: bool  # its backward was taken
     _grad: Any  # a handle, None, or INSIDE
 
     @classmethod
     def _from_uop(cls, u: UOp, device: str) -> Self:
         """A handle of `u` on `device` that wants no gradient."""
         raise NotImplementedError
+
+    @classmethod
+    def _late(cls, late: Late, device: str, requires_grad: bool) -> Self:
+        """A late tensor as an op gives it."""
+        t = _create(cls)
+        t.device = device
+        t.is_leaf = not requires_grad
+        t.requires_grad = requires_grad
+        t.late = late
+        t._grad = t._alias = None
+        t._spent = False
+        return t
+
+    def _is_plain(self) -> bool:
+        """Whether it is as an op gives it: nothing is known of it but its node, and whether it wants a gradient."""
+        return self._grad is None and self._alias is None and not self._spent and self.is_leaf is not self.requires_grad
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """The node of a late tensor, which has none before it is asked for it."""
+            if name == "uop":
+                late = self.late
+                # without one another thread has given it a node just now
+                return object.__getattribute__(self, "uop") if late is None else late.node_of(self)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def _looks(self) -> UOp:
+        """A node of this shape and dtype: a late tensor's own is not made for them."""
+        late = self.late
+        return self.uop if late is None else late.template
 
     def _settle(self, view: UOp) -> None:
         """The value is computed: name `view`, a BUFFER in this shape."""

@@ -19,8 +19,9 @@ assigns (parameters, moments) are updated in place. Nothing stale is replayed:
 - gradients taken inside stay inside: reading `.grad` afterwards is an error, and so is adding to one from outside;
 - where Python values that it sees have changed (its closure, globals and attributes that it names, the items of lists
   and dicts, a module's attributes, a setting of an optimiser), it runs as at the first call;
-- a tensor made from host data, a random number without a device counter, or a read-back inside the function is an
-  error: its value would be frozen.
+- a tensor made from host data inside the function is a constant where the run before made it of the same values; of
+  other values it is an error, as are a random number without a device counter and a read-back: it would be frozen.
+  An array as an argument is made a tensor first.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anneal import settings
 from anneal.backend import Storage, get_device
 from anneal.errors import JitError
-from anneal.runtime.arguments import difference, flatten, rebuild
+from anneal.runtime.arguments import ArrayGiven, difference, flatten, rebuild, with_tensors
 from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import ARGUMENT, Capture, Recorded
 from anneal.runtime.context import here
@@ -44,7 +45,7 @@ from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, Guards
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.held import copy_of
-from anneal.runtime.nodes import buffer_leaf, storage_of
+from anneal.runtime.nodes import Made, buffer_leaf, differing, storage_of
 from anneal.runtime.recording import Recording, recording
 from anneal.schedule import BUILDING, Origin, Plan
 from anneal.uop import toposort
@@ -93,6 +94,7 @@ class Jit(Generic[P, R]):
         self.captures: dict[Any, Capture | None] = {}
         self.read: dict[Any, list[weakref.ref[Handle]]] = {}  # after the first call: the tensors that it read
         self.returned: dict[Any, list[weakref.ref[Handle]]] = {}  # and the results of the first call
+        self.made: dict[Any, list[Made]] = {}  # what the last run made from host data
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         update_wrapper(self, function)
 
@@ -123,6 +125,7 @@ class Jit(Generic[P, R]):
         self.captures.clear()
         self.read.clear()
         self.returned.clear()
+        self.made.clear()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if here.recordings or here.depth or here.in_host_call:
@@ -132,7 +135,12 @@ class Jit(Generic[P, R]):
             return self._watched(*args, **kwargs)
         tensors: list[Handle] = []
         bound: dict[str, int] = {}
-        key = flatten((args, kwargs), tensors, bound)
+        try:
+            key = flatten((args, kwargs), tensors, bound)
+        except ArrayGiven:
+            args, kwargs = with_tensors((args, kwargs))
+            tensors.clear()
+            key = flatten((args, kwargs), tensors, bound)
         for t in tensors:
             if t.requires_grad:
                 raise JitError("an argument of a jit function may not require a gradient; read the parameter inside it")
@@ -193,6 +201,8 @@ class Jit(Generic[P, R]):
                 "x += y), or assign to a tensor that it reads"
             )
         graded = _taken(record)
+        record.frozen = differing(self.made.get(key, ()), record.made)
+        self.made[key] = [replace(m, storage=None) for m in record.made]
         if first:
             self.captures[key] = None
             self.read[key] = record.owners()
@@ -227,6 +237,7 @@ class Jit(Generic[P, R]):
             if (old := self.captures.pop(unused)) is not None:
                 old.close()
             self.returned.pop(unused, None)
+            self.made.pop(unused, None)
 
     def _tell(self, key: Any, captured: Capture | None) -> None:
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""

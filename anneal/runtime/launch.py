@@ -17,16 +17,20 @@ __all__ = ["Execution", "compiled", "execute", "new_outputs"]
 class Execution:
     """A launch bound to buffers: `run()` executes it, any number of times.
 
+    With `again` one that was bound to the same buffers before is found again, as the device keeps it.
+
     Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
     """
 
-    __slots__ = ("_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
+    __slots__ = ("_again", "_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
 
-    def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program] | None = None) -> None:
+    def __init__(
+        self, step: Launch, device: AnyDevice, programs: Sequence[Program] | None = None, again: bool = False
+    ) -> None:
         plan = step.plan
         if programs is None:
             programs = compiled(plan, device)
-        self.plan, self.device = plan, device
+        self.plan, self.device, self._again = plan, device, again and not plan.variables
         self.values: dict[str, int] = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.temporaries: list[OpaqueBuffer] = []
         buffers: list[OpaqueBuffer] = [None] * len(plan.values)  # type: ignore[list-item]  # the loops below fill it
@@ -48,10 +52,15 @@ class Execution:
         self._bind()
 
     def _bind(self) -> None:
+        if self._again and (found := self.device.kept(self.plan, self.buffers)) is not None:
+            self.batch = found
+            return
         begun = time.perf_counter()
         calls = zip(self.programs, self.plan.calls, strict=True)
         self.batch = self.device.prepare([(p, [self.buffers[v] for v in c.args]) for p, c in calls], self.values)
         here.context.compile_seconds += time.perf_counter() - begun
+        if self._again:
+            self.device.keep(self.plan, self.buffers, self.batch)
 
     def give(self, values: Mapping[str, int]) -> bool:
         """Run with these values of the variables from the next time on; whether what is prepared must be anew."""
@@ -74,7 +83,12 @@ class Execution:
         `swap` makes the pairs once the launch is under way, and gives the same ones again when it is called again.
         """
         if swap is None:
-            self.batch.run()
+            try:
+                self.batch.run()
+            except BaseException:
+                if self._again:
+                    self.device.forget_batch(self.plan, self.buffers)
+                raise
             return
         self.batch.run_and_swap(swap)
         for old, new in swap():
@@ -116,18 +130,23 @@ def execute(
     inputs: Sequence[Storage],
     values: Mapping[str, int] | None = None,
     origins: Sequence[Origin] = (),
+    programs: Sequence[Program] | None = None,
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
+
+    With its compiled `programs` it is a plan that ran before, and may meet the buffers that it had then.
 
     Raises DeviceError for an output that the device can never hold.
     """
     for v in plan.outputs:
         device.check_size(plan.values[v].size, plan.values[v].dtype)
-    programs = compiled(plan, device)
+    again = programs is not None
+    if programs is None:
+        programs = compiled(plan, device)
     outputs = new_outputs(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
-        run = Execution(step, device, programs)
+        run = Execution(step, device, programs, again)
         try:
             run.run()
         finally:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from anneal.backend import Array, Storage
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
-from anneal.uop import SYMBOLIC, DType, Op, UOp
+from anneal.uop import SYMBOLIC, DType, Op, UOp, users_line
 from anneal.uop.sizes import symbolic_arg, widest
 
-__all__ = ["buffer_leaf", "host_storage", "is_realized", "own", "storage_of"]
+__all__ = ["Made", "buffer_leaf", "differing", "host_storage", "is_realized", "note_made", "own", "storage_of"]
 
 _WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
@@ -39,11 +43,52 @@ def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
 
 
 def host_storage(values: Array, dtype: DType, device: str) -> Storage:
-    """The storage of flat `values`, uploaded when first used. A recording notes it: its values would be frozen."""
+    """The storage of flat `values`, uploaded when first used. A recording notes it: its values may be frozen."""
+    here.effects += 1
     storage = Storage(values.size, dtype, device, host=values)
     if here.made is not None:
-        here.made.append(storage)
+        note_made(storage, memoryview(values.view("uint8").data), dtype)
     return storage
+
+
+def note_made(storage: Storage | None, content: bytes | memoryview, dtype: DType) -> None:
+    """Tell the recording of a value made from host data: in `storage`, or a constant."""
+    if here.made is not None:
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        here.made.append(Made(storage, (dtype.name, len(content), digest), users_line(2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A value that a jit function made from host data at the user's `line`."""
+
+    storage: Storage | None
+    content: tuple[str, int, bytes]
+    line: tuple[CodeType, int]
+
+    @property
+    def where(self) -> str:
+        """The line in words."""
+        return f"{self.line[0].co_filename}:{self.line[1]}"
+
+
+def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
+    """Those of `now` that were not made of the same values in the run before.
+
+    Line by line the last ones are compared: what is made once, a moment of an optimiser, is made in the first run.
+    """
+    lines: dict[Any, tuple[list[Made], list[Made]]] = {}
+    for n, run in enumerate((before, now)):
+        for m in run:
+            lines.setdefault(m.line, ([], []))[n].append(m)
+    found = []
+    for old, new in lines.values():
+        if len(old) < len(new):
+            found += new
+        else:
+            last = old[len(old) - len(new) :]
+            found += [b for a, b in zip(last, new, strict=True) if a.content != b.content]
+    return found
 
 
 def own(t: Handle) -> None:

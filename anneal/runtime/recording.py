@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from anneal.backend import Storage
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
+from anneal.runtime.nodes import Made
 from anneal.runtime.steps import Step
 
 __all__ = ["Recording", "capturing", "forbid_in_capture", "forbid_in_jit", "recording"]
@@ -44,7 +44,8 @@ class Recording:
         self.steps: list[Step] = []
         self.realized: list[weakref.ref[Handle]] = []
         self.assigned: list[weakref.ref[Handle]] = []
-        self.made: list[Storage] = []  # from host data
+        self.made: list[Made] = []  # from host data
+        self.frozen: list[Made] = []  # those of them that the run before made of other values
         # by id, the tensors whose gradient was set, each with what it was before
         self.graded: dict[int, tuple[weakref.ref[Handle], Any]] = {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.places import Origin
-from anneal.schedule.records import BUILDING, Call, Cut, Kernel, Plan, Schedule, name_of
+from anneal.schedule.records import BUILDING, WITH_PLANS, Call, Cut, Kernel, Plan, Schedule, name_of
 
 if TYPE_CHECKING:
     from anneal.schedule.concat import pieces_of
@@ -41,6 +41,7 @@ __all__ = [
     "BUILDING",
     "PASSES",
     "PERMUTATION",
+    "WITH_PLANS",
     "Call",
     "CostModel",
     "Cut",

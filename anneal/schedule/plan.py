@@ -16,7 +16,7 @@ from anneal.rewrite import rebuild
 from anneal.schedule.fusion import CostModel, refusals
 from anneal.schedule.passes import forget_kernels, run_passes
 from anneal.schedule.places import Origin, live_order
-from anneal.schedule.records import BUILDING, Plan
+from anneal.schedule.records import BUILDING, WITH_PLANS, Plan
 from anneal.schedule.saved import keep, recall
 from anneal.uop import SYMBOLIC, Op, UOp, arena, const, dtypes, toposort, uncollected
 from anneal.uop.sizes import mapped, symbolic_arg, unbound
@@ -39,6 +39,8 @@ def clear_cache() -> None:
     """Forget every plan and kernel."""
     forget_kernels()
     _plans.clear()
+    for forget in WITH_PLANS:
+        forget()
 
 
 def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, list[Any]]:

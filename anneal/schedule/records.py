@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 # thread that holds a device's lock never waits for this one.
 BUILDING = threading.RLock()
 
+WITH_PLANS: list[Callable[[], None]] = []  # what is forgotten with the plans, by rooms further up
+
 CONCATENATION = "concatenation"  # the arg of a SINK whose root is stored piece by piece
 
-__all__ = ["BUILDING", "CONCATENATION", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
+__all__ = ["BUILDING", "CONCATENATION", "WITH_PLANS", "Call", "Cut", "Kernel", "Plan", "Schedule", "Value", "name_of"]
 
 
 class Kernel:

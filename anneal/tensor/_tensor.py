@@ -29,6 +29,7 @@ from anneal.ops import (
     axis_of,
     check_device_dtype,
     checked,
+    deferred,
     made,
     no_grad,
     operators,
@@ -44,7 +45,9 @@ from anneal.runtime import (
     forbid_in_jit,
     here,
     host_storage,
+    is_computed_late,
     needed,
+    note_made,
     outdate_captures,
     realize,
     resolve_device,
@@ -79,14 +82,11 @@ class Tensor(Handle):
     Tensor([22., 32.], dtype=float32)
     """
 
-    __slots__ = ("_alias", "_spent", "is_leaf")
+    __slots__ = ()
 
     __array_ufunc__: ClassVar[None] = None  # NumPy hands `array + tensor` to the tensor
 
     _made: ClassVar[type[Tensor]]  # what ops make of a tensor: its own class, but for a subclass that says another
-    is_leaf: bool
-    _alias: UOp | None
-    _spent: bool
 
     def __init_subclass__(cls) -> None:
         cls._made = vars(cls).get("_made", cls)
@@ -117,9 +117,12 @@ class Tensor(Handle):
                         kind = dtypes.int64
                 check_fits("Tensor", kind, data)
                 check_device_dtype(self.device, kind)
+                if here.made is not None:
+                    note_made(None, repr(data).encode(), kind)
                 u = const(kind, data)
             else:
                 u = wrap_array(array_of(data, kind), self.device)
+        self.late = None
         self.uop = u
         self._grad = None
         self.is_leaf = True
@@ -198,21 +201,21 @@ class Tensor(Handle):
     @property
     def shape(self) -> Shape:
         """The sizes of the axes."""
-        return self.uop.shape
+        return self._looks.shape
 
     @property
     def dtype(self) -> DType:
         """The type of every element."""
-        return self.uop.dtype
+        return self._looks.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return len(self.uop.shape)
+        return len(self.shape)
 
     def dim(self) -> int:
         """The number of axes."""
-        return len(self.uop.shape)
+        return len(self.shape)
 
     def numel(self) -> int:
         """The number of elements.
@@ -221,7 +224,7 @@ class Tensor(Handle):
         >>> Tensor.zeros(2, 3).numel()
         6
         """
-        count: int = product(self.uop.shape)
+        count: int = product(self.shape)
         return count
 
     @overload
@@ -237,33 +240,33 @@ class Tensor(Handle):
         ((2, 3), 3)
         """
         if dim is None:
-            return self.uop.shape
-        if not self.uop.shape:
+            return self.shape
+        if not self.shape:
             raise ShapeError("size: a tensor of shape () has no axes")
-        n: int = self.uop.shape[axis_of("size", dim, self.ndim)]
+        n: int = self.shape[axis_of("size", dim, self.ndim)]
         return n
 
     def element_size(self) -> int:
         """Bytes of one element in host memory."""
-        return self.uop.dtype.itemsize
+        return self.dtype.itemsize
 
     def nbytes(self) -> int:
         """Bytes of all elements in host memory."""
-        return self.numel() * self.uop.dtype.itemsize
+        return self.numel() * self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
         """Whether the dtype is a float."""
-        return self.uop.dtype.is_float
+        return self.dtype.is_float
 
     @property
     def is_realized(self) -> bool:
         """Whether the values are in memory already."""
-        return storage_of(self.uop) is not None
+        return not is_computed_late(self) and storage_of(self.uop) is not None
 
     def __len__(self) -> int:
-        if not self.uop.shape:
+        if not self.shape:
             raise TypeError("len: a tensor of shape () has no length")
-        n = self.uop.shape[0]
+        n = self.shape[0]
         if not isinstance(n, int):
             raise TypeError(f"len: the first axis has {n} elements; a length is a number: use .shape[0]")
         return n
@@ -310,6 +313,7 @@ class Tensor(Handle):
             here.context.tensors.leaves.pop(id(self), None)
         return self
 
+    @deferred
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows.
 
@@ -422,12 +426,15 @@ class Tensor(Handle):
 
     def _settle(self, view: UOp) -> None:
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
+        if not (self.requires_grad and here.grad) or (self._spent and not self.is_leaf):
+            self.uop, self.late = view, None
+            return
         old, self.uop = self.uop, view
-        if self.requires_grad and here.grad and storage_of(old) is None:
+        if storage_of(old) is None:
             if self.is_leaf:
                 # Graphs made while the leaf was lazy hold its old node. One is kept, so that steps do not chain.
                 self._alias = old
-            elif not self._spent:
+            else:
                 storage = storage_of(view)
                 assert storage is not None
                 storage.origin = old
@@ -502,6 +509,8 @@ class Tensor(Handle):
 
     def _become(self, u: UOp) -> None:
         """Show another node from now on; graphs of the old one keep it."""
+        here.effects += 1
+        self.late = None
         self.uop = u
         self._alias = None
 
@@ -519,7 +528,8 @@ class Tensor(Handle):
         >>> Tensor([[1, 2]]).numpy()
         array([[1, 2]], dtype=int32)
         """
-        u = self.uop
+        here.effects += 1
+        u = self._looks
         while u.op is _DETACH:
             u = u.src[0]
         if u.op is Op.CONST:
@@ -1147,5 +1157,6 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t.requires_grad = False
     t._alias = None
     t._spent = False
+    t.late = None
     t.uop = u
     return t

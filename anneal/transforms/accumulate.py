@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import grad_enabled
-from anneal.runtime import here, storage_of
+from anneal.runtime import INSIDE, Late, Numbering, composite, here, numbering_of, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.leaves import leaf_nodes, leaves
 from anneal.transforms.pullback import gradient
-from anneal.uop import UOp, const
+from anneal.uop import Op, UOp, const
 
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
@@ -63,14 +63,9 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
                         "backward: two leaves show the same value of another tensor and cannot be told apart; "
                         "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
                     )
-        flat = [n for group in nodes for n in group]
-        found = iter(gradient(result.uop, seed, flat))
-        reached = False
-        for t, group in zip(live, nodes, strict=True):
-            for g in itertools.islice(found, len(group)):
-                if g is not None:
-                    reached = True
-                    t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
+        numbering = numbering_of() if cotangent is None else None
+        if numbering is None or not (reached := _known(numbering, result, seed, live, nodes)):
+            reached = _added(result.uop, seed, live, nodes)
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -78,12 +73,55 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         )
     if not retain_graph:
         result._spent = True
-        memory = storage_of(result.uop)
+        memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
             # Nobody goes this way again: a list of losses must not keep every step's graph and parameters alive.
             memory.origin = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _added(root: UOp, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
+    """Add the gradients of `root` to those of the leaves; whether there is one."""
+    found = iter(gradient(root, seed, [n for group in nodes for n in group]))
+    reached = False
+    for t, group in zip(live, nodes, strict=True):
+        for g in itertools.islice(found, len(group)):
+            if g is not None:
+                reached = True
+                t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
+    return reached
+
+
+def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
+    """`_added` where the gradients' nodes follow from templates; False where they do not, and nothing was added."""
+    root = numbering.of(result)
+    known = numbering.known
+    # what the numbering has not seen is not below the result
+    seen = [(t, n, known[base]) for t, group in zip(live, nodes) for n in group if (base := _base(n)) in known]
+    before = [t._grad for t, _, _ in seen]
+    if numbering.origins or any(g is INSIDE for g in before) or len({id(t) for t, _, _ in seen}) < len(seen):
+        return False
+    inputs = [root, *[u for _, _, u in seen], *[numbering.of(g) for g in before if g is not None]]
+    key = (backward, seed, *[(t.shape, g is None) for (t, _, _), g in zip(seen, before, strict=True)])
+
+    def compute() -> tuple[list[UOp | None], None]:
+        grads = gradient(numbering.node(root), seed, [n for _, n, _ in seen])
+        return [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)], None
+
+    found = composite(numbering, key, inputs, compute)
+    if found is None:
+        return False
+    for (t, _, _), template in zip(seen, found[0], strict=True):
+        if template is not None:
+            t.grad = t._made._late(Late(numbering, template, template.provenance[1:3]), t.device, False)
+            numbering.tensors.append(weakref.ref(t.grad))
+    return any(template is not None for template in found[0])
+
+
+def _base(u: UOp) -> UOp:
+    """Views of one buffer are one leaf, however they reshape it."""
+    return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
 def _check(result: Tensor) -> None:
@@ -118,7 +156,7 @@ def _text(t: Tensor) -> str:
 
 
 def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
-    u = result.uop
+    u = result._looks
     if not u.dtype.is_float:
         raise GradientError(
             f"backward: only floats have gradients, and {_text(result)} is not one; use .float() before"

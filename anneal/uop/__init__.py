@@ -14,13 +14,14 @@ from anneal.uop.later import SYMBOLIC
 from anneal.uop.node import Arena, UOp, arena, const, fold_by, toposort
 from anneal.uop.ops import ALL, ALU, BINARY, COMPARE, MOVEMENT, REDUCE_OPS, TERNARY, UNARY, Op
 from anneal.uop.printer import render
-from anneal.uop.provenance import Provenance
+from anneal.uop.provenance import KINDS, Provenance, kind_of, line_of, users_line
 
 __all__ = [
     "ALL",
     "ALU",
     "BINARY",
     "COMPARE",
+    "KINDS",
     "MOVEMENT",
     "REDUCE_OPS",
     "SYMBOLIC",
@@ -41,10 +42,13 @@ __all__ = [
     "encode_graph",
     "encode_value",
     "fold_by",
+    "kind_of",
+    "line_of",
     "normalise_const",
     "promote",
     "reduce_identity",
     "render",
     "toposort",
     "uncollected",
+    "users_line",
 ]

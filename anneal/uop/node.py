@@ -381,9 +381,9 @@ class Arena(Builder):
             function = None
             while f.f_back is not None:
                 code = f.f_code
-                kind = KINDS.get(code)
+                kind = KINDS.get(id(code))
                 if kind is None:
-                    kind = KINDS[code] = kind_of(f)
+                    kind = kind_of(f)
                 if kind != 1:
                     if not kind:
                         break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anneal.uop.node import UOp
 
-__all__ = ["KINDS", "Builder", "Provenance", "kind_of"]
+__all__ = ["KINDS", "Builder", "Provenance", "kind_of", "line_of", "users_line"]
 
 # Phase, the user's code and line, the path of the module that was being called ("h.0.mlp"), and the code of the
 # function of anneal.ops or anneal.tensor that the user or the module called (`linear`).
@@ -19,11 +20,20 @@ Provenance = tuple[str, CodeType | None, int, str, CodeType | None]
 
 # Kinds of code in the search for the user's line; a named one is a public function of anneal.ops or anneal.tensor.
 _USERS, _INSIDE, _NAMED = 0, 1, 2
-KINDS: dict[CodeType, int] = {}
+# By id: a code object's hash is that of all its parts, and takes longer than to make a node. `_CODES` keeps them.
+KINDS: dict[int, int] = {}
+_CODES: list[CodeType] = []
 _RUNNERS = ("anneal.ops.arguments",)
 
 
 def kind_of(f: FrameType) -> int:
+    """The kind of a frame's code, which is remembered."""
+    _CODES.append(f.f_code)
+    kind = KINDS[id(f.f_code)] = _kind_of(f)
+    return kind
+
+
+def _kind_of(f: FrameType) -> int:
     module, name = f.f_globals.get("__name__", ""), f.f_code.co_name
     if not module.startswith("anneal."):
         return _USERS
@@ -31,6 +41,24 @@ def kind_of(f: FrameType) -> int:
     if "<locals>" in f.f_code.co_qualname:  # of a decorator
         named = False
     return _NAMED if named and (name[0] not in "_<" or name in _OPERATORS) else _INSIDE
+
+
+def users_line(depth: int = 1) -> tuple[CodeType, int]:
+    """The user's code and line that the caller runs for."""
+    f = sys._getframe(depth)
+    while f.f_back is not None:
+        kind = KINDS.get(id(f.f_code))
+        if (kind_of(f) if kind is None else kind) == _USERS:
+            break
+        f = f.f_back
+    return f.f_code, f.f_lineno
+
+
+def line_of(code: int, lasti: int) -> str:
+    """The file and line of an instruction of the code with this id, which has a kind."""
+    found = next(c for c in _CODES if id(c) == code)
+    line = next((n for begin, end, n in found.co_lines() if begin <= lasti < end), found.co_firstlineno)
+    return f"{found.co_filename}:{line}"
 
 
 _OPERATORS = ("__eq__", "__ne__")  # the other operators are functions of anneal.ops by other names
@@ -94,6 +122,27 @@ class Builder:
             yield
         finally:
             here.track, here.origin = track, origin
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Nodes that this thread makes inside bear the line that runs now: it is looked for once, not for each."""
+        here = self._here
+        f = sys._getframe(2)
+        function = None
+        while f.f_back is not None:
+            kind = KINDS.get(id(f.f_code))
+            if kind is None:
+                kind = kind_of(f)
+            if kind != _INSIDE:
+                if kind == _USERS:
+                    break
+                function = f.f_code
+            f = f.f_back
+        before = here.origin
+        with self.untracked():
+            here.origin = (here.phase, f.f_code, f.f_lineno, here.path, function)
+            yield
+        here.origin = before
 
     def derive(self, u: UOp) -> None:
         """Untracked nodes that this thread makes from now on bear the line, path and function of `u`, in the phase in

@@ -100,7 +100,7 @@ def test_other_shapes_and_values_are_captured_on_their_own() -> None:
 
 
 @pytest.mark.parametrize(("function", "text"), [
-    (lambda x: x + Tensor(np.array([1.0], np.float32)), "made from host data inside a jit"),
+    (lambda x: x + Tensor(np.random.default_rng().random(1)), "made from host data inside a jit"),
     (lambda x: x * x.item(), "inside a jit function would be frozen"),
 ])  # fmt: skip
 def test_what_would_be_frozen_is_an_error(function: object, text: str) -> None:

@@ -1,0 +1,318 @@
+"""Late tensors: results of ops whose nodes are not made, because the same ops were called before.
+
+A loop without jit calls the same ops, on other memory, again and again. A `Numbering` gives each memory that is read
+a number in the order of first use; a node with numbers in place of memory is its *template*. Templates are interned
+like all nodes, so a call is known by its function, its plain arguments and the templates of its tensors, and the memo
+says of which template its result is: nothing is checked, folded or made again. Such a result is *late*: it has a
+numbering and a template, and gets its node when somebody asks for it. What realizes late tensors is known by their
+templates too: the plan, and which number each of its inputs has (`execution.py`).
+
+Every miss runs as it stands, and is remembered if its result follows from its arguments alone. A function that
+assigned, computed, read values, drew random numbers or made data (`here.effects`) is not remembered, nor is one whose
+result reads memory that none of its arguments reads.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from anneal.runtime.context import here
+from anneal.runtime.handle import Handle
+from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, mask_of, numbering_of
+from anneal.schedule import WITH_PLANS
+from anneal.uop import KINDS, DType, UOp, arena, kind_of
+
+__all__ = ["become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
+
+_MAX_CALLS = 1 << 16  # remembered; then they are forgotten, and begin anew
+_MAX_RUNS = 256
+_MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
+_PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
+
+_calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
+_runs: dict[Any, Any] = {}  # launches that late tensors asked for, by their templates
+_classes: dict[type, None] = {}  # of tensors, the first of which is made of data
+
+
+def register(cls: type) -> None:
+    """`cls` is a class of tensors."""
+    _classes[cls] = None
+
+
+def tensor_class() -> Any:
+    """The class that tensors are made by, of data."""
+    return next(iter(_classes))
+
+
+def known_run(key: Any) -> Any:
+    """The launch that was kept under `key`, or None."""
+    return _runs.get(key)
+
+
+def keep_run(key: Any, run: Any) -> None:
+    """Keep a launch like those that will come."""
+    if len(_runs) >= _MAX_RUNS:
+        del _runs[next(iter(_runs))]
+    _runs[key] = run
+
+
+def forget() -> None:
+    """Forget all calls and launches."""
+    _calls.clear()
+    _runs.clear()
+    forget_templates()
+
+
+WITH_PLANS.append(forget)
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
+
+    results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
+    many: Any  # None for one result; else what makes the nest of the list
+    line: tuple[CodeType | None, int]
+    changed: list[tuple[int, UOp]]  # arguments that have another node of the same values since (`Tensor._kept`)
+    checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
+
+
+def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool:
+    """Add an argument to the key; False for one of which nothing can be said."""
+    cls = x.__class__
+    if cls in _classes:
+        tensors.append(x)
+        key.append(n.of(x))
+        key.append(x.requires_grad)
+        key.append(cls)
+        key.append(x.device)
+        return True
+    if cls in _PLAIN:
+        key.append(cls)
+        key.append(x)
+        return True
+    if cls is float:
+        key.append(float)
+        key.append(x if x else repr(x))  # -0.0 equals 0.0
+        return bool(x == x)
+    if cls is tuple or cls is list:
+        key.append(cls)
+        key.append(len(x))
+        return all(_append(key, tensors, n, y) for y in x)
+    if cls is slice:
+        key.append(cls)
+        return all(_append(key, tensors, n, y) for y in (x.start, x.stop, x.step))
+    return False
+
+
+def _place() -> tuple[FrameType, int, int]:
+    """The user's frame, as nodes would find it (`Arena.add`), the id of its code, and of the op that it called."""
+    f = sys._getframe(3)
+    named = 0
+    code = id(f.f_code)
+    while f.f_back is not None:
+        kind = KINDS.get(code)
+        if kind is None:
+            kind = kind_of(f)
+        if kind != 1:
+            if not kind:
+                return f, code, named
+            named = code
+        f = f.f_back
+        code = id(f.f_code)
+    if code not in KINDS:
+        kind_of(f)  # codes that have a kind stay, and so do their ids
+    return f, code, named
+
+
+def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any]) -> Any:
+    """`run(*args, **options)`, or late tensors with the same values.
+
+    `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first.
+    """
+    if at_once():
+        return run(*args, **options)
+    f, code, named = _place()
+    n = numbering_of((code, f.f_lasti))
+    if n is None:
+        return run(*args, **options)
+    at = arena()._here
+    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, here.grad]
+    tensors: list[Handle] = []
+    ok = True
+    for x in args:
+        if not _append(key, tensors, n, x):
+            ok = False
+            break
+    if ok and options:
+        for name, x in options.items():
+            key.append(name)
+            if not _append(key, tensors, n, x):
+                ok = False
+                break
+    if not ok and tensors:
+        begun = time.perf_counter()
+        try:
+            return _plainly(run, args, options)
+        finally:
+            n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
+    if not tensors:
+        return _plainly(run, args, options)
+    whole = tuple(key)
+    entry = _calls.get(whole)
+    if entry is None or (entry.checks and not _hold(n, entry)):
+        begun = time.perf_counter()
+        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno))
+        n.missed(begun, f"{function.__name__} {why}")
+        return result
+    out = []
+    for made in entry.results:
+        if len(made) == 1:
+            out.append(tensors[made[0]])
+            continue
+        cls, template, wants = made
+        t = cls._late(Late(n, template, entry.line), tensors[0].device, wants)
+        n.tensors.append(weakref.ref(t))
+        out.append(t)
+    for i, template in entry.changed:
+        become_late(tensors[i], Late(n, template, entry.line))
+    return out[0] if entry.many is None else entry.many(out)
+
+
+def _plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The call as it stands; what it calls is part of it."""
+    here.defers = False
+    try:
+        return run(*args, **options)
+    finally:
+        here.defers = True
+
+
+def _hold(n: Numbering, entry: _Entry) -> bool:
+    """Whether the values that the host has pass the looks that the call takes at them."""
+    try:
+        for look, template, further in entry.checks:
+            look(further[0], n.node(template), *further[1:])
+    except Exception:  # the call itself raises it again, in its own words
+        return False
+    return True
+
+
+def _learn(
+    n: Numbering,
+    key: tuple[Any, ...],
+    tensors: list[Handle],
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    line: tuple[CodeType, int],
+) -> tuple[Any, str]:
+    """The call as it stands, remembered if it may be, and why it was to be made."""
+    effects = here.effects
+    given = [t.uop for t in tensors]
+    outer, here.checks = here.checks, []
+    try:
+        result = _plainly(run, args, options)
+        checks = here.checks
+    finally:
+        here.checks = outer
+    if here.effects != effects or here.numbering() is not n:
+        return result, "reads values, draws numbers or changes a tensor"
+    if n.misses > _MAX_MISSES:
+        return result, "comes after too many others"
+    many: Any = None
+    results: list[Any] = [result]
+    if isinstance(result, (tuple, list)):
+        results, many = [*result], _nest(type(result))
+    sources = 0
+    for u in given:
+        sources |= mask_of(n.learn(u))
+    found: list[tuple[Any, ...]] = []
+    for each in results:
+        same = [i for i, x in enumerate(tensors) if x is each]
+        if same:
+            found.append((same[0],))
+            continue
+        if not isinstance(each, Handle) or each.late is not None or not each._is_plain():
+            return result, "gives something other than new tensors"
+        template = n.learn(each.uop)
+        if mask_of(template) & ~sources or each.device != tensors[0].device:
+            return result, "reads memory that is no argument of it"
+        found.append((type(each), template, each.requires_grad))
+    changed = [(i, n.learn(t.uop)) for i, (t, u) in enumerate(zip(tensors, given, strict=True)) if t.uop is not u]
+    looks = [(look, n.learn(u), further) for look, u, further in checks]
+    if len(_calls) >= _MAX_CALLS:
+        forget()
+    _calls[key] = _Entry(found, many, line, changed, looks)
+    for t, made in zip(results, found, strict=True):
+        if len(made) > 1:
+            n.nodes[made[1]] = t.uop
+            become_late(t, Late(n, made[1], line))
+    return result, "was not called with such arguments before"
+
+
+def _nest(kind: type) -> Callable[[list[Any]], Any]:
+    """What makes a nest of this type from the list of its items."""
+    if hasattr(kind, "_fields"):
+        return lambda items: kind(*items)
+    return kind
+
+
+def become_late(t: Handle, late: Late) -> None:
+    """Give a tensor a template in place of its node."""
+    here.effects += 1
+    t.late, t._alias = late, None
+    try:
+        del t.uop
+    except AttributeError:  # it was late before
+        pass
+    late.numbering.tensors.append(weakref.ref(t))
+
+
+# -- what is no op ----------------------------------------------------------------------------------------------------
+
+
+Computed = tuple[Sequence[UOp | None], Any]  # nodes, and what else is to be known of them
+
+
+def composite(
+    n: Numbering, key: tuple[Any, ...], inputs: Sequence[UOp], compute: Callable[[], Computed | None]
+) -> tuple[list[UOp | None], Any] | None:
+    """The templates of the nodes that `compute()` gives, which follow from `key` and templates alone, or what it gave
+    before; None where they read other memory, or `compute` gave None: it has run then, and had its effects.
+    """
+    whole = (*key, *inputs)
+    known: tuple[list[UOp | None], Any] | None = _calls.get(whole)
+    if known is not None:
+        return known
+    effects = here.effects
+    begun = time.perf_counter()
+    computed = _plainly(compute, (), {})
+    n.missed(begun, "backward or an optimiser's step was not taken of such a graph before")
+    if computed is None or here.effects != effects or here.numbering() is not n:
+        return None
+    nodes, extra = computed
+    sources = 0
+    for u in inputs:
+        sources |= mask_of(u)
+    found: list[UOp | None] = []
+    for v in nodes:
+        template = None if v is None else n.learn(v)
+        if template is not None:
+            if mask_of(template) & ~sources:
+                return None
+            n.nodes.setdefault(template, v)
+        found.append(template)
+    if len(_calls) >= _MAX_CALLS:
+        forget()
+    _calls[whole] = found, extra
+    return found, extra

@@ -1,0 +1,317 @@
+"""Numberings: memory by the order of its use, and graphs with numbers in place of memory (`late.py` says what for)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from anneal import rewrite, settings
+from anneal.rewrite import rebuild
+from anneal.runtime.context import here, nothing
+from anneal.runtime.handle import Handle
+from anneal.uop import SYMBOLIC, Op, UOp, arena, line_of, toposort
+
+__all__ = [
+    "Late",
+    "Numbering",
+    "at_once",
+    "forget_templates",
+    "is_computed_late",
+    "mask_of",
+    "numbering_of",
+    "reset",
+]
+
+_ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
+_LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
+_HOLE = "hole"
+_PARAM, _BUFFER = Op.PARAM, Op.BUFFER
+
+_moved: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}  # templates in other numberings
+_masks: dict[UOp, int] = {}  # the numbers in a template, as bits
+_rounds: dict[Any, int] = {}  # by the place where a numbering begins: how many made calls anew, one after another
+_expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
+
+
+def forget_templates() -> None:
+    """Forget what is known of templates."""
+    _moved.clear()
+    _masks.clear()
+
+
+class Numbering:
+    """The memory that a thread's ops read since the last realize, numbered by first use.
+
+    `leaves` are the BUFFERs by number; `known` gives a node's template, `nodes` a template's node. Its late tensors
+    hold it, and after the next realize it holds the memory that they need and no other.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "known",
+        "leaves",
+        "limit",
+        "misses",
+        "nbytes",
+        "nodes",
+        "origins",
+        "spent",
+        "tag",
+        "tensors",
+        "why",
+    )
+
+    def __init__(self, home: Any) -> None:
+        self.tag = (_HOLE, home)
+        self.leaves: list[UOp | None] = []
+        self.known: dict[UOp, UOp] = {}
+        self.nodes: dict[UOp, UOp] = {}
+        self.tensors: list[weakref.ref[Handle]] = []
+        self.misses, self.spent, self.why = (
+            0,
+            0.0,
+            "",
+        )  # calls that were made, their seconds, and the first one's reason
+        self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
+        self.origins = False  # whether a gradient goes on through some memory
+
+    def missed(self, begun: float, why: str) -> None:
+        """A call was made, for this reason."""
+        self.misses += 1
+        self.spent += time.perf_counter() - begun
+        self.why = self.why or why
+
+    def hole(self, u: UOp) -> UOp:
+        """The template of a BUFFER."""
+        found = self.known.get(u)
+        if found is None:
+            storage = u.arg
+            if storage.origin is not None:
+                self.origins = True
+            n = len(self.leaves)
+            found = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, storage.device))
+            _masks[found] = 1 << n
+            self.leaves.append(u)
+            self.nbytes += storage.size * storage.dtype.itemsize
+            self.known[u], self.nodes[found] = found, u
+        return found
+
+    def of(self, t: Handle) -> UOp:
+        """The template of a tensor."""
+        late = t.late
+        if late is not None:
+            if late.numbering is self:
+                return late.template
+            moved = self._moved(late)
+            if moved is not None:
+                return moved
+        u = t.uop
+        return self.known.get(u) or (self.learn(u) if u.weak else u)
+
+    def learn(self, u: UOp) -> UOp:
+        """The template of a node."""
+        if not u.weak:
+            return u
+        again, buffer = arena().again, _BUFFER
+
+        def visit(v: UOp, src: tuple[UOp, ...]) -> UOp:
+            if v.op is buffer:
+                return self.hole(v)
+            return v if src == v.src else again(v, src, v.arg)
+
+        return rebuild(u, visit, self.known)
+
+    def _moved(self, late: Late) -> UOp | None:
+        """The template here of a tensor that is late in another numbering; None where another thread has computed the
+        tensor meanwhile."""
+        old, template = late.numbering, late.template
+        numbers = numbers_of(template)
+        with _expanding:
+            leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
+        if len(leaves) < len(numbers):
+            return None
+        mine = [self.hole(u) for u in leaves]
+        key = (template, tuple(mine))
+        found = _moved.get(key)
+        if found is None:
+            new = dict(zip(numbers, mine, strict=True))
+            found = _moved[key] = _filled(template, lambda v: new[v.arg[0]], {})
+        return found
+
+    def node(self, template: UOp) -> UOp:
+        """The node of a template: the one that the op would have made. Raises LookupError where the memory was let go,
+        since no tensor is late here that needs it."""
+        with _expanding:
+            found: UOp | None = self.nodes.get(template)
+            if found is None:
+                if not mask_of(template):
+                    return template
+                found = _filled(template, self._leaf, self.nodes)
+                self.known[found] = template
+            return found
+
+    def _leaf(self, hole: UOp) -> UOp:
+        leaf: UOp | None = self.leaves[hole.arg[0]]
+        if leaf is None:
+            raise LookupError(hole)
+        return leaf
+
+    def retire(self) -> None:
+        """No more is added; of the memory stays what late tensors need."""
+        self.let_go()
+        self.tensors.clear()
+
+    def let_go(self) -> None:
+        """Keep the memory that late tensors need, and no other."""
+        with _expanding:
+            needed = 0
+            live = []
+            for r in self.tensors:
+                t = r()
+                if t is not None and (late := t.late) is not None and late.numbering is self:
+                    needed |= mask_of(late.template)
+                    live.append(r)
+            self.tensors = live
+            self.known.clear()
+            self.nodes.clear()
+            self.nbytes = 0
+            for n, u in enumerate(self.leaves):
+                if u is not None and needed >> n & 1:
+                    template = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, u.arg.device))
+                    self.known[u], self.nodes[template] = template, u
+                    self.nbytes += u.arg.size * u.dtype.itemsize
+                else:
+                    self.leaves[n] = None
+            self.limit = max(_LET_GO, 2 * self.nbytes)
+
+
+def _filled(template: UOp, fill: Callable[[UOp], UOp], known: dict[UOp, UOp]) -> UOp:
+    """A template with other nodes in place of its numbers; `known` as for `rebuild`."""
+    again = arena().again
+
+    def visit(v: UOp, src: tuple[UOp, ...]) -> UOp:
+        if v.op is _PARAM:
+            return fill(v)
+        return v if src == v.src else again(v, src, v.arg)
+
+    return rebuild(template, visit, known)
+
+
+class Late:
+    """What a tensor has in place of a node; `line` is the user's code and line that called for it."""
+
+    __slots__ = ("line", "numbering", "template")
+
+    def __init__(self, numbering: Numbering, template: UOp, line: tuple[CodeType | None, int]) -> None:
+        self.numbering, self.template, self.line = numbering, template, line
+
+    def node_of(self, t: Handle) -> UOp:
+        """The node of a tensor that has this; it has that from now on."""
+        with _expanding:
+            try:
+                if t.late is not self:
+                    return t.uop  # another thread was faster
+                u = self.numbering.node(self.template)
+            except LookupError:
+                if t.late is self:
+                    raise
+                return t.uop  # another thread has computed it
+            t.uop, t.late = u, None
+            return u
+
+
+def mask_of(template: UOp) -> int:
+    """The numbers in a template, as bits."""
+    found = _masks.get(template)
+    if found is None:
+        for u in toposort((template,), until=_masks.__contains__):
+            mask = 1 << u.arg[0] if u.op is _PARAM else 0
+            for s in u.src:
+                mask |= _masks[s]
+            _masks[u] = mask
+        found = _masks[template]
+    return found
+
+
+def numbers_of(template: UOp) -> list[int]:
+    """The numbers in a template, rising."""
+    mask, out = mask_of(template), []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def is_computed_late(t: Handle) -> bool:
+    """Whether a tensor is late and no view of memory."""
+    late = t.late
+    return late is not None and late.template.op is not _PARAM and late.template.op is not Op.RESHAPE
+
+
+# -- whose turn it is -------------------------------------------------------------------------------------------------
+
+
+def at_once() -> bool:
+    """Whether this thread's ops are to run as they stand."""
+    return bool(
+        not here.defers
+        or here.recordings
+        or here.observers
+        or here.depth
+        or here.tracing
+        or here.in_host_call
+        or SYMBOLIC.seen
+        or arena() is not _ARENA
+        or rewrite.listening()
+    )
+
+
+def numbering_of(home: Any = None) -> Numbering | None:
+    """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
+    elsewhere have other templates, whose nodes bear their own lines."""
+    if at_once():
+        return None
+    n: Numbering | None = here.numbering()
+    if n is None:
+        if here.context.tensors.host_calls or not settings.current().replay:
+            return None
+        n = Numbering(home)
+        here.numbering = weakref.ref(n)
+    elif n.nbytes > n.limit:
+        n.let_go()
+    return n
+
+
+_ARENA = arena()
+
+
+def reset(n: Numbering) -> None:
+    """Begin to number anew: something was computed."""
+    if here.numbering() is n:
+        here.numbering = nothing
+    n.retire()
+    if settings.current().debug and n.tag[1] is not None:
+        _tell(n)
+
+
+def _tell(n: Numbering) -> None:
+    """ANNEAL_DEBUG=1: one line for a loop whose rounds go on making calls anew."""
+    home = n.tag[1]
+    rounds = _rounds.get(home, 0)
+    if rounds < 0:
+        return  # it was told
+    _rounds[home] = rounds = rounds + 1 if n.misses else 0
+    if rounds == _ROUNDS:
+        _rounds[home] = -1
+        code, lasti = home
+        print(
+            f"anneal: a loop without jit makes {n.misses} calls anew in each round ({n.spent * 1e3:.1f} ms, which @jit "
+            f"would save), because {n.why} ({line_of(code, lasti)})",
+            file=sys.stderr,
+        )
