@@ -6,6 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import fft as fft
+    from anneal import linalg as linalg
     from anneal import nn as nn
     from anneal import optim as optim
     from anneal import utils as utils

@@ -8,6 +8,7 @@
     │   ├── DeviceError      (also RuntimeError) unknown, missing, mixed or lost device
     │   │   └── OutOfMemoryError (also MemoryError) the device has no room for a tensor
     │   ├── GradientError    (also RuntimeError) a derivative that cannot be made
+    │   ├── LinAlgError      (also RuntimeError) a matrix that has no inverse, no Cholesky factor, ...
     │   ├── TransformError   (also RuntimeError) a function or argument that a transform (vmap, ...) cannot take
     │   ├── GroupError       (also RuntimeError) a participant of a group that did not come, or did something else
     │   ├── JitError         (also RuntimeError) something in a jit function that would be frozen at its captured value
@@ -31,6 +32,7 @@ __all__ = [
     "GradientError",
     "GroupError",
     "JitError",
+    "LinAlgError",
     "OnnxError",
     "OutOfMemoryError",
     "PositionError",
@@ -77,6 +79,10 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 class GradientError(UserError, RuntimeError):
     """A derivative that cannot be made."""
+
+
+class LinAlgError(UserError, RuntimeError):
+    """A matrix for which the numbers that were asked for do not exist or were not found."""
 
 
 class TransformError(UserError, RuntimeError):

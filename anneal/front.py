@@ -1,6 +1,6 @@
 """The names of `import anneal as an`: tensors, their functions, dtypes and rooms, each imported when it is first used.
 
-`an.sum(x)` is `x.sum()`; `an.nn`, `an.optim`, `an.autograd`, `an.utils`, `an.linalg` of torch's names are rooms here.
+`an.sum(x)` is `x.sum()`; `an.nn`, `an.optim`, `an.autograd`, `an.utils`, `an.linalg`, `an.fft` are rooms, as torch's.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops.nodes import spread, to_memory
+from anneal.rewrite import substitute
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
@@ -66,6 +67,9 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
 def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
     """The same of a call of the host, whose gradient is linear in the cotangents: its transpose maps tangents.
 
+    A gradient that is linear without showing it (by a call of the host, or a choice by what is 0) has a transpose which
+    is the same for all cotangents, and is taken at 0.
+
     Raises GradientError where something that the gradient is made of has no gradient.
     """
     function, number = y.arg
@@ -77,7 +81,8 @@ def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
     if made is None or made is cotangent:
         return None if made is None else tangent
     order = [(u, u.src) for u in arena().since(mark)]
-    return pull_back([(made, tangent)], *paths(order, [cotangent])).get(cotangent)
+    out = pull_back([(made, tangent)], *paths(order, [cotangent])).get(cotangent)
+    return None if out is None else substitute(out, {cotangent: spread(const(y.dtype, 0), y.shape)})
 
 
 @overload

@@ -1,0 +1,384 @@
+"""The names of torch.fft."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from anneal.errors import DTypeError, ShapeError
+from anneal.fft._host import complex_to_complex, complex_to_real, real_to_complex
+from anneal.ops import axis_of, checked
+from anneal.tensor import Tensor, dtypes
+
+__all__ = [
+    "fft",
+    "fft2",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "hfft2",
+    "hfftn",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "ihfft2",
+    "ihfftn",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "pairs",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Sizes = int | Sequence[int] | None
+
+
+def _op(function: F) -> F:
+    """A function whose arguments are looked at, named `fft.NAME` in messages."""
+    return checked(function, f"fft.{function.__name__}")
+
+
+# -- what enters, and in which scale it leaves -------------------------------------------------------------------------
+
+
+def _floats(x: Tensor) -> Tensor:
+    return x if x.dtype in (dtypes.float32, dtypes.float64) else x.cast(dtypes.float32)
+
+
+def _back(y: Tensor, x: Tensor) -> Tensor:
+    """In the dtype of x, if that is a float."""
+    return y.cast(x.dtype) if x.dtype.is_float else y
+
+
+def _of_pairs(x: Tensor) -> int:
+    """The axes of the complex tensor that the pairs of x stand for."""
+    if x.ndim < 2 or x.shape[-1] != 2:
+        raise ShapeError(
+            f"fft: takes pairs of real and imaginary parts, a last axis of 2, not shape {x.shape}; pairs(x) makes them of "
+            "real numbers, and rfft takes those"
+        )
+    return x.ndim - 1
+
+
+def _axis(dim: int, ndim: int) -> int:
+    """An axis counted from the end."""
+    at: int = axis_of("fft", dim, ndim)
+    return at - ndim
+
+
+def _axes(dim: Any, s: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:
+    """Axes counted from the end, and how many elements of each are transformed, None for all there are."""
+    sizes = None if s is None else list(s)
+    if dim is None:
+        names = range(-ndim, 0) if sizes is None else range(-len(sizes), 0)
+        if sizes is not None and len(sizes) > ndim:
+            raise ShapeError(f"fft: s has {len(sizes)} sizes, and there are {ndim} axes")
+        dims = tuple(names)
+    else:
+        given = (dim,) if isinstance(dim, int) else tuple(dim)
+        dims = tuple([_axis(d, ndim) for d in given])
+        if len(set(dims)) < len(dims):
+            raise ShapeError(f"fft: an axis is named twice in {given}")
+    if not dims:
+        raise ShapeError("fft: there is no axis to transform")
+    if sizes is None:
+        sizes = [None] * len(dims)
+    if len(sizes) != len(dims):
+        raise ShapeError(f"fft: s has {len(sizes)} sizes for {len(dims)} axes")
+    return dims, [None if n == -1 else n for n in sizes]
+
+
+def _fitted(x: Tensor, axis: int, n: int | None) -> Tensor:
+    """One axis of a tensor cut, or filled up with zeros, to n elements."""
+    has = x.shape[axis]
+    if n is not None and n < 1:
+        raise ShapeError(f"fft: a transform has at least 1 element, not {n}")
+    if has == 0 or n is None or n == has:
+        if has == 0:
+            raise ShapeError(f"fft: a transform has at least 1 element, and axis {axis} of shape {x.shape} has none")
+        return x
+    if n < has:
+        return x.narrow(axis, 0, n)
+    border = [(0, 0)] * x.ndim
+    border[axis] = (0, n - has)
+    return x.pad(border)
+
+
+def _scale(n: int, norm: str | None, inverse: bool) -> float:
+    if norm not in (None, "forward", "backward", "ortho"):
+        raise ShapeError(f'fft: norm is "backward", "forward" or "ortho", not {norm!r}')
+    if norm == "ortho":
+        return 1 / math.sqrt(n)
+    return 1 / n if ((norm == "forward") != inverse) else 1.0
+
+
+def _scaled(y: Tensor, scale: float) -> Tensor:
+    return y if scale == 1 else y * scale
+
+
+def _c2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
+    dims, sizes = _axes(dim, s, _of_pairs(x))
+    z = _floats(x)
+    for axis, n in zip(dims, sizes, strict=True):
+        z = _fitted(z, axis - 1, n)
+    count = math.prod(z.shape[a - 1] for a in dims)
+    return _back(_scaled(complex_to_complex(z, dims, inverse), _scale(count, norm, inverse)), x)
+
+
+def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
+    """The half of the transform, of the last of the axes; its conjugate if `inverse`."""
+    if not x.ndim:
+        raise ShapeError("fft: a tensor of shape () has no axis to transform")
+    dims, sizes = _axes(dim, s, x.ndim)
+    r = _floats(x)
+    for axis, n in zip(dims, sizes, strict=True):
+        r = _fitted(r, axis, n)
+    count = math.prod(r.shape[a] for a in dims)
+    z = real_to_complex(r, dims[-1])
+    z = _conjugate(z) if inverse else z
+    if len(dims) > 1:
+        z = complex_to_complex(z, dims[:-1], inverse)
+    return _back(_scaled(z, _scale(count, norm, inverse)), x)
+
+
+def _c2r(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
+    """The real numbers of a half of their transform, along the last of the axes; of its conjugate unless `inverse`."""
+    dims, sizes = _axes(dim, s, _of_pairs(x))
+    last = dims[-1]
+    n = sizes[-1] if sizes[-1] is not None else 2 * (x.shape[last - 1] - 1)
+    if n < 1:
+        raise ShapeError(f"fft: a transform has at least 1 element, not {n}; give the size of axis {last}")
+    z = _fitted(_floats(x), last - 1, n // 2 + 1)
+    for axis, size in zip(dims[:-1], sizes[:-1], strict=True):
+        z = _fitted(z, axis - 1, size)
+    count = n * math.prod(z.shape[a - 1] for a in dims[:-1])
+    if len(dims) > 1:
+        z = complex_to_complex(z, dims[:-1], inverse)
+    z = z if inverse else _conjugate(z)
+    return _back(_scaled(complex_to_real(z, last, n), _scale(count, norm, inverse)), x)
+
+
+def _conjugate(z: Tensor) -> Tensor:
+    return z * Tensor(np.array([1, -1], z.dtype.name), device=z.device)
+
+
+def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
+    """Real and imaginary parts as pairs: (...) -> (..., 2). Imaginary parts are 0 unless they are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> pairs(Tensor([1.0, 2.0])).tolist()
+    [[1.0, 0.0], [2.0, 0.0]]
+    """
+    x = real if real.dtype.is_float else _floats(real)
+    return Tensor.stack([x, x.zeros_like() if imag is None else imag.cast(x.dtype)], dim=-1)
+
+
+# -- one axis ---------------------------------------------------------------------------------------------------------
+
+
+@_op
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On the host.
+
+    The axis is cut, or filled up with zeros, to n elements first. norm "backward" (None) divides the inverse by n,
+    "forward" this one, "ortho" both by sqrt(n).
+
+    Raises ShapeError for no pairs, another norm, or an n below 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> fft(pairs(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
+    [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0], [-2.0, -2.0]]
+    """
+    return _c2c(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
+
+
+def _whole(n: int) -> int:
+    """A size that somebody gave: -1 is none."""
+    return 0 if n == -1 else n
+
+
+@_op
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `fft`: pairs to pairs. On the host."""
+    return _c2c(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
+
+
+@_op
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).tolist()
+    [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
+    """
+    return _r2c(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
+
+
+@_op
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host."""
+    return _c2r(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
+
+
+@_op
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """`fft` of n numbers of which pairs are the first half, and whose others are their conjugates: real. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> hfft(ihfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
+    [1.0, 2.0, 3.0, 4.0]
+    """
+    return _c2r(input, (-1 if n is None else _whole(n),), (dim,), norm, False)
+
+
+@_op
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host."""
+    return _r2c(input, (-1 if n is None else _whole(n),), (dim,), norm, True)
+
+
+# -- several axes -----------------------------------------------------------------------------------------------------
+
+
+@_op
+def fftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """`fft` along several axes: all of them, or as many of the last as `s` has sizes; -1 is the size there is."""
+    return _c2c(input, s, dim, norm, False)
+
+
+@_op
+def ifftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """The inverse of `fftn`. On the host."""
+    return _c2c(input, s, dim, norm, True)
+
+
+@_op
+def rfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """`rfft` along the last of the axes, `fft` along the others. On the host."""
+    return _r2c(input, s, dim, norm, False)
+
+
+@_op
+def irfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """The inverse of `rfftn`. On the host."""
+    return _c2r(input, s, dim, norm, True)
+
+
+@_op
+def hfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """`hfft` along the last of the axes, `fft` along the others. On the host."""
+    return _c2r(input, s, dim, norm, False)
+
+
+@_op
+def ihfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """The inverse of `hfftn`. On the host."""
+    return _r2c(input, s, dim, norm, True)
+
+
+@_op
+def fft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`fftn` along two axes."""
+    return _c2c(input, s, dim, norm, False)
+
+
+@_op
+def ifft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`ifftn` along two axes."""
+    return _c2c(input, s, dim, norm, True)
+
+
+@_op
+def rfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`rfftn` along two axes."""
+    return _r2c(input, s, dim, norm, False)
+
+
+@_op
+def irfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`irfftn` along two axes."""
+    return _c2r(input, s, dim, norm, True)
+
+
+@_op
+def hfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`hfftn` along two axes."""
+    return _c2r(input, s, dim, norm, False)
+
+
+@_op
+def ihfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+    """`ihfftn` along two axes."""
+    return _r2c(input, s, dim, norm, True)
+
+
+# -- frequencies ------------------------------------------------------------------------------------------------------
+
+
+@_op
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """The frequencies of the elements of a transform of n samples, d apart: 0, 1, ..., -2, -1 over n d.
+
+    >>> fftfreq(4).tolist()
+    [0.0, 0.25, -0.5, -0.25]
+    """
+    return _frequencies(np.fft.fftfreq, n, d, dtype, device, requires_grad)
+
+
+@_op
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Those of the first n // 2 + 1 elements: none is negative.
+
+    >>> rfftfreq(4).tolist()
+    [0.0, 0.25, 0.5]
+    """
+    return _frequencies(np.fft.rfftfreq, n, d, dtype, device, requires_grad)
+
+
+def _frequencies(of: Callable[..., Any], n: int, d: float, dtype: Any, device: Any, wants: bool) -> Tensor:
+    if n < 1 or d == 0:
+        raise ShapeError(f"fft: there are no frequencies of {n} samples that are {d} apart")
+    kind = "float32" if dtype is None else dtype
+    out = Tensor(of(n, d), device=device, dtype=kind)
+    if not out.dtype.is_float:
+        raise DTypeError(f"fft: frequencies are floats, not {out.dtype.name}")
+    return out.requires_grad_() if wants else out
+
+
+@_op
+def fftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Frequency 0 moved to the middle of each axis. Of pairs name the axes: they are those of the tensor as it is.
+
+    >>> fftshift(fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
+    return _shifted(input, dim, 1)
+
+
+@_op
+def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    return _shifted(input, dim, -1)
+
+
+def _shifted(x: Tensor, dim: Any, way: int) -> Tensor:
+    dims = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = [axis_of("fft", d, x.ndim) for d in dims]
+    for axis in axes:
+        n = x.shape[axis]
+        x = x.roll(way * (n // 2), axis)
+    return x
