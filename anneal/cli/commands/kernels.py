@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,6 +45,9 @@ def kernels(
         str | None,
         typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this line of yours."),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="With --time: a trace for ui.perfetto.dev.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
@@ -60,6 +64,8 @@ def kernels(
         raise UserError("--lines shows one kernel: add --wgsl N")
     if time and (kernel is not None or where is not None or whole):
         raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
+    if trace is not None and not time:
+        raise UserError("--trace shows times; add --time")
     changes = choose_device(device.value if device else None, adapter)
     if not time:
         planned = str(changes.get("device", "auto"))
@@ -71,4 +77,4 @@ def kernels(
             )  # fmt: skip
         return
     with settings.override(**changes):
-        time_kernels(model, step=step, batch=batch, device=settings.current().device, as_json=as_json)
+        time_kernels(model, step=step, batch=batch, device=settings.current().device, trace=trace, as_json=as_json)
