@@ -53,13 +53,12 @@ def kernels(
     """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
     runs them.
     """
+    from anneal.cli import _kernels as report
     from anneal.cli._choices import choose_device
-    from anneal.cli._kernels import kernels as run
-    from anneal.cli._kernels import line_given, print_lines, time_kernels
     from anneal.cli._models import check_traceable
 
     check_traceable(model)
-    where = line_given(line) if line is not None else None
+    where = report.line_given(line) if line is not None else None
     if lines and kernel is None:
         raise UserError("--lines shows one kernel: add --wgsl N")
     if time and (kernel is not None or where is not None or whole):
@@ -70,11 +69,13 @@ def kernels(
     if not time:
         planned = str(changes.get("device", "auto"))
         if lines and kernel is not None:
-            print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
+            report.print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
         else:
-            run(
+            report.kernels(
                 model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, whole=whole, where=where,
             )  # fmt: skip
         return
     with settings.override(**changes):
-        time_kernels(model, step=step, batch=batch, device=settings.current().device, trace=trace, as_json=as_json)
+        report.time_kernels(
+            model, step=step, batch=batch, device=settings.current().device, trace=trace, as_json=as_json
+        )
