@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,16 +66,12 @@ def kernels(
     if trace is not None and not time:
         raise UserError("--trace shows times; add --time")
     changes = choose_device(device.value if device else None, adapter)
-    if not time:
-        planned = str(changes.get("device", "auto"))
-        if lines and kernel is not None:
-            report.print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
-        else:
-            report.kernels(
-                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, whole=whole, where=where,
-            )  # fmt: skip
-        return
-    with settings.override(**changes):
-        report.time_kernels(
-            model, step=step, batch=batch, device=settings.current().device, trace=trace, as_json=as_json
-        )
+    planned = str(changes.get("device", "auto"))
+    shown: dict[str, Any] = {"step": step, "batch": batch, "as_json": as_json}
+    if time:
+        with settings.override(**changes):
+            report.time_kernels(model, device=settings.current().device, trace=trace, **shown)
+    elif lines and kernel is not None:
+        report.print_lines(model, kernel, device=planned, where=where, **shown)
+    else:
+        report.kernels(model, device=planned, kernel=kernel, whole=whole, where=where, **shown)

@@ -31,7 +31,7 @@ def record(
     adapter: AdapterFlag = None,
     as_json: Json = False,
 ) -> None:
-    """Run a script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio
+    """Run your script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio
     shows of them.
     """
     from anneal.cli._choices import choose_device
