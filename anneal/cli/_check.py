@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
-import runpy
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +13,7 @@ from anneal import settings
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._models import check_model, load_example
 from anneal.cli._output import data, json_report, message
+from anneal.cli._scripts import check_script, run_script
 from anneal.errors import AnnealError, DataError, UserError
 from anneal.inspect import Checking, Limits, Report, check_gradients, replayed, repro_of, under_check
 
@@ -65,13 +62,12 @@ def check(task: Task) -> None:
 def _job(task: Task) -> Callable[[Checking], None]:
     name = task.target
     if name.endswith(".py"):
-        if not Path(name).is_file():
-            raise DataError(f"{name}: there is no such file")
+        check_script(name)
         if task.step or task.batch is not None or task.inputs or task.sizes or task.gradients:
             raise UserError(
                 "a script says itself what it runs; leave --step, --batch, --input, --size and --gradients out"
             )
-        return lambda state: _script(name, task.arguments, task.as_json)
+        return lambda state: run_script(name, task.arguments, task.as_json)
     if task.arguments:
         raise UserError(f"{task.arguments[0]!r}: only a script takes arguments")
     if name.endswith(".onnx"):
@@ -109,27 +105,6 @@ def _onnx(task: Task) -> None:
         for t in value if isinstance(value, list) else [value]:
             if isinstance(t, Tensor):
                 t.numpy()
-
-
-def _script(name: str, arguments: Sequence[str], aside: bool) -> None:
-    """Run a script as Python would; what it prints goes to stderr where stdout is for JSON."""
-    argv, path = sys.argv, sys.path[:]
-    sys.argv, sys.path[0:0] = [name, *arguments], [str(Path(name).resolve().parent)]
-    try:
-        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
-            runpy.run_path(name, run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            message(f"anneal: {name} ended with {end.code}")
-    except AnnealError as error:
-        raise UserError(f"{name}: {error}") from error
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        mine = [f for f in frames if f.filename == name or Path(f.filename).resolve() == Path(name).resolve()]
-        where = f" at line {mine[-1].lineno}" if mine else ""
-        raise UserError(f"{name} failed{where}: {type(error).__name__}: {error}") from error
-    finally:
-        sys.argv, sys.path[:] = argv, path
 
 
 def record(report: Report) -> dict[str, Any]:

@@ -4,15 +4,27 @@ WGSL; or timed.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+from anneal.cli._choices import check_writable, write_file
 from anneal.cli._models import traced_model
 from anneal.cli._output import PHASES, code, data, json_report, message, paged, scaled, table
 from anneal.errors import UserError
-from anneal.inspect import Buffer, KernelCall, Line, kernel_calls, kernel_text, of_line
+from anneal.inspect import (
+    Buffer,
+    KernelCall,
+    Line,
+    chrome_trace,
+    kernel_calls,
+    kernel_text,
+    memory_plan,
+    of_line,
+)
 from anneal.schedule import graph as sink_of
 from anneal.schedule import origins, plan_for
 
@@ -121,12 +133,17 @@ def print_lines(
         data(f"{line.number:4d} {line.text}")
 
 
-def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_json: bool) -> None:
-    """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first."""
+def time_kernels(model: str, *, step: bool, batch: int | None, device: str, trace: Path | None, as_json: bool) -> None:
+    """Run the kernels of `model` on a device, each timed, and print what they took, the dearest first.
+
+    `trace` is a file for a trace of it.
+    """
     from anneal.backend import get_device
     from anneal.runtime.profile import profile
     from anneal.uop.sizes import Values
 
+    if trace is not None:
+        check_writable(trace)
     opened = get_device(device)
     traced = traced_model(model, batch, opened.name)
     values = Values()
@@ -134,11 +151,6 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
     plan, inputs, _ = plan_for(sink, opened.cost_model, values)
     times = profile(plan, opened, inputs, values)
     adapter = opened.describe().get("adapter")
-    if not as_json:
-        message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")
-        table(*times.table(), words=5)
-        data(times.total())
-        return
     found = [
         {
             **record(kernel),
@@ -152,6 +164,15 @@ def time_kernels(model: str, *, step: bool, batch: int | None, device: str, as_j
             kernel_calls(plan, origins(sink), lambda kernel: opened.compile(kernel).source), times.launches, strict=True
         )
     ]
+    if trace is not None:
+        events = chrome_trace(model, found, str(adapter or opened.name), memory_plan(plan).live)
+        write_file(trace, json.dumps(events).encode())
+        message(f"wrote {trace}; open it at https://ui.perfetto.dev")
+    if not as_json:
+        message(f"{model} on {opened.name}{f' ({adapter})' if adapter else ''}")
+        table(*times.table(), words=5)
+        data(times.total())
+        return
     json_report(
         {
             "model": model,

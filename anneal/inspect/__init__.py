@@ -10,15 +10,19 @@ from anneal.inspect.derivations import FiredRule
 from anneal.inspect.devices import Adapter, Cpu, Survey, advice, cpu, survey, versions
 from anneal.inspect.fired import Firing, firings
 from anneal.inspect.graphs import Node, StepGraph, nodes, step_graph
+from anneal.inspect.kept import KeptPlan, KeptRecording
 from anneal.inspect.kernels import Buffer, KernelCall, Refusal, kernel_calls, of_line, refusals, wgsl_for
 from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
+from anneal.inspect.looking import Looked, plain
 from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
 from anneal.inspect.models import random_input, traced_model
 from anneal.inspect.names import Line
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
+from anneal.inspect.recordings import RecordedPlan, Recording, recording
 from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
 from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
 from anneal.inspect.tensor_files import TensorEntry, TensorFile, tensor_file
+from anneal.inspect.traces import chrome_trace
 from anneal.inspect.worked import Batching, Worked, batching, worked
 
 if TYPE_CHECKING:
@@ -76,12 +80,15 @@ __all__ = [
     "Firing",
     "GradientCheck",
     "GraphNode",
+    "KeptPlan",
+    "KeptRecording",
     "KernelCall",
     "KernelText",
     "LaunchFacts",
     "Life",
     "Limits",
     "Line",
+    "Looked",
     "MemoryPlan",
     "Node",
     "NotFinite",
@@ -91,6 +98,8 @@ __all__ = [
     "PassInfo",
     "PassNode",
     "PassState",
+    "RecordedPlan",
+    "Recording",
     "Refusal",
     "Replayed",
     "Report",
@@ -106,6 +115,7 @@ __all__ = [
     "batching",
     "check",
     "check_gradients",
+    "chrome_trace",
     "cpu",
     "example_of",
     "firings",
@@ -121,7 +131,9 @@ __all__ = [
     "op_rules",
     "pass_graphs",
     "passes",
+    "plain",
     "random_input",
+    "recording",
     "refusals",
     "replayed",
     "repro_of",

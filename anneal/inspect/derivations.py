@@ -52,6 +52,12 @@ class Derivations:
         self.numbers = numbers
         self._back: dict[UOp, list[tuple[UOp, FiredRule | None]]] = {}
 
+    def copy(self) -> Derivations:
+        """The same so far; what either hears from now on is its own."""
+        found = Derivations(self.numbers)
+        found._back = {u: [*steps] for u, steps in self._back.items()}
+        return found
+
     @contextmanager
     def listening(self, where: str = "") -> Iterator[list[Event]]:
         """Take in what this thread compiles within the block; gives the rules that fire.

@@ -17,7 +17,7 @@ from anneal.schedule import BUILDING, Call, CostModel, Origin, Schedule, kernel_
 from anneal.schedule import run_passes as scheduled
 from anneal.uop import UOp, arena, toposort
 
-__all__ = ["KernelText", "TextLine", "kernel_text", "launch"]
+__all__ = ["KernelText", "KernelTexts", "TextLine", "kernel_text", "launch"]
 
 _FIRST = "range-propagation"  # makes a kernel's graph
 _LAST = "vectorise"  # the last pass that makes a graph
@@ -63,26 +63,44 @@ def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | 
 
     Raises UserError for a launch that the plan does not have.
     """
-    target = target or Target()
-    known = origins(sink)
-    with BUILDING, arena().untracked():
-        call = launch(sink, cost_model, number)
+    return KernelTexts(sink, cost_model, target).text(number)
+
+
+class KernelTexts:
+    """The texts of several launches of one plan: the scheduler's passes, which all have in common, run once."""
+
+    def __init__(self, sink: UOp, cost_model: CostModel, target: Target | None = None) -> None:
+        self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
+        self._origins = origins(sink)
+        self._scheduled: tuple[Schedule, Derivations] | None = None
+
+    def text(self, number: int) -> KernelText:
+        """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
+        known, target = self._origins, self._target
+        with BUILDING, arena().untracked():
+            call = launch(self._sink, self._cost_model, number)
+            s, before = self._scheduled or self._schedule()
+            self._scheduled = s, before
+            derived = before.copy()
+            with derived.listening(_FIRST), writing() as written:
+                kernel = kernel_graph(_piece(s, call))
+                bodies = bodies_of(kernel, target)
+            text = generate(kernel, target).source.rstrip("\n").split("\n")
+        said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written).items()}
+        found = derived.below(
+            [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
+        )
+        passes = _passes(bodies, target)
+        lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
+        return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
+
+    def _schedule(self) -> tuple[Schedule, Derivations]:
         numbers: dict[UOp, tuple[int, ...]] = {}
         derived = Derivations(numbers)
         with derived.listening():
-            s = scheduled(parametrise(sink)[0], cost_model, until="kernel-split")
+            s = scheduled(parametrise(self._sink)[0], self._cost_model, until="kernel-split")
         numbers.update((u, (at,)) for u, at in s.places.items())
-        with derived.listening(_FIRST), writing() as written:
-            kernel = kernel_graph(_piece(s, call))
-            bodies = bodies_of(kernel, target)
-        text = generate(kernel, target).source.rstrip("\n").split("\n")
-    said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written).items()}
-    found = derived.below(
-        [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
-    )
-    passes = _passes(bodies, target)
-    lines = [_line(n, t, said.get(n, ()), found, passes, known) for n, t in enumerate(text)]
-    return KernelText(number, call.kernel.name, label_of(placed(call.places, known)), tuple(lines))
+        return s, derived
 
 
 def launch(sink: UOp, cost_model: CostModel, number: int) -> Call:

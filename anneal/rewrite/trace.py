@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from anneal import settings
@@ -111,10 +112,21 @@ def _stop(f: Listener) -> None:
 
 
 def _replace_functions() -> None:
+    for kind, functions, telling in _telling():
+        _plain.append((kind, functions, dict(functions)))
+        functions.update(telling)
+        if kind == "fold":
+            fold_by(functions)
+
+
+@cache
+def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
+    """Kind, table, and the functions that do the same and tell of it: generated once for a process."""
     # with the generator, which a program does not need
     from anneal.rewrite.generate import PACKAGE, generate, targets
     from anneal.rewrite.upat import parse
 
+    found = []
     for source, target in targets():
         file = source.relative_to(PACKAGE.parent).as_posix()
         text = source.read_text(encoding="utf-8")
@@ -124,15 +136,12 @@ def _replace_functions() -> None:
         for table in parse(text, file).tables:
             functions: dict[Op, Any] = getattr(module, table.name.upper())
             places = {rule.text: f"{file}:{rule.line}" for rule in table.rules}
-            _plain.append((table.kind, functions, dict(functions)))
-            functions.update(
-                {
-                    op: _TELLING[table.kind](op, match, table.name, places)
-                    for op, match in naming[table.name.upper()].items()
-                }
-            )
-            if table.kind == "fold":
-                fold_by(functions)
+            telling = {
+                op: _TELLING[table.kind](op, match, table.name, places)
+                for op, match in naming[table.name.upper()].items()
+            }
+            found.append((table.kind, functions, telling))
+    return found
 
 
 def _put_back() -> None:

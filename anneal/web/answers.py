@@ -4,8 +4,8 @@
     200 18347
     {"kernels": [...], ...}
 
-Records of `anneal/inspect` leave as JSON objects of their fields. `python -m anneal.web.answers FOLDER` has the files
-that were uploaded in FOLDER.
+Records of `anneal/inspect` leave as JSON objects of their fields. `python -m anneal.web.answers UPLOADS JOBS` has
+the files that were uploaded in one folder, and those of jobs in the other.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from anneal.backend import planned_cost_model
 from anneal.errors import AnnealError, OnnxError, UserError
 from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
-from anneal.schedule import CostModel, Plan, plan_for
+from anneal.schedule import CostModel
 from anneal.schedule import graph as sink_of
-from anneal.schedule import origins as origins_of
 from anneal.training import suggest
-from anneal.uop import UOp
 
 __all__ = ["Answers", "main"]
 
@@ -37,23 +35,18 @@ CONTEXT = 3  # lines of source before and after the user's
 
 @dataclasses.dataclass(slots=True)
 class _Traced:
-    """A model that was asked about."""
+    """A model that was asked about; `looked` has what was asked, by whether it is of the step, and the device."""
 
     graph: StepGraph
     fired: list[Event]
-    sinks: dict[bool, UOp] = dataclasses.field(default_factory=dict)
-
-    def sink(self, step: bool) -> UOp:
-        if step not in self.sinks:
-            self.sinks[step] = sink_of(self.graph.of(step))
-        return self.sinks[step]
+    looked: dict[tuple[bool, str], inspect.Looked] = dataclasses.field(default_factory=dict)
 
 
 class Answers:
-    """Answers to questions about models, ops and files in `uploads`."""
+    """Answers to questions about models, ops, files in `uploads`, and recordings of jobs."""
 
-    def __init__(self, uploads: Path) -> None:
-        self.uploads = uploads
+    def __init__(self, uploads: Path, jobs: Path) -> None:
+        self.uploads, self.jobs = uploads, jobs
         self._models: dict[str, _Traced] = {}
         self._known: dict[str, Callable[[dict[str, Any]], Any]] = {
             "graph": self.graph,
@@ -67,6 +60,8 @@ class Answers:
             "onnx": self.onnx,
             "file": self.file,
             "source": self.source,
+            "recording": self.recording,
+            "trace": self.trace,
         }
 
     def answer(self, question: dict[str, Any]) -> tuple[int, Any]:
@@ -83,55 +78,27 @@ class Answers:
         except AnnealError as error:
             return 500, {"error": f"compiler failure: {error}. This is a fault of anneal; please report it."}
 
-    # -- models
+    # -- models, and plans of recordings
 
     def graph(self, q: dict[str, Any]) -> Any:
         """The tensor graph, each node with the kernels that compute it."""
-        traced, sink, _, plan = self._planned(q)
-        calls = inspect.kernel_calls(plan, origins_of(sink), lambda _: "")
-        return {
-            "model": traced.graph.model,
-            "nodes": inspect.graph_nodes(sink, plan, traced.fired),
-            "kernels": [{"name": k.name, "label": k.label, "phase": k.phase} for k in calls],
-            "passes": inspect.passes(),
-        }
+        return self._looked(q).graph()
 
     def passes(self, q: dict[str, Any]) -> Any:
         """How much each pass changed, of the whole graph, or of one kernel."""
-        return [{**_fields(p), "nodes": len(p.nodes), "text": len(p.text)} for p in self._graphs(q)]
+        return self._looked(q).passes(q.get("kernel"))
 
     def one_pass(self, q: dict[str, Any]) -> Any:
         """The graph after a pass."""
-        name = str(q.get("name"))
-        graphs = self._graphs(q)
-        found = [p for p in graphs if p.info.name == name]
-        if not found:
-            raise suggest("pass", name, [p.info.name for p in graphs])
-        return found[0]
+        return self._looked(q).one_pass(str(q.get("name")), q.get("kernel"))
 
     def kernels(self, q: dict[str, Any]) -> Any:
         """The launches of the plan, why neighbours are two, and its memory."""
-        traced, sink, model, plan = self._planned(q)
-        calls = inspect.kernel_calls(plan, origins_of(sink), lambda _: "")
-        return {
-            "model": traced.graph.model,
-            "kernels": calls,
-            "refusals": inspect.refusals(sink, model),
-            "memory": inspect.memory_plan(plan),
-        }
+        return self._looked(q).kernels()
 
     def kernel(self, q: dict[str, Any]) -> Any:
         """One launch: its text line by line, and how it is launched."""
-        _, sink, model, _ = self._planned(q)
-        number = int(q.get("kernel") or 0)
-        call = inspect.launch(sink, model, number)
-        try:
-            text: Any = inspect.kernel_text(sink, model, number)
-        except UserError as error:  # a dtype that WGSL does not have
-            text, error_text = None, str(error)
-        else:
-            error_text = ""
-        return {"text": text, "error": error_text, "launch": inspect.launch_facts(call.kernel.sink)}
+        return self._looked(q).kernel(int(q.get("kernel") or 0))
 
     def firings(self, q: dict[str, Any]) -> Any:
         """The rules that fire while the model is built and compiled."""
@@ -141,8 +108,11 @@ class Answers:
 
     def source(self, q: dict[str, Any]) -> Any:
         """The user's line of a node, or of a kernel's line, with the lines around it."""
-        traced = self._traced(q)
         file, number = str(q.get("file")), int(q.get("line") or 0)
+        path = self._path(q)
+        if path.endswith(".zip"):
+            return inspect.KeptRecording(Path(path)).source(file, number, CONTEXT)
+        traced = self._traced(q)
         ours = {u.provenance[1].co_filename for u in traced.graph.nodes if u.provenance[1] is not None}
         if file not in ours:
             raise UserError("no node of this graph comes from that file")
@@ -152,6 +122,19 @@ class Answers:
             raise UserError(f"{file} cannot be read: {error.strerror}") from None
         first = max(0, number - 1 - CONTEXT)
         return {"file": file, "first": first + 1, "line": number, "lines": lines[first : number + CONTEXT]}
+
+    def recording(self, q: dict[str, Any]) -> Any:
+        """What a script's recording has: how it ended, and a line for each plan."""
+        return inspect.KeptRecording(Path(self._path(q))).summary()
+
+    def trace(self, q: dict[str, Any]) -> Any:
+        """The times of a recorded plan's launches, as a trace for Perfetto."""
+        found = self._looked(q).kernels()
+        times = found.get("times")
+        if times is None:
+            raise UserError("nothing was timed here; measure the times first")
+        launches = [{**k, **t} for k, t in zip(found["kernels"], times["kernels"], strict=True)]
+        return inspect.chrome_trace(found["model"], launches, times["device"], found["memory"]["live"])
 
     # -- ops
 
@@ -174,7 +157,7 @@ class Answers:
         return {
             "name": name,
             "kinds": inspect.KINDS,
-            "ops": [{**_fields(inspect.op_rules(op)), "batching": inspect.batching(op)} for op in ops],
+            "ops": [{**inspect.plain(inspect.op_rules(op)), "batching": inspect.batching(op)} for op in ops],
             "example": inspect.worked(name, self._cost_model(q)),
         }
 
@@ -193,14 +176,19 @@ class Answers:
     # -- the rest
 
     def _path(self, q: dict[str, Any]) -> str:
-        """The example, or the file behind an upload's id."""
+        """The example, or the file behind an upload's id, or the recording of a job."""
         model = str(q.get("model"))
-        if not model.startswith("upload."):
+        kind, _, name = model.partition(".")
+        if kind not in ("upload", "job"):
             return model
-        name = model.removeprefix("upload.")
-        if not name.replace(".", "").isalnum() or not (self.uploads / name).is_file():
-            raise UserError("this file is not here any more; drop it on the studio's first page again")
-        return str(self.uploads / name)
+        place = self.uploads / name if kind == "upload" else self.jobs / name / "recording.zip"
+        if not name.replace(".", "").replace("-", "").isalnum() or not place.is_file():
+            raise UserError(
+                "this file is not here any more; drop it on the studio's first page again"
+                if kind == "upload"
+                else "this script has run no plan yet"
+            )
+        return str(place)
 
     def _traced(self, q: dict[str, Any]) -> _Traced:
         path, batch = self._path(q), _batch(q)
@@ -220,43 +208,29 @@ class Answers:
     def _cost_model(self, q: dict[str, Any]) -> CostModel:
         return planned_cost_model(str(q.get("device") or "auto"))
 
-    def _planned(self, q: dict[str, Any]) -> tuple[_Traced, UOp, CostModel, Plan]:
-        traced, model = self._traced(q), self._cost_model(q)
-        sink = traced.sink(bool(q.get("step")))
-        return traced, sink, model, plan_for(sink, model, {})[0]
-
-    def _graphs(self, q: dict[str, Any]) -> list[inspect.PassGraph]:
-        _, sink, model, _ = self._planned(q)
-        if q.get("kernel") is None:
-            return inspect.pass_graphs(sink, model)
-        return inspect.kernel_pass_graphs(sink, model, int(q["kernel"]))
+    def _looked(self, q: dict[str, Any]) -> inspect.Looked | inspect.KeptPlan:
+        path = self._path(q)
+        if path.endswith(".zip"):
+            return inspect.KeptRecording(Path(path)).plan(int(q.get("plan") or 0))
+        traced, model, step = self._traced(q), self._cost_model(q), bool(q.get("step"))
+        key = step, str(q.get("device") or "auto")
+        if key not in traced.looked:
+            traced.looked[key] = inspect.Looked(traced.graph.model, sink_of(traced.graph.of(step)), model, traced.fired)
+        return traced.looked[key]
 
 
 def _batch(q: dict[str, Any]) -> int | None:
     return int(q["batch"]) if q.get("batch") else None
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-
-
-def encode(value: Any) -> Any:
-    """A record as JSON has it."""
-    if dataclasses.is_dataclass(value):
-        return _fields(value)
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return str(value)
-
-
 def main() -> None:
     """Answer until stdin ends."""
-    answers = Answers(Path(sys.argv[1]))
+    answers = Answers(Path(sys.argv[1]), Path(sys.argv[2]))
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints is no answer
     for line in sys.stdin:
         status, value = answers.answer(json.loads(line))
-        text = json.dumps(value, default=encode, separators=(",", ":")).encode()
+        text = json.dumps(value, default=inspect.plain, separators=(",", ":")).encode()
         out.write(b"%d %d\n" % (status, len(text)) + text)
         out.flush()
 

@@ -20,6 +20,7 @@ __all__ = ["Answer", "Inspector"]
 MOST_WAITING = 32
 LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
+GROWING = ("recording",)  # questions whose answer may be another the next time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ def said(status: int, message: str) -> Answer:
 class Inspector:
     """`ask` gives the answer to a question, as `answers.py` knows them."""
 
-    folder: str
+    uploads: str
+    jobs: str
     _process: asyncio.subprocess.Process | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _waiting: int = 0
@@ -61,7 +63,7 @@ class Inspector:
                 answer = await self._answer(text)
         finally:
             self._waiting -= 1
-        if answer.status == 200 and len(answer.text) < 16 << 20:
+        if answer.status == 200 and len(answer.text) < 16 << 20 and question["ask"] not in GROWING:
             while len(self._kept) >= 64:
                 del self._kept[next(iter(self._kept))]
             self._kept[text] = answer
@@ -95,7 +97,7 @@ class Inspector:
         if self._process is None or self._process.returncode is not None:
             self._last.clear()
             self._process = await asyncio.create_subprocess_exec(
-                *python("anneal.web.answers"), self.folder,
+                *python("anneal.web.answers"), self.uploads, self.jobs,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 limit=1 << 20, env=environment(),
             )  # fmt: skip

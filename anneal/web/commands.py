@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from anneal.training import DRAWING, MODELS
 from anneal.web.uploads import Uploads
 
-__all__ = ["Command", "Wrong", "command"]
+__all__ = ["Command", "Wrong", "command", "script"]
 
 DEVICES = ("auto", "cpu", "webgpu")
 _RUN = re.compile(r"\w[\w.-]{0,120}")
@@ -69,7 +70,7 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
 
 def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
     model = _traceable(asked, uploads)
-    words = ["kernels", model, "--time", "--json", "--device", asked["device"]]
+    words = ["kernels", model, "--time", "--json", "--trace", "{job}/trace.json", "--device", asked["device"]]
     words += ["--step"] if asked.get("step") else []
     return _made("time", str(asked["model"]), asked, [*words, *_numbers(asked, batch=(1, 1 << 16))], "step", "batch")
 
@@ -100,6 +101,13 @@ def _sample(asked: dict[str, Any], _: Uploads) -> Command:
         words += ["--temperature", f"{_number(asked, 'temperature', 1e-3, 100):g}"]
     words += ["--", prompt]
     return _made("sample", "gpt2", asked, words, "prompt", "max_tokens", "top_k", "seed", "greedy", "temperature")
+
+
+def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Command:
+    """The job of a script, which the command line names and no page can."""
+    words = ["record", "--json", "-o", "{job}/recording.zip", "--device", device, "--", str(file.resolve()), *arguments]
+    about = {"script": str(file), "arguments": [*arguments]}
+    return Command("script", file.name, device, tuple(words), about)
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {

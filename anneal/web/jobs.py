@@ -83,7 +83,7 @@ class Jobs:
         for path in sorted(self.folder.glob("*/job.json")):
             with contextlib.suppress(OSError, ValueError, TypeError):
                 job = Job(**json.loads(path.read_text(encoding="utf-8")))
-                if _ID.fullmatch(job.id) and job.id == path.parent.name:
+                if _ID.fullmatch(job.id) and job.id == path.parent.name and job.id not in self._all:
                     self._all[job.id] = job
 
     def all(self) -> list[Job]:
@@ -175,6 +175,15 @@ class Jobs:
             return f"the process was killed (signal {-code}); it may have needed more memory than there is"
         said = text[-4000:] or "it said nothing"
         return f"killed by signal {-code}; {said}" if code < 0 else said
+
+    def said(self, job: Job, most: int = 1 << 18) -> str:
+        """The end of what the command said on stderr."""
+        try:
+            with (self.place(job) / "log.txt").open("rb") as f:
+                f.seek(max(0, os.fstat(f.fileno()).st_size - most))
+                return f.read(most).decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     def _end(self, job: Job, state: str, code: int, error: str = "") -> None:
         job.state, job.ended, job.code, job.error = state, time.time(), code, error

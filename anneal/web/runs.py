@@ -7,9 +7,12 @@ import json
 import math
 import re
 import shlex
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from anneal.web.uploads import Uploads
 
 __all__ = ["Runs"]
 
@@ -19,59 +22,106 @@ LARGEST = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The bundles in a folder."""
+    """The bundles in a folder, and those that were dropped as .zip files."""
 
     folder: Path
+    uploads: Uploads
 
     def all(self) -> list[dict[str, Any]]:
         """The manifest of every bundle without its list of files, the latest first."""
+        names = [p.parent.name for p in sorted(self.folder.glob("*/manifest.json"), reverse=True)[:2000]]
+        dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
         found = []
-        for path in sorted(self.folder.glob("*/manifest.json"), reverse=True)[:2000]:
-            if not path.parent.name.startswith("."):
-                manifest = _json(path)
-                if isinstance(manifest, dict):
-                    manifest.pop("files", None)
-                    found.append({**manifest, "id": path.parent.name, "command": _command(manifest)})
-        return found
+        for name in (*[n for n in names if not n.startswith(".")], *dropped):
+            place = self._place(name)
+            manifest = None if place is None else _json(place, "manifest.json")
+            if isinstance(manifest, dict):
+                manifest.pop("files", None)
+                found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
+        return sorted(found, key=lambda m: str(m.get("begun", "")), reverse=True) if dropped else found
 
     def one(self, id: str) -> dict[str, Any] | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
         place = self._place(id)
         if place is None:
             return None
-        manifest = _json(place / "manifest.json") or {}
-        events = _lines(place / "events.jsonl")
+        manifest = _json(place, "manifest.json")
+        if not isinstance(manifest, dict):
+            return None
+        events = _lines(place, "events.jsonl")
         return {
             **manifest,
             "id": id,
             "command": _command(manifest),
-            "config": _json(place / "config.json"),
-            "schedule": _json(place / "schedule.json"),
-            "losses": _losses(place / "loss.csv"),
+            "config": _json(place, "config.json"),
+            "schedule": _json(place, "schedule.json"),
+            "losses": _losses(place, "loss.csv"),
             "events": [e for e in events if e.get("event") != "step"],
             "vitals": [e for e in events if e.get("event") == "step" and "lr" in e],
-            "picture": (place / "picture.png").is_file(),
+            "picture": place.read("picture.png") is not None,
         }
 
     def picture(self, id: str) -> bytes | None:
         """The picture that a run drew."""
         place = self._place(id)
-        return _bytes(place / "picture.png") if place is not None else None
+        return place.read("picture.png") if place is not None else None
 
     def kernel(self, id: str, name: str) -> str | None:
         """The text of a run's kernel."""
         place = self._place(id)
         if place is None or not _ID.fullmatch(name):
             return None
-        text = _bytes(place / "kernels" / f"{name}.wgsl")
+        text = place.read(f"kernels/{name}.wgsl")
         return None if text is None else text.decode("utf-8", "replace")
 
-    def _place(self, id: str) -> Path | None:
-        """The folder of a bundle: one of those that are there, by its name."""
+    def _place(self, id: str) -> Place | None:
+        """The bundle of that name: one of those that are there."""
         if not _ID.fullmatch(id) or ".." in id:
             return None
+        if id.startswith("upload."):
+            packed = self.uploads.path(id)
+            return None if packed is None or packed.suffix != ".zip" else Packed(packed)
         place = self.folder / id
-        return place if (place / "manifest.json").is_file() and not place.is_symlink() else None
+        return Folder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
+
+
+class Place(Protocol):
+    """Where the files of a bundle are."""
+
+    def read(self, name: str) -> bytes | None:
+        """A file of it; None for one that is not there, or too large."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A bundle as `anneal train` leaves it."""
+
+    path: Path
+
+    def read(self, name: str) -> bytes | None:
+        """A file of it; None for one that is not there, too large, or a link."""
+        path = self.path / name
+        try:
+            return path.read_bytes() if path.stat().st_size <= LARGEST and not path.is_symlink() else None
+        except OSError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A bundle as a .zip file, with its folder or without; nothing of it is unpacked to disk."""
+
+    path: Path
+
+    def read(self, name: str) -> bytes | None:
+        """A file of it; None for one that is not there, too large, or broken."""
+        try:
+            with zipfile.ZipFile(self.path) as packed:
+                top = next(n for n in packed.namelist() if n.endswith("manifest.json")).removesuffix("manifest.json")
+                return packed.read(top + name) if packed.getinfo(top + name).file_size <= LARGEST else None
+        except (OSError, KeyError, ValueError, StopIteration, RuntimeError, NotImplementedError, zipfile.BadZipFile):
+            return None
 
 
 def _command(manifest: dict[str, Any]) -> str:
@@ -79,23 +129,16 @@ def _command(manifest: dict[str, Any]) -> str:
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
 
 
-def _bytes(path: Path) -> bytes | None:
+def _json(place: Place, name: str) -> Any:
     try:
-        return path.read_bytes() if path.stat().st_size <= LARGEST and not path.is_symlink() else None
-    except OSError:
-        return None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(_bytes(path) or b"null")
+        return json.loads(place.read(name) or b"null")
     except ValueError:
         return None
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(place: Place, name: str) -> list[dict[str, Any]]:
     found = []
-    for line in (_bytes(path) or b"").splitlines():
+    for line in (place.read(name) or b"").splitlines():
         try:
             value = json.loads(line)
         except ValueError:
@@ -105,9 +148,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _losses(path: Path) -> list[list[float]]:
+def _losses(place: Place, name: str) -> list[list[float]]:
     """Step, loss and milliseconds of each step."""
-    rows = csv.reader((_bytes(path) or b"").decode("utf-8", "replace").splitlines()[1:])
+    rows = csv.reader((place.read(name) or b"").decode("utf-8", "replace").splitlines()[1:])
     found = []
     for row in rows:
         try:

@@ -42,6 +42,7 @@ VIEWS = (
     "/g",
     "/r",
     "/d",
+    "/s",
     "/v/{m}",
     "/k/{m}",
     "/x/{m}",
@@ -49,12 +50,16 @@ VIEWS = (
     "/t/{m}",
     "/g/{m}",
     "/r/{m}",
+    "/s/{m}",
 )
 LONGEST = 1 << 20  # bytes of a question
 DOCUMENTS = ("time", "run", "check")  # jobs whose command prints one document, not a line an event
 # What may be asked of the inspector, and the parameters that a question may have.
-QUESTIONS = ("graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source")
-FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line"), ("model", "device", "name", "op", "file")
+QUESTIONS = (
+    "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
+    "trace",
+)  # fmt: skip
+FLAGS, NUMBERS, WORDS = ("step",), ("kernel", "batch", "line", "plan"), ("model", "device", "name", "op", "file")
 
 
 @dataclass(slots=True)
@@ -72,10 +77,10 @@ class Studio:
 
     def __post_init__(self) -> None:
         own = self.where / "runs" / ".studio"
-        self.runs = Runs(self.where / "runs")
         self.jobs = Jobs(own / "jobs", self.where)
         self.uploads = Uploads(own / "uploads")
-        self.inspector = Inspector(str((own / "uploads").resolve()))
+        self.runs = Runs(self.where / "runs", self.uploads)
+        self.inspector = Inspector(str((own / "uploads").resolve()), str((own / "jobs").resolve()))
 
 
 def application(studio: Studio) -> Guard:
@@ -109,6 +114,8 @@ def application(studio: Studio) -> Guard:
         Route("/api/jobs/{id}", _job, methods=["GET"]),
         Route("/api/jobs/{id}/events", _events),
         Route("/api/jobs/{id}/picture", _job_picture),
+        Route("/api/jobs/{id}/log", _log),
+        Route("/api/jobs/{id}/trace", _job_trace),
         Route("/api/jobs/{id}/{act}", _act, methods=["POST"]),
         Route("/api/runs", _runs),
         Route("/api/runs/{id}", _run),
@@ -222,21 +229,23 @@ async def _ask(request: Request) -> Response:
             question[key] = value
         else:
             return _error(400, f"a question has no {key[:40]!r} like that")
-    refused = _strange(question, _studio(request).uploads)
+    refused = _strange(question, _studio(request))
     if refused:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
     return await run_in_threadpool(_packed, answer.text, request, answer.status)
 
 
-def _strange(question: dict[str, Any], uploads: Uploads) -> str:
+def _strange(question: dict[str, Any], studio: Studio) -> str:
     """Why the model is none: only names that we know go on."""
     model = question.get("model")
     if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
         return "there is no such device"
     if model is None:
         return "" if question["ask"] in ("explain", "ops") else "a question is about a model"
-    if model in MODELS or uploads.path(model) is not None:
+    if model in MODELS or studio.uploads.path(model) is not None:
+        return ""
+    if model.startswith("job.") and studio.jobs.get(model.removeprefix("job.")) is not None:
         return ""
     return f"there is no model {model[:60]!r}; the first page lists those that there are"
 
@@ -330,10 +339,13 @@ async def _job(request: Request) -> Response:
 
 
 async def _act(request: Request) -> Response:
-    """Stop, cancel, pause or resume."""
+    """Stop, cancel, pause or resume; or run it again."""
     jobs, job, act = _studio(request).jobs, _found(request), request.path_params["act"]
-    if job is None or act not in ("stop", "cancel", "pause", "resume"):
+    if job is None or act not in ("stop", "cancel", "pause", "resume", "again"):
         return _error(404, "there is no such job, or nothing of that kind to do")
+    if act == "again":
+        words = [a.replace(str(jobs.place(job)), "{job}") for a in job.arguments]
+        return _queued(request, Command(job.kind, job.model, job.device, tuple(words), job.about))
     if act == "stop":
         jobs.stop(job)
     elif act == "cancel":
@@ -372,6 +384,24 @@ async def _job_picture(request: Request) -> Response:
     if path is None or not path.is_file():
         return _error(404, "there is no picture")
     return Response(path.read_bytes(), media_type="image/png")
+
+
+async def _log(request: Request) -> Response:
+    """The end of what a job said on stderr: for a script all that it printed."""
+    job = _found(request)
+    if job is None:
+        return _error(404, "there is no such job")
+    return _json({"text": _studio(request).jobs.said(job)}, request)
+
+
+async def _job_trace(request: Request) -> Response:
+    """The times that a job measured, as a file for Perfetto."""
+    job = _found(request)
+    path = None if job is None else _studio(request).jobs.place(job) / "trace.json"
+    if path is None or not path.is_file():
+        return _error(404, "there is no trace; measure the times first")
+    headers = {"content-disposition": 'attachment; filename="anneal-trace.json"'}
+    return Response(path.read_bytes(), media_type="application/json", headers=headers)
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------

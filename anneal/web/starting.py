@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import webbrowser
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,17 +26,20 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 @dataclass(frozen=True, slots=True)
 class Options:
     """`address` is HOST:PORT, :PORT or PORT; `host` an address that others may reach; `shows` a model, or an ONNX file,
-    whose graph is the page to open.
+    whose graph is the page to open; `script` a program and its arguments, which is run and whose plans are the page.
     """
 
     address: str = ""
     host: str | None = None
     shows: str | None = None
     opens: bool = True
+    script: Sequence[str] = ()
 
 
 def serve(options: Options) -> None:
     """Serve until Ctrl-C. UserError where the extra is missing, SettingError for an address that cannot be had."""
+    if options.script and not Path(options.script[0]).is_file():
+        raise DataError(f"{options.script[0]}: there is no such file")
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(f"the studio needs {' and '.join(missing)}: pip install 'anneal-compiler[web]'")
@@ -54,7 +58,7 @@ def _serve(options: Options, host: str, listening: socket.socket) -> None:
 
     key = Key(_hosts(host, options.host, port), always=options.host is not None)
     studio = Studio(Path.cwd(), key, warm=True)
-    url = f"http://{_spelt(host)}:{port}{_path(studio, options.shows)}"
+    url = f"http://{_spelt(host)}:{port}{_path(studio, options)}"
     if key.always:
         url += f"?token={key.token}"
     print(f"studio  {url}", flush=True)
@@ -72,8 +76,14 @@ def _serve(options: Options, host: str, listening: socket.socket) -> None:
         pass
 
 
-def _path(studio: Studio, shown: str | None) -> str:
-    """The first page; a file that is shown is taken in."""
+def _path(studio: Studio, options: Options) -> str:
+    """The first page; a file that is shown is taken in, and a script started."""
+    if options.script:
+        from anneal.web.commands import script
+
+        made = script(Path(options.script[0]), options.script[1:])
+        return f"/s/job.{studio.jobs.add(made.kind, made.model, made.device, made.arguments, made.about).id}"
+    shown = options.shows
     if shown is None:
         return "/"
     if not shown.endswith(".onnx"):

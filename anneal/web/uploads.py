@@ -10,13 +10,14 @@ import json
 import os
 import re
 import secrets
+import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 __all__ = ["KINDS", "Refused", "Upload", "Uploads"]
 
-KINDS = ("onnx", "safetensors", "gguf", "npy", "npz")
+KINDS = ("onnx", "safetensors", "gguf", "npy", "npz", "zip")
 LARGEST = 4 << 30  # bytes of one file
 ALL = 16 << 30  # and of all of them
 _ID = re.compile(rf"[0-9a-f]{{32}}\.(?:{'|'.join(KINDS)})")
@@ -32,7 +33,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file: `id` is what the page calls it ("upload.HASH.onnx"), `name` what its sender did."""
+    """A file: `id` is what the page calls it ("upload.HASH.onnx"), `name` what its sender did. `kind` is its suffix, or
+    what a .zip file is: a "run" (a bundle of `anneal train`), a "recording" (of `anneal record`).
+    """
 
     id: str
     name: str
@@ -67,7 +70,10 @@ class Uploads:
                     f.write(piece)
             if not size:
                 raise Refused(400, "the file is empty")
-            stored = f"{digest.hexdigest()}.{kind}"
+            suffix = kind
+            if kind == "zip":
+                kind = await asyncio.to_thread(packed_kind, place)
+            stored = f"{digest.hexdigest()}.{suffix}"
             os.replace(place, self.folder / stored)
         finally:
             place.unlink(missing_ok=True)
@@ -110,6 +116,23 @@ class Uploads:
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}.json").unlink(missing_ok=True)
         return True
+
+
+def packed_kind(place: Path) -> str:
+    """What is in a .zip file. Raises Refused for one that is neither a run nor a recording."""
+    try:
+        with zipfile.ZipFile(place) as packed:
+            names = packed.namelist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        raise Refused(422, "this is no .zip file, or it is broken") from None
+    if "recording.json" in names:
+        return "recording"
+    if any(re.fullmatch(r"(?:[^/\\]+/)?manifest\.json", n) for n in names):
+        return "run"
+    raise Refused(
+        422,
+        "this .zip file is neither a run (anneal train --bundle, zipped) nor a recording (anneal record -o FILE.zip)",
+    )
 
 
 def _plain(name: str) -> str:

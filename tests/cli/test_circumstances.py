@@ -57,6 +57,7 @@ COMMANDS = {
     "kernels": Command("kernels mlp"),
     "kernels lines": Command("kernels mlp --kernel 1 --lines"),
     "kernels time": Command("kernels mlp --time", speaks=True),
+    "record": Command("record {script} -o {out}/r.zip", speaks=True),
     "check": Command("check mlp --batch 8"),
     "explain": Command("explain mul"),
     "explain model": Command("explain --model mlp --limit 3"),
@@ -97,13 +98,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             small[f"{name}.1.{part}"] = np.ones(out, np.float32)
         small[f"{name}.1.num_batches_tracked"] = np.array(1, np.int32)
     io.safe_save(small, place / "small")
+    (place / "script.py").write_text("from anneal.tensor import Tensor\nprint(Tensor([1.0, 2.0]).sum().item())\n")
     if importlib.util.find_spec("onnx"):
         from tests.onnx.test_models import mlp
 
         (place / "m.onnx").write_bytes(mlp())
     return {
         "gpt2": make(place / "gpt2"), "llama": place / "llama", "small": place / "small", "cache": place / "cache",
-        "onnx": place / "m.onnx",
+        "onnx": place / "m.onnx", "script": place / "script.py",
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "explain": "Print the rules that concern an op, or those that fire for a model.",
     "web": "Serve the studio, a page that shows all of it, to your browser.",
     "viz": "Open the studio at the graph of a model.",
+    "record": "Run your script, and list or keep every plan that it runs.",
     "check": "Hold kernels and values beside float64, and name what differs.",
     "gpt2": "GPT-2 small, from its published checkpoint or another.",
     "run": "Run a model that has learnt already.",

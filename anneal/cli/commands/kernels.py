@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -44,31 +45,33 @@ def kernels(
         str | None,
         typer.Option("--line", metavar="FILE:LINE", help="Only kernels, or lines, that come from this line of yours."),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="With --time: a trace for ui.perfetto.dev.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time
     runs them.
     """
+    from anneal.cli import _kernels as report
     from anneal.cli._choices import choose_device
-    from anneal.cli._kernels import kernels as run
-    from anneal.cli._kernels import line_given, print_lines, time_kernels
     from anneal.cli._models import check_traceable
 
     check_traceable(model)
-    where = line_given(line) if line is not None else None
+    where = report.line_given(line) if line is not None else None
     if lines and kernel is None:
         raise UserError("--lines shows one kernel: add --wgsl N")
     if time and (kernel is not None or where is not None or whole):
         raise UserError("--time runs all kernels; leave --wgsl, --all and --line out")
+    if trace is not None and not time:
+        raise UserError("--trace shows times; add --time")
     changes = choose_device(device.value if device else None, adapter)
-    if not time:
-        planned = str(changes.get("device", "auto"))
-        if lines and kernel is not None:
-            print_lines(model, kernel, step=step, batch=batch, device=planned, where=where, as_json=as_json)
-        else:
-            run(
-                model, step=step, batch=batch, device=planned, as_json=as_json, kernel=kernel, whole=whole, where=where,
-            )  # fmt: skip
-        return
-    with settings.override(**changes):
-        time_kernels(model, step=step, batch=batch, device=settings.current().device, as_json=as_json)
+    planned = str(changes.get("device", "auto"))
+    shown: dict[str, Any] = {"step": step, "batch": batch, "as_json": as_json}
+    if time:
+        with settings.override(**changes):
+            report.time_kernels(model, device=settings.current().device, trace=trace, **shown)
+    elif lines and kernel is not None:
+        report.print_lines(model, kernel, device=planned, where=where, **shown)
+    else:
+        report.kernels(model, device=planned, kernel=kernel, whole=whole, where=where, **shown)

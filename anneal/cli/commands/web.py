@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,9 +22,16 @@ def web(
         str | None,
         typer.Option("--host", metavar="HOST", help="Let others in at this address, with the token that is printed."),
     ] = None,
+    script: Annotated[
+        str | None,
+        typer.Option(
+            "--script", metavar="'FILE.py [ARGS]'", help="Run this program, and show every plan that it runs."
+        ),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
     """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
     from anneal.web import Options, serve
 
-    serve(Options(address, host, opens=not no_open))
+    run = [] if script is None else [script] if Path(script).is_file() else shlex.split(script)
+    serve(Options(address, host, opens=not no_open, script=run))

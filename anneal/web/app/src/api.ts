@@ -29,7 +29,10 @@ export interface Life {
 export interface Memory { lives: Life[]; live: number[]; given: number; temporary: number }
 export interface Kernels {
   model: string; kernels: Kernel[]; refusals: { writer: number; reader: number; reason: string }[]; memory: Memory;
+  times?: TimeReport | null;
 }
+export interface Timed { seconds: number; share: number; gflops: number; gbs: number; opts: string }
+export interface TimeReport { seconds: number; plan_seconds: number; device: string; adapter: string | null; kernels: Timed[] }
 export interface TextLine {
   number: number; text: string; ops: string[]; rules: Rule[]; nodes: number[]; lines: Line[]; modules: string[];
 }

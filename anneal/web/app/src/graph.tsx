@@ -4,14 +4,14 @@ import { ask, useAsked, type Graph, type GraphNode, type PassGraph, type PassNod
 import { Canvas } from "./canvas";
 import { count, place, shape } from "./format";
 import { ancestors, paths, visible, type Box, type Item } from "./groups";
-import { link, put, type Route } from "./route";
+import { kept, link, put, type Route } from "./route";
 import { Facts, Head, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { modelTools, title } from "./models";
 
 export function GraphView({ route }: { route: Route }) {
   const q = route.query;
   const step = q.get("step") !== "0";
-  const about = { model: route.name, step, device: q.get("device") };
+  const about = { model: route.name, step, device: q.get("device"), plan: q.get("plan") };
   const graph = useAsked(`graph ${JSON.stringify(about)}`, () => ask<Graph>("graph", about));
   return (
     <>
@@ -30,7 +30,7 @@ function summary(g: Graph): string {
   return `${count(g.nodes.length)} nodes, ${count(forward)} of them forward; ${count(g.kernels.length)} kernels.`;
 }
 
-type About = { model: string; step: boolean; device: string | null };
+type About = { model: string; step: boolean; device: string | null; plan: string | null };
 
 function Whole({ graph, route, about }: { graph: Graph; route: Route; about: About }) {
   const q = route.query;
@@ -43,7 +43,7 @@ function Whole({ graph, route, about }: { graph: Graph; route: Route; about: Abo
   return (
     <div class="workbench">
       <Panel title={kernel === null ? "Passes of the whole graph" : `Passes of kernel ${kernel}`} id="passes" class="rail"
-        aside={kernel !== null && <a class="quiet" href={link("v", route.name, { step: q.get("step") })}>the whole graph</a>}>
+        aside={kernel !== null && <a class="quiet" href={link("v", route.name, kept(route))}>the whole graph</a>}>
         <Passes list={summaries.value} now={pass} start={kernel === null ? "The program" : ""} />
       </Panel>
       <div class="main">
@@ -284,7 +284,7 @@ function OneNode({ n, graph, route, about }: { n: GraphNode; graph: Graph; route
       {n.kernels.length ? (
         <ul class="plain">
           {n.kernels.map((k) => (
-            <li><a class="fusedlink" href={link("k", route.name, { kernel: k, node: n.id, step: route.query.get("step") })}>kernel {k}</a> <span class="faint">{graph.kernels[k]?.label}</span></li>
+            <li><a class="fusedlink" href={link("k", route.name, { ...kept(route), kernel: k, node: n.id })}>kernel {k}</a> <span class="faint">{graph.kernels[k]?.label}</span></li>
           ))}
         </ul>
       ) : <p class="faint">No kernel: it is memory, or dissolved into an index.</p>}
@@ -339,7 +339,7 @@ function OneGroup({ name, graph, route }: { name: string; graph: Graph; route: R
       <ul class="chips">{[...ops].sort((a, b) => b[1] - a[1]).map(([op, n]) => <li><a href={link("x", op)}>{op}</a> {n}</li>)}</ul>
       <h4>Kernels</h4>
       <ul class="plain">
-        {kernels.slice(0, 24).map((k) => <li><a class="fusedlink" href={link("k", route.name, { kernel: k, step: route.query.get("step") })}>kernel {k}</a> <span class="faint">{graph.kernels[k]?.label}</span></li>)}
+        {kernels.slice(0, 24).map((k) => <li><a class="fusedlink" href={link("k", route.name, { ...kept(route), kernel: k })}>kernel {k}</a> <span class="faint">{graph.kernels[k]?.label}</span></li>)}
         {kernels.length > 24 && <li class="faint">and {kernels.length - 24} more</li>}
       </ul>
     </div>

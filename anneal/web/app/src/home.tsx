@@ -67,7 +67,7 @@ export function JobsPanel({ jobs }: { jobs: Job[] }) {
 }
 
 export const jobLink = (j: Job): string =>
-  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : "/";
+  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : j.kind === "script" ? link("s", `job.${j.id}`) : "/";
 
 function RunList({ runs }: { runs: Run[] }) {
   return (
@@ -78,7 +78,7 @@ function RunList({ runs }: { runs: Run[] }) {
   );
 }
 
-const KINDS = ".onnx,.safetensors,.gguf,.npy,.npz";
+const KINDS = ".onnx,.safetensors,.gguf,.npy,.npz,.zip";
 
 function Drop({ session, set, shown }: { session: Session; set: (s: Session) => void; shown: Upload | null }) {
   const [over, setOver] = useState(false);
@@ -120,7 +120,7 @@ function Drop({ session, set, shown }: { session: Session; set: (s: Session) => 
           <input type="file" class="hidden" accept={KINDS} multiple onChange={(e) => { void take(e.currentTarget.files); e.currentTarget.value = ""; }} />
           <span class="button">Choose a file</span>
         </label>
-        <p>or drop it here: a model (.onnx), weights (.safetensors, .gguf), arrays (.npy, .npz). It stays on this machine.</p>
+        <p>or drop it here: a model (.onnx), weights (.safetensors, .gguf), arrays (.npy, .npz), a run or a recording (.zip). It stays on this machine.</p>
         <p role="status" class="faint">{busy && `taking in ${busy}`}</p>
       </div>
       {error && <p class="bad pad" role="alert">{error}</p>}
@@ -149,6 +149,8 @@ interface Onnx {
 interface Tensors { kind: string; tensors: { name: string; dtype: string; shape: number[]; bytes: number }[]; notes: [string, string][] }
 
 function About({ u }: { u: Upload }) {
+  if (u.kind === "run") return <p class="links"><a href={link("r", u.id)}>The run</a></p>;
+  if (u.kind === "recording") return <p class="links"><a href={link("s", u.id)}>The plans that were recorded</a></p>;
   return u.kind === "onnx" ? <OnnxCard u={u} /> : <TensorsCard u={u} />;
 }
 

@@ -1,20 +1,18 @@
 // /k/MODEL: the kernels of a model, their text line by line, why neighbours are two, memory and time.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, follow, send, useAsked, type Event, type Job, type Kernel, type KernelText, type Kernels, type TextLine } from "./api";
+import { ask, follow, send, useAsked, type Event, type Job, type Kernel, type KernelText, type Kernels, type TextLine, type TimeReport } from "./api";
 import { Chart } from "./chart";
 import { big, bytes, count, place, time } from "./format";
 import { modelTools, title } from "./models";
-import { link, put, type Route } from "./route";
+import { isRecording, kept, link, put, type Route } from "./route";
 import { Facts, Head, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { Wgsl } from "./wgsl";
 
-type About = { model: string; step: boolean; device: string | null };
-export interface Timed { seconds: number; share: number; gflops: number; gbs: number; opts: string }
-interface TimeReport { seconds: number; plan_seconds: number; device: string; adapter: string | null; kernels: Timed[] }
+type About = { model: string; step: boolean; device: string | null; plan: string | null };
 
 export function KernelsView({ route }: { route: Route }) {
   const q = route.query;
-  const about: About = { model: route.name, step: q.get("step") !== "0", device: q.get("device") };
+  const about: About = { model: route.name, step: q.get("step") !== "0", device: q.get("device"), plan: q.get("plan") };
   const found = useAsked(`kernels ${JSON.stringify(about)}`, () => ask<Kernels>("kernels", about));
   return (
     <>
@@ -36,7 +34,9 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
   const q = route.query;
   const number = q.get("kernel") === null ? 0 : Math.min(Number(q.get("kernel")) || 0, all.kernels.length - 1);
   const view = q.get("as") ?? "list";
-  const [timed, job, start] = useTimes(route);
+  const [measured, job, start] = useTimes(route);
+  const timed = measured ?? all.times ?? null;
+  const trace = job?.state === "done" ? `/api/jobs/${job.id}/trace` : all.times ? `/api/ask/trace?${new URLSearchParams({ model: route.name, plan: about.plan ?? "0" })}` : null;
   if (!all.kernels.length) return <p class="pad">Nothing is computed here: the plan has no kernel.</p>;
   const phase = q.get("phase") ?? "";
   const find = (q.get("find") ?? "").toLowerCase();
@@ -51,7 +51,7 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
           </select>
         </label>
         <label class="field grow"><span>Find</span><input type="search" value={q.get("find") ?? ""} placeholder="module, function or file:line" onInput={(e) => put({ find: e.currentTarget.value || null }, true)} /></label>
-        <TimeButton job={job} start={() => start(about)} timed={timed} />
+        <TimeButton job={job} start={isRecording(route.name) ? null : () => start(about)} timed={timed} trace={trace} />
       </div>
       {view === "memory" && <MemoryOf all={all} number={number} />}
       {view === "roofline" && <Roofline all={all} timed={timed} number={number} />}
@@ -73,13 +73,14 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
 }
 type Row = { k: Kernel; n: number };
 
-function TimeButton(props: { job: Job | null; start: () => void; timed: TimeReport | null }) {
+function TimeButton(props: { job: Job | null; start: (() => void) | null; timed: TimeReport | null; trace: string | null }) {
   const { job, timed } = props;
   const busy = job && ["queued", "running"].includes(job.state);
   return (
     <span class="timing">
-      <button type="button" class="primary" onClick={props.start} disabled={!!busy}>{busy ? (job.state === "queued" ? "waiting for the device" : "measuring") : timed ? "Measure again" : "Measure times"}</button>
+      {props.start && <button type="button" class="primary" onClick={props.start} disabled={!!busy}>{busy ? (job.state === "queued" ? "waiting for the device" : "measuring") : timed ? "Measure again" : "Measure times"}</button>}
       {timed && <span class="faint">{time(timed.plan_seconds)} a run on {timed.adapter ?? timed.device}</span>}
+      {timed && props.trace && <a class="quiet" href={props.trace} download="anneal-trace.json">trace for Perfetto</a>}
       {job?.state === "failed" && <span class="bad" role="alert">{job.error.split("\n").pop()}</span>}
     </span>
   );
@@ -110,7 +111,7 @@ function One({ all, number, route, about, timed }: { all: Kernels; number: numbe
   const text = useAsked(`kernel ${JSON.stringify(parts)}`, () => ask<KernelText>("kernel", parts));
   const t = timed?.kernels[number];
   const refusals = all.refusals.filter((r) => r.writer === number || r.reader === number);
-  const q = { step: route.query.get("step"), device: route.query.get("device") };
+  const q = kept(route);
   return (
     <div class="one">
       <Panel title={`Kernel ${number}`} id="kernel" aside={<span class="quiet mono">{k.name}</span>}>
@@ -135,8 +136,8 @@ function One({ all, number, route, about, timed }: { all: Kernels; number: numbe
             </>
           )}
           <p class="links">
-            <a href={link("v", route.name, { ...q, kernel: number, pass: "linearise" })}>Its passes</a>
-            {k.nodes[0] !== undefined && <> · <a href={link("v", route.name, { ...q, node: k.nodes[0] })}>Its result in the graph</a></>}
+            {!isRecording(route.name) && <a href={link("v", route.name, { ...q, kernel: number, pass: "linearise" })}>Its passes</a>}
+            {k.nodes[0] !== undefined && <> <a href={link("v", route.name, { ...q, node: k.nodes[0] })}>Its result in the graph</a></>}
           </p>
         </div>
       </Panel>
@@ -200,7 +201,7 @@ function Text({ lines, route, about }: { lines: TextLine[]; route: Route; about:
 }
 
 function Origin({ line, route, about }: { line: TextLine; route: Route; about: About }) {
-  const q = { step: route.query.get("step"), device: route.query.get("device") };
+  const q = kept(route);
   return (
     <>
       <h3>Line {line.number}</h3>

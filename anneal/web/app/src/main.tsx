@@ -11,16 +11,17 @@ import { HistoryView } from "./history";
 import { HomeView } from "./home";
 import { KernelsView } from "./kernels";
 import { remember } from "./models";
-import { go, useRoute, type Route } from "./route";
+import { go, isRecording, useRoute, type Route } from "./route";
+import { ScriptView } from "./script";
 import { TrainView } from "./train";
 import { Failed, Head, Waiting } from "./ui";
 
 const NAV: [string, string, string, string][] = [
   ["", "/", "Studio", "h"], ["v", "/v/nanogpt", "Graph", "v"], ["k", "/k/nanogpt", "Kernels", "k"], ["x", "/x", "Explain", "x"],
-  ["c", "/c/mlp", "Check", "c"], ["t", "/t/nanogpt", "Train", "t"], ["g", "/g/gpt2", "Generate", "g"], ["r", "/r", "History", "r"], ["d", "/d", "Doctor", "d"],
+  ["c", "/c/mlp", "Check", "c"], ["t", "/t/nanogpt", "Train", "t"], ["g", "/g/gpt2", "Generate", "g"], ["s", "/s", "Scripts", "s"], ["r", "/r", "History", "r"], ["d", "/d", "Doctor", "d"],
 ];
 const KEYS: [string, string][] = [
-  ["g then h, v, k, x, c, t, g, r, d", "go to a view; v, k, c and t keep the model"], ["/", "find in the view"], ["?", "this list"], ["Esc", "close, or clear what was searched"],
+  ["g then h, v, k, x, c, t, g, s, r, d", "go to a view; v, k, c and t keep the model"], ["/", "find in the view"], ["?", "this list"], ["Esc", "close, or clear what was searched"],
   ["arrows", "in the graph: to the next box; in WGSL and passes: to the next line"], ["Enter", "select the box, or the line"], ["o or Space", "open or close a module"], ["+  −  0", "zoom the graph; 0 shows all of it"],
 ];
 
@@ -63,6 +64,7 @@ function App() {
 function target(view: string, url: string, route: Route): string {
   const keeps = ["v", "k", "c", "t"];
   if (!keeps.includes(view) || !keeps.includes(route.view) || !route.name) return url;
+  if (isRecording(route.name) && (view === "t" || view === "c")) return url;
   return view === "t" && route.name.startsWith("upload.") ? url : `/${view}/${encodeURIComponent(route.name)}`;
 }
 
@@ -73,6 +75,7 @@ function View({ route, session, set }: { route: Route; session: Session; set: (s
     case "v": return <GraphView route={route} key={route.name} />;
     case "k": return <KernelsView route={route} key={route.name} />;
     case "c": return <CheckView route={route} key={route.name} />;
+    case "s": return <ScriptView route={route} key={route.name} />;
     case "x": return <ExplainView route={route} />;
     case "t": return <TrainView route={route} key={route.name} />;
     case "g": return <GenerateView route={{ ...route, name: route.name || "gpt2" }} />;

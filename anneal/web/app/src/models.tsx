@@ -1,6 +1,6 @@
 // What the views of a model have in common: its name, the way to its other views, and what is planned.
 import { get, type Session } from "./api";
-import { link, put, type Route } from "./route";
+import { isRecording, kept, link, put, type Route } from "./route";
 import { Choice } from "./ui";
 
 let known: Session | null = null;
@@ -10,6 +10,7 @@ export function remember(session: Session): void {
 export const remembered = (): Session | null => known;
 
 export function title(name: string): string {
+  if (name.startsWith("job.")) return known?.jobs.find((j) => `job.${j.id}` === name)?.model ?? "a script";
   return known?.uploads.find((u) => u.id === name)?.name ?? (name.startsWith("upload.") ? "an uploaded file" : name);
 }
 
@@ -23,14 +24,17 @@ const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["c", "Chec
 export function modelTools(route: Route, here: string) {
   const file = route.name.startsWith("upload.");
   const step = route.query.get("step");
+  const recorded = isRecording(route.name);
+  const views = recorded ? VIEWS.slice(0, 2) : VIEWS.filter(([v]) => !(file && v === "t"));
   return (
     <>
       <nav class="tabs" aria-label={`Views of ${title(route.name)}`}>
-        {VIEWS.filter(([v]) => !(file && v === "t")).map(([v, text]) => (
-          <a href={link(v, route.name, v === "t" || v === "c" ? {} : { step, device: route.query.get("device") })} aria-current={v === here ? "page" : undefined}>{text}</a>
+        {recorded && <a href={link("s", route.name)}>All plans</a>}
+        {views.map(([v, text]) => (
+          <a href={link(v, route.name, v === "t" || v === "c" ? {} : kept(route))} aria-current={v === here ? "page" : undefined}>{text}</a>
         ))}
       </nav>
-      {here !== "t" && here !== "c" && (
+      {here !== "t" && here !== "c" && !recorded && (
         <>
           {!file && <Choice label="Shown" value={step === "0" ? "0" : "1"} options={[["1", "training step"], ["0", "forward pass"]]}
             onChange={(v) => put({ step: v === "0" ? "0" : null, kernel: null, node: null, group: null, open: null, pass: null })} />}

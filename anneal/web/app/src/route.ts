@@ -47,6 +47,14 @@ export function link(view: string, name = "", query: Record<string, string | num
   return `/${view}${name ? `/${encodeURIComponent(name)}` : ""}${text ? `?${text}` : ""}`;
 }
 
+// What an address says of the graph that is looked at, for links to its other views.
+export function kept(route: Route): Record<string, string | null> {
+  return { step: route.query.get("step"), device: route.query.get("device"), plan: route.query.get("plan") };
+}
+
+// Whether a name is of a recording, which has plans, rather than of a model.
+export const isRecording = (name: string): boolean => name.startsWith("job.") || name.endsWith(".zip");
+
 export function useRoute(): Route {
   const [route, set] = useState(current);
   useEffect(() => {

@@ -1,0 +1,42 @@
+"""`anneal record`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anneal import settings
+from anneal.cli._flags import AdapterFlag, DeviceFlag, Json
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def record(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your program, run as Python would run it.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="Keep it: the studio opens such a file.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="The times as a trace for ui.perfetto.dev.")
+    ] = None,
+    plans: Annotated[int, typer.Option("--plans", min=1, max=4096, help="Plans to keep; others are counted.")] = 64,
+    no_times: Annotated[bool, typer.Option("--no-times", help="Time no kernels.")] = False,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    as_json: Json = False,
+) -> None:
+    """Run your script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio
+    shows of them.
+    """
+    from anneal.cli._choices import choose_device
+    from anneal.cli._record import Task
+    from anneal.cli._record import record as run
+
+    with settings.override(**choose_device(device.value if device else None, adapter)):
+        run(Task(script, arguments or (), output, trace, plans, not no_times, as_json))

@@ -1,0 +1,98 @@
+"""Recordings read back: the answers that `recordings.py` kept, from a file that anybody may have made."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anneal.errors import DataError, UserError
+
+__all__ = ["KeptPlan", "KeptRecording"]
+
+LARGEST = 256 << 20  # bytes of one answer
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecording:
+    """A .zip file that `Recording.save` wrote. Nothing of it is unpacked to disk."""
+
+    path: Path
+
+    def summary(self) -> dict[str, Any]:
+        """What ran, how it ended, and the plans. Raises DataError for a file that is no recording."""
+        found = self.read("recording.json")
+        if not isinstance(found, dict) or not isinstance(found.get("plans"), list):
+            raise DataError(f"{self.path.name}: this is no recording of anneal's")
+        return found
+
+    def plan(self, number: int) -> KeptPlan:
+        """The answers about one plan. Raises UserError for one that there is not."""
+        count = len(self.summary()["plans"])
+        if not 0 <= number < count:
+            raise UserError(f"the recording has no plan {number}: it has {count}, from 0")
+        return KeptPlan(self, number)
+
+    def source(self, file: str, line: int, around: int) -> dict[str, Any]:
+        """A line of the program that was recorded, with those about it that were kept."""
+        sources = self.read("sources.json")
+        kept = sources.get(file) if isinstance(sources, dict) else None
+        if not isinstance(kept, dict) or str(line) not in kept:
+            raise UserError("no node of this recording comes from that file")
+        numbers = [n for n in range(max(1, line - around), line + around + 1) if str(n) in kept]
+        return {"file": file, "first": numbers[0], "line": line, "lines": [str(kept[str(n)]) for n in numbers]}
+
+    def read(self, name: str) -> Any:
+        """A file of it as a value. Raises DataError for one that is missing, broken or too large."""
+        try:
+            with zipfile.ZipFile(self.path) as packed:
+                if packed.getinfo(name).file_size > LARGEST:
+                    raise DataError(f"{self.path.name}: {name} is too large")
+                return json.loads(packed.read(name))
+        except KeyError:
+            raise DataError(f"{self.path.name}: it has no {name}") from None
+        except (OSError, ValueError, RecursionError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+            raise DataError(f"{self.path.name}: {name} cannot be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """What `Looked` answers, of a plan of a recording."""
+
+    recording: KeptRecording
+    number: int
+
+    def graph(self) -> Any:
+        """The nodes, the launches by name, and what passes there are."""
+        return self._read("graph")
+
+    def passes(self, kernel: int | None = None) -> Any:
+        """How much each pass changed."""
+        return self._read("passes" if kernel is None else _none())
+
+    def one_pass(self, name: str, kernel: int | None = None) -> Any:
+        """What pass `name` made. Raises UserError for a pass that there is not."""
+        known = [p["info"]["name"] for p in self.passes(kernel)]
+        if name not in known:
+            raise UserError(f"there is no pass called {name[:60]!r}. There is: {', '.join(known)}")
+        return self._read(f"pass/{name}")
+
+    def kernels(self) -> Any:
+        """The launches in order, with their times where they were measured."""
+        return self._read("kernels")
+
+    def kernel(self, number: int) -> Any:
+        """One launch. Raises UserError for one that the plan does not have."""
+        count = len(self.kernels()["kernels"])
+        if not 0 <= number < count:
+            raise UserError(f"there is no kernel {number}: the plan has {count}, from 0")
+        return self._read(f"kernel/{number}")
+
+    def _read(self, name: str) -> Any:
+        return self.recording.read(f"{self.number}/{name}.json")
+
+
+def _none() -> str:
+    raise UserError("a recording keeps what the passes made of whole graphs, not of single kernels")
