@@ -6,19 +6,16 @@ ranges, ETags) may save time, but whatever it gets wrong cannot put a wrong file
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import random
 import re
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anneal import files
+from anneal import files, progress
 from anneal.assets._pins import Asset, by_hand
 from anneal.errors import DataError
 
@@ -50,7 +47,7 @@ def examine(path: Path) -> tuple[str, os.stat_result]:
     facts = path.stat()
     if abs(time.time() - facts.st_mtime) < TICK:
         time.sleep(TICK)
-    with open(path, "rb") as f:
+    with open(path, "rb") as f, progress.work(f"checking {path.name}"):
         return hashlib.file_digest(f, "sha256").hexdigest(), facts
 
 
@@ -63,10 +60,10 @@ def download(asset: Asset, path: Path) -> os.stat_result:
     part = Path(f"{path}.part")
     _ask_for_room(asset, part)
     failures = longest = 0
-    with _progress(asset) as show:
+    with progress.work(f"downloading {asset.name}", asset.bytes, "B") as going:
         while True:
             try:
-                facts = _attempt(asset, path, part, show)
+                facts = _attempt(asset, path, part, going)
                 break
             except _Failed as failure:
                 gained = _size(part) - longest
@@ -79,18 +76,18 @@ def download(asset: Asset, path: Path) -> os.stat_result:
                     f"bytes are there); check the network and run the command again to go on, or {by_hand(asset, path)}"
                 )
             wait = min(LONGEST_WAIT, max(wait, BACK_OFF * 2 ** (failures - 1) * random.uniform(0.5, 1.0)))
-            show(None, f"{why}; again in {wait:.0f} s")
+            going.note = f"{why}; again in {wait:.0f} s"
             time.sleep(wait)
     os.replace(part, path)
     files.sync_folder(path.parent)
     return facts
 
 
-def _attempt(asset: Asset, path: Path, part: Path, show: _Show) -> os.stat_result:
+def _attempt(asset: Asset, path: Path, part: Path, going: progress.Work) -> os.stat_result:
     """One response, then the hash; the facts of a part that has the pinned one."""
     start = _size(part)
     if start < asset.bytes:
-        start = _receive(asset, path, part, start, show)
+        start = _receive(asset, path, part, start, going)
     found, facts = examine(part)
     if found == asset.sha256:
         return facts
@@ -101,7 +98,7 @@ def _attempt(asset: Asset, path: Path, part: Path, show: _Show) -> os.stat_resul
     raise _wrong(asset, path, f"SHA-256 {found}, expected {asset.sha256}")
 
 
-def _receive(asset: Asset, path: Path, part: Path, start: int, show: _Show) -> int:
+def _receive(asset: Asset, path: Path, part: Path, start: int, going: progress.Work) -> int:
     """Add to the part until it has all bytes. Returns where the response began: `start`, or 0 if ranges are ignored."""
     import ssl
 
@@ -118,13 +115,13 @@ def _receive(asset: Asset, path: Path, part: Path, start: int, show: _Show) -> i
             start = _begin(asset, path, part, start, response)
             size = start
             with open(part, "ab" if start else "wb") as f:
-                show(size, "")
+                going.resume(size)  # what is there already says nothing about the speed
                 for chunk in response.iter_content(CHUNK):
                     size += len(chunk)
                     if size > asset.bytes:
                         break
                     f.write(chunk)
-                    show(size, None)
+                    going.at(size)
                 f.flush()
                 os.fsync(f.fileno())
     # All of requests' errors are OSErrors; as such they would pass for a fault of the disk.
@@ -213,34 +210,3 @@ def _size(part: Path) -> int:
         return part.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-# Told of the bytes there are, and of what to say beside the name; None leaves either as it is.
-_Show = Callable[[int | None, str | None], None]
-
-
-@contextlib.contextmanager
-def _progress(asset: Asset) -> Iterator[_Show]:
-    """A progress bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, note: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(asset.name, total=asset.bytes)
-
-        def show(done: int | None, note: str | None) -> None:
-            if note == "":  # an attempt begins: what is there already says nothing about the speed
-                bar.reset(task, completed=done or 0, total=asset.bytes, description=asset.name)
-            elif note:
-                bar.update(task, description=escape(f"{asset.name}: {note}"))
-            else:
-                bar.update(task, completed=done)
-
-        yield show

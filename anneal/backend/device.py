@@ -20,6 +20,7 @@ from anneal.backend.batch import Batch, Call, Program
 from anneal.backend.memory import MemoryReport, MemoryUse, report
 from anneal.backend.pool import BufferPool
 from anneal.errors import OutOfMemoryError
+from anneal.progress import told
 from anneal.schedule import CostModel, Kernel
 from anneal.uop import DType, UOp, arena
 
@@ -248,7 +249,7 @@ class Device(ABC, Generic[Buffer]):
 
     def compile_all(self, kernels: Sequence[Kernel]) -> list[Program]:
         """Compile the kernels of a plan; what a device keeps on disk it keeps for all of them together."""
-        return [self.compile(k.sink) for k in kernels]
+        return [self.compile(k.sink) for k in told(kernels, "compiling kernels", len(kernels))]
 
     @abstractmethod
     def prepare(self, calls: Sequence[Call[Buffer]], values: Mapping[str, int] | None = None) -> Batch[Buffer]:

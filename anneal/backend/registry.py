@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from anneal import settings
+from anneal import progress, settings
 from anneal.backend import cost_models
 from anneal.backend.device import Device, OpaqueBuffer
 from anneal.backend.memory import MemoryReport, MemoryUse, report
@@ -112,7 +112,8 @@ def get_device(name: str = "auto") -> AnyDevice:
                 f"device {name!r} was opened before this process was forked from another, and does not work here; "
                 'open it in the new process alone, or start that with multiprocessing.get_context("spawn")'
             )
-        device = OPEN[name] = _known(name).open()
+        with progress.work(f"opening {name}"):
+            device = OPEN[name] = _known(name).open()
         return device
 
 

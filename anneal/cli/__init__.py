@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         pressed.append(2)
         code = _STOPPED
     finally:
+        _give_back()
         if restore is not None:
             restore()
     if pressed and code == _STOPPED:
@@ -57,6 +58,7 @@ def _on_interrupt(pressed: list[int]) -> Callable[[], None]:
 
     def report(unraisable: Any) -> None:
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _give_back()
             _say_stopped()
             os._exit(_STOPPED)  # it was lost where nothing can be raised, and would not come again
         hook(unraisable)
@@ -89,6 +91,13 @@ def _importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _give_back() -> None:
+    """Leave the terminal as it was, whatever fills it."""
+    dashboard = sys.modules.get("anneal.cli._dashboard")
+    if dashboard is not None and hasattr(dashboard, "leave"):
+        dashboard.leave()
 
 
 def _say_stopped() -> None:

@@ -19,6 +19,8 @@ from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
 __all__ = ["app", "run"]
 
+_ClickError: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the copy that typer has of it
+
 
 class _Commands(TyperGroup):
     """The commands of the table, known by name and line; only one that is called is built, which takes a while."""
@@ -57,12 +59,17 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """Train, look into, and check models compiled by anneal."""
     settings.current()  # a wrong variable is an error whatever the command, and before it does anything
+    from anneal.progress import shown, work
+
+    context.with_resource(shown())
+    context.with_resource(work(f"anneal {context.invoked_subcommand}"))
 
 
 def run(argv: list[str] | None) -> int:
@@ -75,7 +82,9 @@ def run(argv: list[str] | None) -> int:
 
 def _run(argv: list[str] | None) -> int:
     try:
-        app(args=argv, prog_name="anneal")
+        return int(app(args=argv, prog_name="anneal", standalone_mode=False) or 0)
+    except _ClickError as error:
+        return _mistyped(error)
     except SystemExit as end:
         # 1 is what typer makes of a reader of help that has left; our own failures come as errors.
         return 0 if end.code in (None, 1) else int(end.code)
@@ -93,12 +102,34 @@ def _run(argv: list[str] | None) -> int:
     return 0
 
 
-def _fail(text: str, error: BaseException, code: int = 1) -> int:
-    from anneal.cli._output import message
+def _mistyped(error: Any) -> int:
+    """Say what is wrong with the command line, as it was given, and how it is used."""
+    from anneal.cli._output import complain
 
-    message(f"anneal: {text}")
+    context = getattr(error, "ctx", None)
+    text = error.format_message().replace("Value error, ", "")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(error.exit_code)
+    if possible := getattr(error, "possibilities", None):
+        import difflib
+
+        name = getattr(error, "option_name", "")
+        near = difflib.get_close_matches(name, possible, n=2, cutoff=0.5) or sorted(possible)[:3]
+        text = f"No such option: {name}. Did you mean {' or '.join(near)}?"
+    if context is not None:
+        complain(context.get_usage())
+        complain(f"Try '{context.command_path} {context.help_option_names[0]}' for help.\n")
+    complain(f"Error: {text}")
+    return int(error.exit_code)
+
+
+def _fail(text: str, error: BaseException, code: int = 1) -> int:
+    from anneal.cli._output import complain
+
+    complain(f"anneal: {text}")
     if not isinstance(error, SettingError) and settings.current().debug:
         import traceback
 
-        message("".join(traceback.format_exception(error)))
+        complain("".join(traceback.format_exception(error)))
     return error.exit_code if isinstance(error, AnnealError) else code

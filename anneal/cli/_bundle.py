@@ -44,6 +44,7 @@ class Several:
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self._all = reporters
+        self.measures = any(r.measures for r in reporters)
 
     def start(self, start: Start) -> None:
         for r in self._all:

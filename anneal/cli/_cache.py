@@ -10,6 +10,7 @@ from pathlib import Path
 from anneal import settings
 from anneal.cache import entries, folder
 from anneal.cache import prune as remove
+from anneal.cli._lines import sized
 from anneal.cli._output import data, json_report
 from anneal.errors import DataError, SettingError
 
@@ -46,10 +47,10 @@ def ls(*, as_json: bool) -> None:
         return
     for e in found:
         note = "" if e.state == "current" else f" ({e.state})"
-        data(f"{_size(e.bytes):>9}  {_age(now - e.used):>5}  {e.kind:8} {e.path.name[:8]}  {e.label}{note}")
+        data(f"{sized(e.bytes):>9}  {_age(now - e.used):>5}  {e.kind:8} {e.path.name[:8]}  {e.label}{note}")
     kinds = Counter(e.kind for e in found)
     parts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
-    data(f"{_size(total)} in {place}: {parts or 'nothing yet'}")
+    data(f"{sized(total)} in {place}: {parts or 'nothing yet'}")
 
 
 def prune(*, older_than: str | None, max_size: str | None, everything: bool, as_json: bool) -> None:
@@ -63,7 +64,7 @@ def prune(*, older_than: str | None, max_size: str | None, everything: bool, as_
     if as_json:
         json_report({"folder": str(place), "removed": gone, "bytes": freed, "failed": stuck})
     else:
-        data(f"removed {gone} {'entry' if gone == 1 else 'entries'}, {_size(freed)}")
+        data(f"removed {gone} {'entry' if gone == 1 else 'entries'}, {sized(freed)}")
     if stuck:
         raise DataError(f"{stuck} of the entries in {place} cannot be removed; check the folder's permissions")
 
@@ -87,13 +88,6 @@ def _bytes(text: str) -> int:
     if found is None:
         raise SettingError(f"--max-size {text} is not a size; write a number and B, kB, MB or GB, such as 100MB")
     return int(min(float(found[1]) * _BYTES[found[2]], 1 << 62))
-
-
-def _size(n: int) -> str:
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if n >= scale:
-            return f"{n / scale:.1f} {unit}"
-    return f"{n} B"
 
 
 def _age(seconds: float) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Json",
     "Model",
     "PlannedFlag",
+    "Quiet",
     "Sizes",
     "Traceable"
 ]  # fmt: skip
@@ -33,6 +34,16 @@ class Device(StrEnum):
     webgpu = "webgpu"
 
 
+def _hush(value: bool) -> None:
+    if value:
+        from anneal.cli._output import be_quiet
+
+        be_quiet()
+
+
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", callback=_hush, help="Say nothing but results and errors: no progress.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
 AdapterFlag = Annotated[

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anneal import settings
+from anneal import progress, settings
 from anneal.assets import ASSETS, fetch, verify
 from anneal.cli._choices import choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
+from anneal.cli._lines import sized
 from anneal.cli._models import load_module
-from anneal.cli._output import console, data, harmless, json_line, json_report, message, readable
+from anneal.cli._output import Flow, console, data, harmless, json_line, json_report, message, readable
 from anneal.errors import DataError, SettingError, UserError
 
 __all__ = ["Options", "places", "sample"]
@@ -26,7 +27,7 @@ WEIGHTS, VOCABULARY = "model.safetensors", ("vocab.json", "merges.txt")
 WATCHED = 8  # tokens that --stream tells the chances of
 WARM = 3  # the first token is the prefill's, with the second and the third the step is compiled and captured
 
-Show = Callable[[str], None]
+Show = Callable[[str | None], None]  # a piece of text; None: that was the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ def sample(options: Options) -> int:
             given = tokenizer.encode(options.prompt) or [tokenizer.end_of_text]
             device = opening.result()
         with settings.override(device=device.name):
-            model = gpt2.read_checkpoint(folder)
+            with progress.work("reading the weights"):
+                model = gpt2.read_checkpoint(folder)
             sampling = gpt2.Sampling(options.greedy, options.temperature, options.top_k, options.seed)
             known = _known(tokenizer, model, words)
             decoder = gpt2.Decoder(model, sampling, known, min(WATCHED, known) if options.stream else 0)
@@ -144,12 +146,8 @@ def _fetched(names: tuple[str, ...]) -> Path:
         asset = ASSETS[f"gpt2/{name}"]
         there = verify(asset) is not None
         path = fetch(asset)
-        message(f"fetch {name} ({_size(asset.bytes)}) {'cached' if there else 'sha ok'}")
+        message(f"fetch {name} ({sized(asset.bytes)}) {'cached' if there else 'sha ok'}")
     return path.parent
-
-
-def _size(n: int) -> str:
-    return f"{n / 1e6:.0f} MB" if n >= 1e6 else f"{n / 1e3:.0f} kB"
 
 
 def _known(tokenizer: Any, model: Any, folder: Path) -> int:
@@ -195,7 +193,7 @@ def _speak(
     before, begun = compile_seconds(), time.perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
     run.stop = "max-tokens" if most == options.max_tokens else "context"
-    for token in decoder.generate(given, most, tokenizer.end_of_text):
+    for token in progress.told(decoder.generate(given, most, tokenizer.end_of_text), "writing", most):
         last, run.end = run.end or begun, time.perf_counter()
         run.tokens.append(token)
         if len(run.tokens) == 1:
@@ -215,6 +213,7 @@ def _speak(
             run.stop = "end of text"
     run.text += (piece := stream.flush())
     show(piece)
+    show(None)
     run.compile = compile_seconds() - run.compiled
     run.grown = run.grown + device.asked if run.ready else 0
 
@@ -247,13 +246,14 @@ def _printer(options: Options) -> Show:
     if options.as_json:
         return lambda piece: None
     plain = options.plain or not sys.stdout.isatty() or console().is_dumb_terminal or console().no_color
-    first = [not plain]
+    flow = Flow()
+    styles = iter(["" if plain else "2"])
 
-    def show(piece: str) -> None:
-        if piece:
-            piece = harmless(piece)
-            data(f"\x1b[2m{piece}\x1b[0m" if first[0] else piece, end="")
-            first[0] = False
+    def show(piece: str | None) -> None:
+        if piece is None:
+            flow.end()
+        elif piece:
+            flow.add(harmless(piece), next(styles, ""))
 
     return show
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from anneal.cli._choices import check_writable, write_file
+from anneal.cli._lines import scaled
 from anneal.cli._models import traced_model
-from anneal.cli._output import PHASES, code, data, json_report, message, paged, scaled, table
+from anneal.cli._output import PHASES, code, data, json_report, message, paged, table
 from anneal.errors import UserError
 from anneal.inspect import (
     Buffer,

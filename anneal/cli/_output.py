@@ -16,6 +16,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from anneal import progress
+from anneal.cli._lines import cells, folded, narrowed
 from anneal.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,17 +26,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "PHASES", "code", "console", "data", "fits", "going_on", "harmless", "json_line", "json_report", "message", "paged",
-    "readable", "scaled", "show", "streams", "table",
+    "PHASES", "Flow", "be_quiet", "code", "complain", "console", "data", "fits", "going_on", "harmless", "hold_messages",
+    "is_quiet", "json_line", "json_report", "message", "paged", "readable", "show", "streams", "table",
 ]  # fmt: skip
 
 _lost: dict[str, str] = {}  # the streams that were given up, and why
 _going_on = False
 _said_json = False
+_quiet = False
+_holder: Callable[[str], None] | None = None  # gets the messages while something fills the terminal
 
 
-def data(text: str = "", end: str = "\n") -> None:
-    """One piece of data, to stdout, at once."""
+def data(text: str = "", end: str = "\n", whole: bool = False) -> None:
+    """One piece of data, to stdout, at once; on a terminal its lines are folded between words, unless they are to stay
+    `whole`.
+    """
+    if end == "\n" and not whole and sys.stdout.isatty():
+        text = folded(text, progress.columns(sys.stdout))
     sys.stdout.write(_printable(text, sys.stdout.encoding) + end)
     sys.stdout.flush()
 
@@ -55,6 +63,7 @@ class _Stream(io.TextIOBase):
 
     def __init__(self, stream: Any, name: str, number: int) -> None:
         self._stream, self._name, self._number = stream, name, number
+        self._terminal = stream is not None and bool(stream.isatty())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -87,6 +96,8 @@ class _Stream(io.TextIOBase):
         if text and self._stream is None:
             self._try(self._closed)
         elif text:
+            if self._terminal:
+                progress.yields(text)
             self._try(self._stream.write, text)
             if self._number == 2:
                 self.flush()
@@ -119,7 +130,7 @@ class _Stream(io.TextIOBase):
                 sys.exit(0)
             raise DataError(f"stdout cannot be written: {why}") from None
         if why:
-            message(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
+            complain(f"anneal: stdout cannot be written: {why}; the work for the file goes on")
 
 
 def _nowhere(number: int) -> None:
@@ -134,9 +145,9 @@ def _nowhere(number: int) -> None:
 @contextlib.contextmanager
 def streams() -> Iterator[Callable[[int], int]]:
     """Stand behind stdout and stderr for a command; gives what makes its exit code of the one it would have had."""
-    global _said_json
+    global _said_json, _quiet
     _lost.clear()
-    _said_json = False
+    _said_json = _quiet = False
     for number in (0, 1, 2):  # or the next file that is opened would be taken for a stream that was closed
         try:
             os.fstat(number)
@@ -158,9 +169,40 @@ def _verdict(code: int) -> int:
 
 
 def message(text: str) -> None:
-    """One line for the person at the keyboard, to stderr."""
+    """One line for the person at the keyboard, to stderr; nothing with --quiet."""
+    if not _quiet:
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr that --quiet does not silence: an error."""
+    if _holder is not None:
+        _holder(text)
+        return
+    if sys.stderr.isatty():
+        text = folded(text, progress.columns(sys.stderr))
     sys.stderr.write(_printable(text, sys.stderr.encoding) + "\n")
     sys.stderr.flush()
+
+
+def hold_messages(holder: Callable[[str], None] | None) -> None:
+    """Give messages to `holder` instead of stderr, where that is a terminal which something else fills; None: no
+    more.
+    """
+    global _holder
+    _holder = holder if sys.stderr.isatty() else None
+
+
+def be_quiet() -> None:
+    """Tell neither messages nor progress for the rest of the command: nothing but results and errors."""
+    global _quiet
+    _quiet = True
+    progress.silence()
+
+
+def is_quiet() -> bool:
+    """Whether --quiet was given."""
+    return _quiet
 
 
 def harmless(text: str) -> str:
@@ -196,31 +238,20 @@ def _document(value: Any, **layout: Any) -> None:
     import json  # help does without it
 
     _said_json = True
-    data(json.dumps(value, allow_nan=False, **layout))
+    data(json.dumps(value, allow_nan=False, **layout), whole=True)
 
 
-def console() -> Console:
-    """A rich console on stdout. rich reads NO_COLOR itself, and writes no escape codes into a pipe."""
+def console(width: int | None = None) -> Console:
+    """A rich console on stdout, so wide if that is given. rich reads NO_COLOR itself, and writes no escape codes into a
+    pipe.
+    """
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, width=width)
 
 
 # A phase's colour, as the Go original has them: teal, ember, gold.
 PHASES = {"forward": "#00add8", "backward": "#ff7043", "update": "#ffc107"}
-
-
-def scaled(n: float) -> str:
-    """A count in at most five characters.
-
-    >>> [scaled(n) for n in (0, 999, 1000, 82_176, 5_000_000_000)]
-    ['0', '999', '1.00k', '82.2k', '5.00G']
-    """
-    if n < 1000:
-        return f"{n:.0f}"
-    at = min((len(f"{n:.0f}") - 1) // 3, 5)
-    short = n / 1000**at
-    return f"{short:.{max(2 - len(f'{short:.0f}') + 1, 0)}f}{' kMGTP'[at]}"
 
 
 def code(text: str, language: str) -> None:
@@ -228,7 +259,8 @@ def code(text: str, language: str) -> None:
     if sys.stdout.isatty() and not (screen := console()).is_dumb_terminal and screen.color_system:
         from rich.syntax import Syntax
 
-        screen.print(Syntax(text, language, theme="ansi_dark", background_color="default"))
+        lines = folded(text, screen.width)
+        screen.print(Syntax(lines, language, theme="ansi_dark", background_color="default"), soft_wrap=True)
     else:
         data(text)
 
@@ -287,31 +319,6 @@ def table(
     screen.print(grid)
 
 
-_LEAST = 16  # characters that a column of words keeps on a narrow terminal
-
-
-def narrowed(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """The table in so many columns of characters: long words end in "…", from the last column on, and where that is not
-    enough the last columns are left out.
-
-    >>> narrowed(["n", "what"], [["12", "a name that is far too long"]], 22)
-    (['n', 'what'], [['12', 'a name that is fa…']])
-    """
-    widths = [max(map(len, column)) for column in zip(heads, *rows)]
-    over = sum(widths) + 2 * (len(widths) - 1) - width
-    for i in reversed(range(len(widths))):
-        given = max(min(over, widths[i] - _LEAST), 0)
-        widths[i] -= given
-        over -= given
-    while over > 0 and len(widths) > 1:
-        over -= widths.pop() + 2
-    widths[-1] -= over
-    cut: list[Sequence[str]] = [[c if len(c) <= w else c[: w - 1] + "…" for c, w in zip(row, widths)] for row in rows]
-    return heads[: len(widths)], cut
-
-
 def show(pixels: Any) -> None:
     """A picture, uint8 (h, w, 3): in colour on a terminal that has it, in shades of characters elsewhere."""
     from anneal.training import half_blocks, shades
@@ -321,6 +328,46 @@ def show(pixels: Any) -> None:
         screen.print(half_blocks(pixels, screen.width))
     else:
         data(shades(pixels, min(screen.width, 132)))
+
+
+class Flow:
+    """Text that comes in pieces, to stdout. On a terminal a word is printed once it is whole, so that it is not broken
+    at the edge.
+    """
+
+    def __init__(self) -> None:
+        self._column, self._word = 0, ""
+
+    def add(self, text: str, style: str = "") -> None:
+        """Print a piece, in a style: the parameters of SGR, such as "2" for faint."""
+        if not sys.stdout.isatty():
+            data(text, end="")
+            return
+        width, out = progress.columns(sys.stdout), ""
+        for c in text:
+            if not c.isspace():
+                self._word += c
+                continue
+            out += self._placed(width)
+            out += c if c == "\n" or self._column < width - 1 else ""
+            self._column = 0 if c == "\n" else self._column + 1
+        if style:
+            out, self._word = out + self._placed(width), ""
+        if out:
+            data(f"\x1b[{style}m{out}\x1b[0m" if style else out, end="")
+
+    def end(self) -> None:
+        """Print the last word."""
+        if self._word:
+            data(self._placed(progress.columns(sys.stdout)), end="")
+
+    def _placed(self, width: int) -> str:
+        """The word, on a new line if this one has no room for it."""
+        word, self._word = self._word, ""
+        long = cells(word)
+        new = "\n" if word and self._column and self._column + long > width else ""
+        self._column = (0 if new else self._column) + long
+        return new + word
 
 
 def fits(text: str) -> bool:

@@ -1,18 +1,15 @@
-"""Three ways to tell how training goes: JSON lines, plain lines, a live dashboard."""
+"""Two ways to tell how training goes: JSON lines and plain lines; `_dashboard.py` has the third."""
 
 from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from anneal.cli._output import console, data, fits, harmless, json_line, message, show
+from anneal.cli._output import data, harmless, json_line, message, show
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-__all__ = ["Dashboard", "JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Start"]
+__all__ = ["JsonLines", "Picture", "PlainLines", "Progress", "Reporter", "Slow", "Start", "header"]
 
 
 LAST = 50  # steps whose mean is the final loss
@@ -38,6 +35,16 @@ class Start:
     before: int = 0  # steps that earlier processes did
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """What the launches of one kernel of a step took, all together: `share` is of the step's kernels."""
+
+    phase: str
+    label: str
+    seconds: float
+    share: float
+
+
 @dataclass(slots=True)
 class Progress:
     """Measurements so far; times in milliseconds, one per step, beside the losses."""
@@ -49,6 +56,9 @@ class Progress:
     uops_backward: int = 0
     before: int = 0  # steps that earlier processes did
     vitals: dict[str, float | int | None] = field(default_factory=dict)  # lr, norm, bytes, where they are asked for
+    phases: dict[str, int] = field(default_factory=dict)  # kernels of a step, by phase
+    timing: bool = False  # whether the kernels of the second step are timed
+    slowest: list[Slow] = field(default_factory=list)  # the kernels that took longest in it
     compile_s: float = 0.0  # what making plans and kernels, or reading them from disk, has taken so far
 
     @property
@@ -82,7 +92,11 @@ class Picture:
 
 
 class Reporter(Protocol):
-    """Told of the start, of every step, and of the end."""
+    """Told of the start, of every step, and of the end. `measures`: it shows learning rate, gradients' norm, memory and
+    the slowest kernels, so they are to be measured.
+    """
+
+    measures: bool
 
     def start(self, start: Start) -> None: ...
 
@@ -101,6 +115,8 @@ class Reporter(Protocol):
 
 class JsonLines:
     """One JSON object per event, on stdout."""
+
+    measures = False
 
     def line(self, **fields: Any) -> None:
         """Write one event."""
@@ -138,20 +154,21 @@ class JsonLines:
 
 @dataclass(slots=True)
 class PlainLines:
-    """A line every `every` steps, on stdout; what the run is about goes to stderr."""
+    """A line every `every` steps, on stdout, or none if that is 0; what the run is about goes to stderr."""
 
     every: int
+    measures: bool = False
     _start: Start | None = None
 
     def start(self, start: Start) -> None:
         self._start = start
-        for line in _header(start):
+        for line in header(start):
             message(line)
 
     def step(self, progress: Progress) -> None:
         count = progress.count
         total = self._start.steps if self._start else count
-        if len(progress.losses) == 1 or count % self.every == 0 or count == total:
+        if self.every and (len(progress.losses) == 1 or count % self.every == 0 or count == total):
             data(f"step {count:0{len(str(total))}d}  loss {progress.losses[-1]:.4f}  {progress.times[-1]:.1f} ms")
 
     def saved(self, progress: Progress, folder: Path) -> None:
@@ -168,71 +185,7 @@ class PlainLines:
         """Nothing to give back."""
 
 
-class Dashboard:
-    """The loss curve and the counters, redrawn in place on a terminal."""
-
-    def __init__(self) -> None:
-        from rich.live import Live
-
-        self._start: Start | None = None
-        self._console = console()
-        self._live = Live(console=self._console, refresh_per_second=8, transient=False, auto_refresh=False)
-        self._drawn_at = 0.0
-        self._braille = fits("\u28ff")
-
-    def start(self, start: Start) -> None:
-        self._start = start
-        for line in _header(start):
-            message(line)
-        self._live.update(self._render(Progress()))
-        self._live.start()
-
-    def step(self, progress: Progress) -> None:
-        import time
-
-        now = time.monotonic()
-        if now - self._drawn_at > 0.12:
-            self._drawn_at = now
-            self._live.update(self._render(progress), refresh=True)
-
-    def saved(self, progress: Progress, folder: Path) -> None:
-        """Nothing to say: the start names the folder."""
-
-    def ended(self, progress: Progress) -> None:
-        # what is said while the model draws would stand in the way of the curve, and the curve in its way
-        self._live.update(self._render(progress), refresh=True)
-        self.close()
-
-    def done(self, progress: Progress, sample: str, picture: Picture | None, stopped: bool) -> None:
-        if self._start:
-            _footer(self._start, progress, sample, picture, stopped)
-
-    def close(self) -> None:
-        self._live.stop()
-
-    def _render(self, progress: Progress) -> RenderableType:
-        from rich.panel import Panel
-        from rich.text import Text
-
-        from anneal.cli._chart import curve
-
-        start = self._start
-        if start is None or not progress.losses:
-            return Text("compiling the first step ...")
-        width = min(100, self._console.width) - 4
-        recent = statistics.median(progress.times[-25:])
-        chart = "\n".join(curve(progress.losses, width, 10, braille=self._braille))
-        left = (start.steps - progress.count) * recent / 1e3
-        facts = (
-            f"step {progress.count}/{start.steps}   loss {progress.losses[-1]:.4f}   {recent:.1f} ms/step   "
-            f"{start.examples_per_step / recent * 1e3:,.0f} {start.unit}/s   {progress.kernels} kernels   "
-            f"{left / 60:.0f}:{left % 60:02.0f} left"
-        )
-        body = Text(chart, style="cyan", no_wrap=True) + Text("\n" + facts, style="default")
-        return Panel(body, title=f"anneal train {start.model}", width=width + 4, title_align="left")
-
-
-def _header(start: Start) -> list[str]:
+def header(start: Start) -> list[str]:
     on = f"{start.device} ({start.adapter})" if start.adapter else start.device
     return [
         f"model   {start.model}: {start.info}, {start.params:,} parameters",

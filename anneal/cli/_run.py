@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from anneal import settings
+from anneal import progress, settings
 from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import load_module
-from anneal.cli._output import data, harmless, json_report, message, readable, show
+from anneal.cli._output import Flow, data, harmless, json_report, message, readable, show
 from anneal.errors import UserError
 
 __all__ = ["Story", "llama2c", "resnet9"]
@@ -42,7 +42,8 @@ def llama2c(story: Story) -> int:
 
         device = get_device(settings.current().device)
         with settings.override(device=device.name):
-            model = example.read_model(story.model)
+            with progress.work("reading the weights"):
+                model = example.read_model(story.model)
             words = example.Words.read(story.tokenizer or story.model.parent / "tokenizer.bin", model.config.vocab_size)
             given = words.encode(story.prompt)
             most = story.max_tokens or model.config.max_seq_len
@@ -58,18 +59,18 @@ def llama2c(story: Story) -> int:
                 )
             decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may take several tokens
             tokens: list[int] = []
-            text = ""
+            text, flow = "", Flow()
 
             def say(piece: str) -> None:
                 nonlocal text
                 text += piece
                 if piece and not story.as_json:
-                    data(harmless(piece), end="")
+                    flow.add(harmless(piece))
 
             begun = ready = time.perf_counter()
             stopped = False
             with interrupts("this token") as stopping:
-                for token in example.Story(model).tell(given, most, sampling):
+                for token in progress.told(example.Story(model).tell(given, most, sampling), "writing", most):
                     tokens.append(token)
                     say(decoder.decode(words.piece(token, tokens[-2] if len(tokens) > 1 else given[0])))
                     if len(tokens) == 3:  # the first steps compile and capture
@@ -86,6 +87,7 @@ def llama2c(story: Story) -> int:
              "tokens": tokens, "tokens_per_second": round(rate, 2), "stopped": stopped}
         )  # fmt: skip
     else:
+        flow.end()
         data("")
         message(f"{len(tokens)} tokens, {rate:,.0f} tokens/s")
     return STOPPED if stopped else 0

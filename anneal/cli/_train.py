@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -17,9 +18,10 @@ from anneal.cli._bundle import Bundle, Several
 from anneal.cli._choices import check_writable, choose_device, may_download, write_file
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._models import DRAWING, Trainable, check_model, load_example
-from anneal.cli._output import console, going_on, message
-from anneal.cli._reporters import Dashboard, JsonLines, Picture, PlainLines, Progress, Reporter, Start
+from anneal.cli._output import console, going_on, is_quiet, message
+from anneal.cli._reporters import JsonLines, Picture, PlainLines, Progress, Reporter, Slow, Start
 from anneal.errors import SettingError, UserError
+from anneal.progress import work
 
 __all__ = ["Options", "train"]
 
@@ -54,19 +56,8 @@ class Options:
 
 def train(options: Options) -> int:
     """Train, report, sample; the exit code: 0, or 130 when Ctrl-C stopped it."""
-    check_model(options.model)
+    _check(options)
     changes = choose_device(options.device, options.adapter)
-    if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
-        raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
-    if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
-        raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
-    if options.picture is not None and options.model not in DRAWING:
-        raise SettingError(
-            f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
-        )
-    for path in (options.save, _picture(options)):
-        if path is not None:
-            check_writable(path)
     with ExitStack() as stack:
         stack.enter_context(settings.override(**changes))
         from anneal.backend import get_device
@@ -86,7 +77,8 @@ def train(options: Options) -> int:
         stack.enter_context(downloads(may_download(example, options.download)))
         training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
         before = getattr(training, "done", 0)
-        if options.vitals and hasattr(training, "watch"):
+        reporter, bundle = choose_reporter(options), None
+        if (options.vitals or reporter.measures) and hasattr(training, "watch"):
             training.watch()
         start = Start(
             model=options.model, info=training.info, data=training.data, device=device.name,
@@ -94,7 +86,7 @@ def train(options: Options) -> int:
             steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
             examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip
-        reporter, bundle = choose_reporter(options), None
+        progress = Progress(before=before, timing=reporter.measures)
         if options.bundle or settings.current().bundle:
             bundle = Bundle(options.model, asdict(options))
             reporter = Several([reporter, bundle])
@@ -102,7 +94,7 @@ def train(options: Options) -> int:
         stack.enter_context(going_on(kept is not None))
         try:
             reporter.start(start)
-            code = _run(options, training, steps, reporter, Progress(before=before), bundle)
+            code = _run(options, training, steps, reporter, progress, bundle)
         except BaseException as error:
             if bundle is not None:
                 bundle.finish(error)
@@ -112,6 +104,22 @@ def train(options: Options) -> int:
         if bundle is not None:
             message(f"bundle  {bundle.finish()}")
         return code
+
+
+def _check(options: Options) -> None:
+    """AnnealError for flags that do not go together, and for files that cannot be written."""
+    check_model(options.model)
+    if options.lr is not None and not (math.isfinite(options.lr) and options.lr > 0):
+        raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
+    if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
+        raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
+    if options.picture is not None and options.model not in DRAWING:
+        raise SettingError(
+            f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
+        )
+    for path in (options.save, _picture(options)):
+        if path is not None:
+            check_writable(path)
 
 
 def _places(options: Options) -> dict[str, Path | None]:
@@ -128,8 +136,10 @@ def choose_reporter(options: Options) -> Reporter:
     """JSON lines if asked for; the dashboard on a terminal that can redraw; else plain lines."""
     if options.as_json:
         return JsonLines()
-    if options.plain or not sys.stdout.isatty() or console().is_dumb_terminal:
-        return PlainLines(options.log_every)
+    if options.plain or is_quiet() or not sys.stdout.isatty() or console().is_dumb_terminal:
+        return PlainLines(0 if is_quiet() else options.log_every)
+    from anneal.cli._dashboard import Dashboard
+
     return Dashboard()
 
 
@@ -140,13 +150,15 @@ def _run(
     from anneal.runtime import compile_seconds
 
     compiled = compile_seconds()
-    with interrupts("this step") as stop:
+    with work("training", steps) as going, interrupts("this step") as stop:
+        going.resume(progress.count)
         while progress.count < steps and not stop:
             left = steps - progress.count
             if options.checkpoint is not None:
                 left = min(left, every - progress.count % every)
             # the steps that compile are waited for one by one
             _advance(training, progress, min(left, _AHEAD) if len(progress.losses) >= 2 else 1, stop, reporter)
+            going.at(progress.count)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 training.save()
                 reporter.saved(progress, options.checkpoint)
@@ -232,12 +244,35 @@ def _vitals(training: Any) -> dict[str, float | int | None]:
 
 @contextmanager
 def _launches(progress: Progress) -> Iterator[None]:
-    """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured."""
-    from anneal.runtime import observed
+    """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured.
 
-    seen: list[int] = []
-    try:
-        with observed(lambda step: seen.append(step.kernels)):
-            yield
-    finally:
-        progress.kernels = sum(seen) or progress.kernels
+    The second step, which meets kernels that were compiled, is the one that is timed.
+    """
+    from anneal.runtime import Launch, observed, timed
+
+    seen: list[Any] = []
+    with ExitStack() as stack:
+        taken = stack.enter_context(timed()) if progress.timing and len(progress.losses) == 1 else []
+        stack.enter_context(observed(seen.append))
+        yield
+    if seen:
+        progress.kernels = sum(step.kernels for step in seen)
+        progress.phases = dict(Counter(c.phase for step in seen if isinstance(step, Launch) for c in step.plan.calls))
+    if taken:
+        progress.slowest = _slowest(taken)
+
+
+def _slowest(taken: list[tuple[Any, list[float]]]) -> list[Slow]:
+    """The kernels of launches that were timed, the slowest first."""
+    from anneal.inspect import label_of, placed
+
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    labels: dict[tuple[str, str], str] = {}
+    for launch, each in taken:
+        for call, took in zip(launch.plan.calls, each, strict=False):
+            key = (call.phase, call.kernel.name)
+            seconds[key] += took
+            labels.setdefault(key, label_of(placed(call.places, launch.origins)) or call.kernel.name)
+    whole = sum(seconds.values()) or 1.0
+    slowest = sorted(seconds.items(), key=lambda item: -item[1])[:6]
+    return [Slow(key[0], labels[key], s, s / whole) for key, s in slowest]

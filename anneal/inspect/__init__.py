@@ -16,7 +16,7 @@ from anneal.inspect.lines import KernelText, TextLine, kernel_text, launch
 from anneal.inspect.looking import Looked, plain
 from anneal.inspect.memory import LaunchFacts, Life, MemoryPlan, launch_facts, memory_plan
 from anneal.inspect.models import random_input, traced_model
-from anneal.inspect.names import Line
+from anneal.inspect.names import Line, label_of, placed
 from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, passes
 from anneal.inspect.recordings import RecordedPlan, Recording, recording
 from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
@@ -123,6 +123,7 @@ __all__ = [
     "kernel_calls",
     "kernel_pass_graphs",
     "kernel_text",
+    "label_of",
     "launch",
     "launch_facts",
     "memory_plan",
@@ -131,6 +132,7 @@ __all__ = [
     "op_rules",
     "pass_graphs",
     "passes",
+    "placed",
     "plain",
     "random_input",
     "recording",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anneal
+from anneal import progress
 from anneal.errors import DeviceError
 
 __all__ = ["Adapter", "Cpu", "Survey", "advice", "cpu", "survey", "versions"]
@@ -64,7 +65,8 @@ def survey(wanted: str) -> Survey:
     except (ImportError, OSError) as error:
         return Survey([], None, f"the wgpu package does not load: {error}")
     try:
-        raw = enumerate_adapters()
+        with progress.work("looking for adapters"):
+            raw = enumerate_adapters()
     except Exception as error:  # a missing or broken loader surfaces as any of several types
         return Survey([], None, f"WebGPU did not start: {error}")
     found = [_facts(adapter) for adapter in raw]

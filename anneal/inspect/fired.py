@@ -10,6 +10,7 @@ from typing import Any
 from anneal.codegen import Target, bodies_of
 from anneal.inspect.derivations import Derivations
 from anneal.inspect.names import Line
+from anneal.progress import told
 from anneal.rewrite import Event, tracing
 from anneal.schedule import BUILDING, CostModel, Origin, graph, kernel_graph, origins, parametrise
 from anneal.schedule import run_passes as scheduled
@@ -71,7 +72,7 @@ def firings(
         for cut in s.cuts:
             pieces.setdefault(cut.graph, []).extend(cut.places)
             stored.setdefault(cut.graph, []).extend(cut.places[: len(cut.group.roots)])
-        for piece, places in pieces.items():
+        for piece, places in told(pieces.items(), "compiling kernels", len(pieces)):
             within = frozenset(places)
             ends = {u: derived.of(u, within).nodes for u in toposort((piece,))}
             of_kernel = Derivations(ends)

@@ -9,6 +9,7 @@ from anneal.backend import AnyDevice
 from anneal.codegen import Target, fused_ops, generate, kernel_info
 from anneal.errors import AnnealError
 from anneal.inspect.names import Line, functions_of, label_of, lines_of, modules_of, placed
+from anneal.progress import told
 from anneal.schedule import CostModel, Origin, Plan, refused
 from anneal.uop import UOp
 
@@ -61,7 +62,7 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
     writer: dict[int, int] = {}
     texts: dict[UOp, str] = {}
     records = []
-    for number, call in enumerate(plan.calls):
+    for number, call in enumerate(told(plan.calls, "generating kernels", len(plan.calls))):
         sink = call.kernel.sink
         if sink not in texts:
             texts[sink] = text(sink)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anneal import settings
+from anneal import progress, settings
 from anneal.errors import UserError
 from anneal.inspect.graphs import StepGraph, step_graph
 from anneal.training import load_example
@@ -27,7 +27,7 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
     """
     from anneal.nn import init
 
-    with settings.override(device=device):
+    with settings.override(device=device), progress.work(f"tracing {model}"):
         if model.endswith(".onnx"):
             return traced_run(Path(model), batch)
         example: Any = load_example(model)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from anneal import progress
 from anneal.errors import OnnxError
 from anneal.onnx.files import parsed
 from anneal.onnx.graph import Node
 from anneal.onnx.model import load
 from anneal.onnx.plan import Plan
+from anneal.progress import told
 from anneal.tensor import Tensor, realize
 
 __all__ = ["Checked", "Difference", "check"]
@@ -86,9 +88,10 @@ def check(
     Plan(model, values).lazy(values, watch=watch)
     realize([r for _, _, r in ours if isinstance(r, Tensor)])
     arrays = {name: np.asarray(feeds[name]) for name in feeds}
-    reference, theirs = _reference(source, arrays, [name for _, name, _ in ours])
+    with progress.work("running the reference"):
+        reference, theirs = _reference(source, arrays, [name for _, name, _ in ours])
     worst, compared, first = 0.0, 0, None
-    for node, name, result in ours:
+    for node, name, result in told(ours, "comparing values", len(ours)):
         wanted = theirs.get(name)
         if not isinstance(wanted, np.ndarray) or result is None or isinstance(result, list):
             continue

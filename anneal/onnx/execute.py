@@ -8,8 +8,7 @@ A value is a Tensor on the device, a NumPy array or a Map on the host, an array 
 - *plain*: a tensor whose values come with each run, and whose shape is fixed, or made of Variables; so are `Sizes`;
 - *loose*: it depends on values that were read on the host in the middle of a run, and so may its shape.
 
-A run with loose values is dynamic: nothing of it can be replayed without asking the host again. `Run.steps` tells where
-the host was asked.
+A run with loose values is dynamic: nothing of it is replayed without asking the host again. `Run.steps` tells where.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from anneal.onnx.sizes import ARITHMETIC, MOVING, Sizes, host_value, objects, te
 from anneal.onnx.types import Map, array_code, array_dtype, device_array
 from anneal.onnx.values import brief, dtype_name, fit_device, is_small, leaves, type_of
 from anneal.onnx.work import work_of
+from anneal.progress import told
 from anneal.tensor import Tensor, realize
 from anneal.uop import arena
 from anneal.uop.sizes import most
@@ -151,7 +151,7 @@ class Run:
     def nodes(self, scope: Scope) -> None:
         """Run the nodes of the graph of `scope`, one after the other."""
         graph = scope.graph
-        for scope.at, node in enumerate(graph.nodes):
+        for scope.at, node in enumerate(told(graph.nodes, "running nodes", len(graph.nodes))):
             n = scope.at if graph.numbers is None else graph.numbers[scope.at]
             try:
                 self.node(n, node, scope)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, DTypeError, OnnxError
 from anneal.onnx.bounds import Bounds, SizeUse, inside_another
@@ -78,8 +79,9 @@ def load(
     device = device or default_device()
     if not structure_only:
         threading.Thread(target=_open, args=(device,)).start()  # it takes as long as reading does
-    proto, folder, large = parsed(source)
-    program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
+    with progress.work("reading the model"):
+        proto, folder, large = parsed(source)
+        program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
     model = Model(program, device, budget, float64, elements, shapes)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)

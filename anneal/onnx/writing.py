@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import anneal
-from anneal import files
+from anneal import files, progress
 from anneal.errors import DataError, OnnxError
 from anneal.onnx.exporting import (
     Constants,
@@ -104,7 +104,8 @@ def export(
     least, most = _OPSETS
     if isinstance(opset, bool) or not isinstance(opset, int) or not least <= opset <= most:
         raise OnnxError(f"export: opset is {least} to {most}, not {opset!r}")
-    trace = traced(function, example_args, dynamic or {}, input_names)
+    with progress.work("tracing the model"):
+        trace = traced(function, example_args, dynamic or {}, input_names)
     names = _output_names(trace, output_names)
     writer, outputs = _written(trace, names, opset)
     return _put(Path(path), _Parts(trace, writer, outputs, opset), external_data)
@@ -234,9 +235,10 @@ def _put(path: Path, parts: _Parts, external: bool | None) -> Exported:
     written = _fill(model.graph.initializer, arrays, data)  # at the end: what makes models copies them
     content = model.SerializeToString(deterministic=True)
     try:
-        if data is not None:
-            files.replace(data, lambda f: _write_rows(f, [a for _, a in arrays]))
-        files.replace(path, lambda f: f.write(content))
+        with progress.work(f"writing {path.name}"):
+            if data is not None:
+                files.replace(data, lambda f: _write_rows(f, [a for _, a in arrays]))
+            files.replace(path, lambda f: f.write(content))
     except OSError as e:
         raise DataError(f"{path} cannot be written: {e.strerror or e}") from None
     operators = Counter(n.op_type for n in parts.writer.nodes)

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from anneal import settings
 from anneal.errors import CompilerError, UserError
+from anneal.progress import told
 from anneal.rewrite.legality import check
 from anneal.rewrite.trace import here
 from anneal.uop import UOp
@@ -80,7 +81,7 @@ class Pipeline(Generic[S]):
         loud = settings.current().debug >= 5
         outer = here.pass_name
         try:
-            for p in self.passes:
+            for p in told(self.passes, f"passes of {self.name}", len(self.passes)):
                 here.pass_name = p.name
                 value = p.run(value)
                 if loud:

@@ -16,6 +16,7 @@ from anneal.runtime.context import (
     outdate_captures,
     resolve_device,
     set_default_device,
+    timed,
     watched,
 )
 from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
@@ -86,6 +87,7 @@ __all__ = [
     "seen",
     "set_default_device",
     "storage_of",
+    "timed",
     "tracing",
     "upload",
     "values",

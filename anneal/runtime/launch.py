@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage
+from anneal.errors import DeviceError
 from anneal.runtime.context import here
 from anneal.runtime.steps import Launch
 from anneal.schedule import BUILDING, Origin, Plan
@@ -119,6 +120,15 @@ def compiled(plan: Plan, device: AnyDevice) -> list[Program]:
     return programs
 
 
+def _each_timed(run: Execution) -> list[float]:
+    """Run, kernel by kernel; the seconds of each, or none on a device that cannot time them."""
+    try:
+        return [seconds for _, seconds in run.batch.profile()]
+    except DeviceError:
+        run.run()
+        return []
+
+
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
     """Storages for what a plan computes; they get memory when it is bound."""
     return [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
@@ -148,7 +158,10 @@ def execute(
     with device.lock:
         run = Execution(step, device, programs, again)
         try:
-            run.run()
+            if here.timed is None:
+                run.run()
+            else:
+                here.timed.append((step, _each_timed(run)))
         finally:
             run.close()
     for observe in here.observers:

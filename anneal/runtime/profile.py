@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from anneal import progress
 from anneal.backend import AnyDevice, Storage
 from anneal.codegen import fused_ops, kernel_info
 from anneal.runtime.launch import Execution, compiled, new_outputs
@@ -120,13 +121,16 @@ def profile(
     """
     programs = compiled(plan, device)
     step = Launch(plan, inputs, new_outputs(plan, device), values or {})
-    with device.lock:
+    with device.lock, progress.work("timing kernels", rounds) as timing:
         run = Execution(step, device, programs)
         try:
             together = _repeated(run, device, heat)
             if together > 1.0:
                 rounds = 1
-            taken = [[s for _, s in run.batch.profile()] for _ in range(rounds)]
+            taken = []
+            for _ in range(rounds):
+                taken.append([s for _, s in run.batch.profile()])
+                timing.step()
         finally:
             run.close()
     launches = []

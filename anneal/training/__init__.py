@@ -20,9 +20,9 @@ from anneal.training._examples import (
 )
 
 if TYPE_CHECKING:
+    from anneal.progress import told
     from anneal.training._data import CIFAR10, Images, cifar10, downloads, images, shapes
     from anneal.training._pictures import grid, half_blocks, png, shades
-    from anneal.training._progress import told
     from anneal.training._run import Training, decayed, main
 else:
     __getattr__ = opened_later(
@@ -30,7 +30,7 @@ else:
         {
             "_data": ("CIFAR10", "Images", "cifar10", "downloads", "images", "shapes"),
             "_pictures": ("grid", "half_blocks", "png", "shades"),
-            "_progress": ("told",),
+            "anneal.progress": ("told",),
             "_run": ("Training", "decayed", "main"),
         },
     )

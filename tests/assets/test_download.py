@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from anneal import settings
+from anneal import progress, settings
 from anneal.assets import Asset, _download, fetch, location, verify
 from anneal.errors import DataError
 from tests.assets.server import ANSWERS, BODY, OTHER, Server, cut, status
@@ -274,15 +274,24 @@ def test_a_terminal_shows_how_far_it_is(server: Server, asset: Asset, monkeypatc
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(progress, "AFTER", 0.0)
+    monkeypatch.setattr(progress, "REDRAWN", 0.01)
     monkeypatch.setattr(_download.time, "sleep", lambda _, sleep=_download.time.sleep: sleep(0.15))
     server.script = [status(500)]
-    fetch(asset)
-    assert "folder/file.bin" in screen.getvalue()
+    with progress.shown():
+        fetch(asset)
+    assert "downloading folder/file.bin" in screen.getvalue()
+    assert "0.0 of 0.3 MB" in screen.getvalue()
+    assert "\u2026" in screen.getvalue()
+    monkeypatch.setattr(progress, "_WIDEST", 119)
+    fetch_again = dataclasses.replace(asset, name="folder/other.bin")
+    server.script = [status(500)]
+    with progress.shown():
+        fetch(fetch_again)
     assert "500 Internal Server Error; again in 0 s" in screen.getvalue()
-    assert "300.0/300.0 kB" in screen.getvalue()
 
 
-def test_a_pipe_shows_nothing(server: Server, asset: Asset, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_shows_nothing(server: Server, asset: Asset, capfd: pytest.CaptureFixture[str]) -> None:
     server.script = [status(500)]
     fetch(asset)
     assert capfd.readouterr() == ("", "")

@@ -184,7 +184,7 @@ def test_the_cache_is_the_default_checkpoint(
         outcome = run(capsys, "gpt2", "sample", "Hello", "--device", "cpu", "--max-tokens", "2")
     assert outcome.code == 0
     assert [line.split(" (")[0] for line in outcome.err.splitlines()[:3]] == [f"fetch {n.split('/')[1]}" for n in pins]
-    assert outcome.err.splitlines()[2].endswith(" kB) cached")
+    assert outcome.err.splitlines()[2].endswith(" B) cached")
 
 
 def test_offline_without_the_checkpoint() -> None:

@@ -91,43 +91,6 @@ def test_a_picture_is_written_and_shown(
     assert "does not exist" in nowhere.err
 
 
-def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-    import re
-    import sys
-    import time
-
-    from anneal.training import _progress, told
-
-    class Stream(io.StringIO):
-        terminal = False
-
-        def isatty(self) -> bool:
-            return self.terminal
-
-    def said(terminal: bool, seconds: list[float]) -> str:
-        stream = Stream()
-        stream.terminal = terminal
-        monkeypatch.setattr(sys, "stderr", stream)
-        for n in told(range(len(seconds)), "drawing", len(seconds)):
-            time.sleep(seconds[n])
-        return stream.getvalue()
-
-    assert said(False, [0.01] * 4) == ""  # what is quick says nothing
-    monkeypatch.setattr(_progress, "EVERY", 0.1)
-    monkeypatch.setattr(_progress, "AT_ONCE", 0.1)
-    lines = said(False, [0.35, 0.15, 0.15, 0.01]).splitlines()
-    assert lines[0] == "drawing: 0 of 4, 0 s"  # also while the first piece of work goes on
-    assert len(lines) >= 3
-    assert all(re.fullmatch(r"drawing: [0-3] of 4, \d+ s(, \d+ s left)?", line) for line in lines)
-    drawn = said(True, [0.25, 0.15])
-    assert drawn.startswith("\rdrawing: 0 of 2, 0 s")
-    assert "\n" not in drawn
-    assert drawn.endswith(" \r")
-    monkeypatch.setattr(sys, "stderr", None)
-    assert list(told([1], "x", 1)) == [1]
-
-
 def test_models_that_draw_are_known_before_they_do() -> None:
     from anneal.cli._models import DRAWING, MODELS, examples_folder
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import wgpu
 
-from anneal import schedule, settings
+from anneal import progress, schedule, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.batch import Call, Program
@@ -217,7 +217,7 @@ class WebGpuDevice(Device[Buffer]):
             begun = time.perf_counter()
             identity = (self.identity, settings.current().beam)
             kept = saved.recall(distinct, identity)
-            for n, (key, k) in enumerate(distinct.items()):
+            for n, (key, k) in enumerate(progress.told(distinct.items(), "compiling kernels", len(distinct))):
                 if key not in programs:
                     programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
             if kept is None:
@@ -284,7 +284,8 @@ class WebGpuDevice(Device[Buffer]):
         self._start(program)
         assert program.built is not None
         try:
-            with translated(lambda: f"while building kernel {program.name}\n{program.source}"):
+            building = f"building kernel {program.name}"
+            with progress.work(building), translated(lambda: f"while {building}\n{program.source}"):
                 program.pipeline, program.layout = program.built.result()
         except BaseException:
             self._pipelines.pop(program.source, None)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import Json
+from anneal.cli._flags import Json, Quiet
 
 __all__ = ["app"]
 
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 
 @app.command("where")
-def cache_where(as_json: Json = False) -> None:
+def cache_where(quiet: Quiet = False, as_json: Json = False) -> None:
     """Print the folder; ANNEAL_CACHE_DIR chooses another, ANNEAL_CACHE=0 does without."""
     from anneal.cli._cache import where
 
@@ -28,7 +28,7 @@ def cache_where(as_json: Json = False) -> None:
 
 
 @app.command("ls")
-def cache_ls(as_json: Json = False) -> None:
+def cache_ls(quiet: Quiet = False, as_json: Json = False) -> None:
     """Print the entries, last used first: size, age, kind, and what each is."""
     from anneal.cli._cache import ls
 
@@ -45,6 +45,7 @@ def cache_prune(
         typer.Option("--max-size", metavar="SIZE", help="The longest unused, until SIZE is left: 100MB, 1GB."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Remove entries; a program that needs one again makes it again."""

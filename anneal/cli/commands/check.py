@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Sizes
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -53,6 +53,7 @@ def check(
     ] = None,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Hold kernels against their graphs, and values against the graph as it was written, beside float64. Exit code 1:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import AdapterFlag, Json
+from anneal.cli._flags import AdapterFlag, Json, Quiet
 
 __all__ = ["app"]
 
@@ -17,6 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def doctor(
     adapter: AdapterFlag = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every adapter's features and limits.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Say which devices this machine has, and what to do when there is none. Exit code 3: no hardware WebGPU

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import MOST, Batch, Json, PlannedFlag
+from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -30,6 +30,7 @@ def explain(
         int, typer.Option("--limit", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
     ] = 30,
     device: PlannedFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print the rules that concern an op, in the words of the rule files, and what it is made of; or those that fire

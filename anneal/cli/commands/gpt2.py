@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json, Quiet
 
 __all__ = ["app"]
 
@@ -48,6 +48,7 @@ def gpt2_sample(
     stream: Annotated[
         bool, typer.Option("--stream", help="JSON too: a line for each token as it comes, with its chance.")
     ] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a text. The first time GPT-2 small is downloaded, 548 MB. Ctrl-C stops and keeps what was said."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Traceable
+from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet, Traceable
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -30,6 +30,7 @@ def graph(
         ),
     ] = None,
     device: PlannedFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print the graph of one training step: its nodes, and how many each phase and each op has; or what a pass has made

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from anneal import settings
-from anneal.cli._flags import AdapterFlag, Batch, Device, Json, Traceable
+from anneal.cli._flags import AdapterFlag, Batch, Device, Json, Quiet, Traceable
 from anneal.errors import UserError
 
 __all__ = ["app"]
@@ -48,6 +48,7 @@ def kernels(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE.json", help="With --time: a trace for ui.perfetto.dev.")
     ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute; --wgsl shows one whole, --time

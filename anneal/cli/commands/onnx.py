@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import LAST_SEED, MOST_AT_ONCE, AdapterFlag, Device, DeviceFlag, Inputs, Json, Model, Sizes
+from anneal.cli._flags import (
+    LAST_SEED,
+    MOST_AT_ONCE,
+    AdapterFlag,
+    Device,
+    DeviceFlag,
+    Inputs,
+    Json,
+    Model,
+    Quiet,
+    Sizes,
+)
 
 __all__ = ["app"]
 
@@ -36,6 +47,7 @@ def onnx_info(
     device: Annotated[
         Device, typer.Option("--device", help="Whose fusion decisions the cost is of; none is opened.")
     ] = Device.cpu,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print inputs, outputs, operators, cost, and all that cannot be run. Exit code 4: there is such."""
@@ -57,6 +69,7 @@ def onnx_run(
     seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
@@ -80,6 +93,7 @@ def onnx_check(
     seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compare every node's value with onnxruntime's, or else with the onnx package's reference. Exit code 1: one
@@ -109,6 +123,7 @@ def onnx_export(
         Path | None, typer.Option("--model-dir", metavar="DIR", help="gpt2: a checkpoint instead of GPT-2 small.")
     ] = None,
     scratch: Annotated[bool, typer.Option("--scratch", help="gpt2: a small one from random weights.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a model of examples/, in evaluation mode, as an ONNX file."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet
 
 __all__ = ["app"]
 
@@ -36,6 +36,7 @@ def run_llama2c(
     seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 1,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Tell a story with a Llama from a file of llama2.c. Ctrl-C stops and keeps what was said."""
@@ -64,6 +65,7 @@ def run_resnet9(
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     download: Download = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Name the pictures of CIFAR-10's test set, or shapes where that cannot be had."""

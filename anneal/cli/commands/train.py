@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model, Quiet
 
 __all__ = ["app"]
 
@@ -72,6 +72,7 @@ def train(
         ),
     ] = False,
     download: Download = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     from anneal.cli._train import Options

@@ -21,7 +21,9 @@ def viz(
 ) -> None:
     """Open the studio at the graph of a model."""
     from anneal.cli._models import check_traceable
+    from anneal.progress import silence
     from anneal.web import Options, serve
 
     check_traceable(model)
+    silence()  # it ends when it is told to
     serve(Options(address, shows=model, opens=not no_open))

@@ -31,7 +31,9 @@ def web(
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
     """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
+    from anneal.progress import silence
     from anneal.web import Options, serve
 
     run = [] if script is None else [script] if Path(script).is_file() else shlex.split(script)
+    silence()  # it ends when it is told to
     serve(Options(address, host, opens=not no_open, script=run))

@@ -19,6 +19,7 @@ from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.records import GradientCheck, Report
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.names import Line
+from anneal.progress import told
 from anneal.rewrite import substitute, tracing
 from anneal.runtime import here, realize
 from anneal.tensor import Tensor, vjp
@@ -56,7 +57,8 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     wrong = False
     try:
         found = _Plain(held)
-        for n, (t, g) in enumerate(zip(leaves, grads, strict=True)):
+        pairs = zip(leaves, grads, strict=True)
+        for n, (t, g) in enumerate(told(pairs, "checking gradients", len(leaves))):
             if g is None:
                 continue
             name = names.get(id(t), f"leaf {n}, {t.dtype.name}{list(t.shape)}")
@@ -158,7 +160,7 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
     """Put before the gradients the first rule of a derivative that is wrong by itself."""
     values = _Plain(held)
     seen: set[tuple[Any, ...]] = set()
-    for u in toposort((loss.uop,)):
+    for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
         sources = _sources(u)
         if not sources or not u.dtype.is_float or u.op is Op.DETACH or u.op is Op.BUFFER or u.op is Op.HOST_CALL:
             continue

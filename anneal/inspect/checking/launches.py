@@ -24,6 +24,7 @@ from anneal.inspect.checking.programs import Program, Written, program_of
 from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.names import Line, label_of, lines_of, modules_of, placed
+from anneal.progress import told
 from anneal.runtime import Execution, Launch, new_outputs, seen
 from anneal.schedule import Call, Origin, Plan
 from anneal.uop import DType, Op, UOp
@@ -115,7 +116,7 @@ def check_launch(
                 if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
                     s = u.arg
                     leaves[s] = s.host if s.host is not None else device.download(s.ensure(), s.size, s.dtype)
-            for n in range(len(step.plan.calls)):
+            for n in told(range(len(step.plan.calls)), "checking kernels", len(step.plan.calls)):
                 _check_call(r, n)
             _check_batch(r, step)
         finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from anneal import progress
 from anneal.onnx.exporting.bits import has_bits, same_bits
 from anneal.onnx.exporting.composites import composite
 from anneal.onnx.exporting.contractions import contraction
@@ -88,12 +89,13 @@ class Lowering:
         recipes: dict[UOp, Recipe] = {}
         stack: list[tuple[UOp, bool]] = [(u, False) for u in reversed(roots)]
         here = arena()
-        with here.untracked():
+        with here.untracked(), progress.work("writing nodes") as writing:
             while stack:
                 u, ready = stack.pop()
                 if u in self._values:
                     continue
                 if ready:
+                    writing.step()
                     recipe = recipes.pop(u)
                     self.writer.at(u)
                     self._values[u] = recipe.emit(self.writer, [self._values[s] for s in recipe.inputs])

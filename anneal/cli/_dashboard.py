@@ -1,0 +1,307 @@
+"""The screen that `anneal train` draws on a terminal while it trains: the curve of the loss, what is measured, the
+kernels, and how far it is.
+
+It fills the terminal's other screen, which terminals neither scroll nor fold when they are resized; each frame is made
+for the size that the terminal has then, and replaces all of it. When it is given back the terminal is as it was
+before, and the last frame is printed below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from anneal import progress
+from anneal.cli._chart import chart, share
+from anneal.cli._lines import sized
+from anneal.cli._output import PHASES, console, data, fits, hold_messages, message
+from anneal.cli._reporters import PlainLines, Progress, Start
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["Dashboard", "frame", "leave"]
+
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_LOOK = 0.05  # seconds between two looks at the terminal's size
+_DRAWN = 0.25  # seconds between two frames
+_WIDEST, _TALLEST, _PRINTED = 120, 40, 24  # columns and lines of a frame; lines of the one that is printed at the end
+_open: Dashboard | None = None
+
+
+def leave() -> None:
+    """Give the terminal back, if a dashboard has it: for whoever ends the process on the spot."""
+    if _open is not None:
+        _open.close()
+
+
+class Dashboard(PlainLines):
+    """A reporter that draws; before the first step and after the last one it tells what `PlainLines` does."""
+
+    def __init__(self) -> None:
+        super().__init__(every=1, measures=True)
+        self._progress = Progress()
+        self._said: list[str] = []
+        self._lock = threading.RLock()  # a signal's handler draws, whoever is drawing
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="anneal-dashboard", daemon=True)
+        self._failed: BaseException | None = None
+        self._size, self._at = (0, 0), 0.0
+        self._signals: dict[int, Any] = {}
+
+    # -- a reporter
+
+    def start(self, start: Start) -> None:
+        super().start(start)
+        self._progress.before = start.before
+        self._enter()
+        self._thread.start()
+
+    def step(self, progress: Progress) -> None:
+        self._progress = progress
+        if self._failed is not None:
+            raise self._failed
+
+    def ended(self, progress: Progress) -> None:
+        """Give the terminal back: what is said while the model draws stands below."""
+        self._progress = progress
+        self.close()
+
+    def close(self) -> None:
+        global _open
+        with self._lock:
+            if _open is not self:
+                return
+            self._ended.set()
+            with _undisturbed():
+                self._leave()
+                _open = None
+                if self._progress.losses and self._failed is None:
+                    self._print()
+                for text in self._said:
+                    message(text)
+                self._said.clear()
+
+    # -- the terminal
+
+    def _enter(self) -> None:
+        global _open
+        _open = self
+        progress.silence()
+        hold_messages(self._say)
+        self._write(_ENTER)
+        for name, handler in (("SIGTERM", self._ends), ("SIGHUP", self._ends), ("SIGTSTP", self._rests)):
+            # a system may have no such signal, and another thread than the first has none
+            with contextlib.suppress(ValueError, AttributeError):
+                number = getattr(signal, name)
+                self._signals[number] = signal.signal(number, handler)
+        self._draw()
+
+    def _leave(self) -> None:
+        self._write(_LEAVE)
+        hold_messages(None)
+        progress.silence(False)
+        while self._signals:
+            number, handler = self._signals.popitem()
+            signal.signal(number, handler)
+
+    def _ends(self, number: int, _: object) -> None:
+        """The process is to end: the terminal is given back first."""
+        self.close()
+        os.kill(os.getpid(), number)
+
+    def _rests(self, number: int, _: object) -> None:
+        """The process is to rest: the terminal is the shell's meanwhile."""
+        with self._lock:
+            self._leave()
+            os.kill(os.getpid(), number)
+            self._enter()
+
+    def _say(self, text: str) -> None:
+        self._said.append(text)
+        self._draw()
+
+    def _redraw(self) -> None:
+        drawn: tuple[object, ...] = ()
+        while not self._ended.wait(_LOOK):
+            now, size = time.monotonic(), _size()
+            state = (self._progress.count, now // 1)
+            if size != self._size or (state != drawn and now - self._at >= _DRAWN):
+                drawn = state
+                self._draw()
+
+    def _draw(self) -> None:
+        with self._lock:
+            if _open is not self or self._start is None or self._failed is not None:
+                return
+            self._at, self._size = time.monotonic(), _size()
+            try:
+                width, height = self._size
+                lines = frame(self._start, self._progress, min(width, _WIDEST), min(height, _TALLEST), self._said[-1:])
+                text = _painted(lines, width)
+                self._write("\x1b[?2026h\x1b[H" + "\x1b[K\r\n".join(text) + "\x1b[K\x1b[J\x1b[?2026l")
+            except BaseException as error:
+                self._failed = error  # the thread that trains raises it
+
+    def _print(self) -> None:
+        """The last frame, for the terminal to keep."""
+        assert self._start is not None
+        width, height = _size()
+        for text in _painted(frame(self._start, self._progress, min(width, _WIDEST), min(height - 2, _PRINTED)), width):
+            data(text, whole=True)
+
+    def _write(self, text: str) -> None:
+        data(text, end="")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C is not heard in the block."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal, as it is now."""
+    try:
+        found = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return progress.columns(sys.stdout), 24
+    return found.columns or 80, found.lines or 24
+
+
+def _painted(lines: list[Text], width: int) -> list[str]:
+    """The lines as the terminal takes them."""
+    screen = console(width)
+    with screen.capture() as captured:
+        for line in lines:
+            screen.print(line, width=width, no_wrap=True, overflow="crop", crop=True, soft_wrap=False)
+    return captured.get().rstrip("\n").split("\n")
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def frame(start: Start, made: Progress, width: int, height: int, said: list[str] | None = None) -> list[Text]:
+    """The lines of a frame of so many columns and lines: a box with what there is room for, the curve above all."""
+    from rich.text import Text
+
+    fancy = fits("\u2500\u2502\u256d\u28ff\u2501\u25a0")
+    inner = width - 4
+    below = [*_figures(start, made, inner), *_kernels(made, inner, fancy, height)]
+    end = [_bar(start, made, inner, fancy)]
+    said_lines = [Text(text, style="bold") for text in said or () if text]
+    room = height - 2 - len(below) - len(end) - len(said_lines) - 1
+    if room < 6:  # a low terminal: the curve and the essential
+        below = below[: max(0, height - 2 - len(end) - len(said_lines) - 7)]
+        room = height - 2 - len(below) - len(end) - len(said_lines) - 1
+    top: list[Text] = []
+    if room >= 3:
+        count = len(made.losses)
+        mean = share(count, inner, fancy)
+        about = "loss by step" + (f", each column of dots the mean of about {mean:,}" if mean > 1 else "")
+        top.append(Text(about, style="dim"))
+        if made.losses:
+            for axis, curve in chart(made.losses[:], inner, room, first=made.before + 1, braille=fancy):
+                top.append(Text.assemble((axis, "dim"), (curve, PHASES["forward"])))
+        else:
+            top += [Text("")] * room
+    return _boxed([*top, *below, *end, *said_lines], f"anneal train {start.model}", width, fancy)
+
+
+def _boxed(lines: list[Text], title: str, width: int, fancy: bool) -> list[Text]:
+    from rich.text import Text
+
+    left, flat, right, side, low_left, low_right = "\u256d\u2500\u256e\u2502\u2570\u256f" if fancy else "+-+|++"
+    head = f" {title} " if len(title) < width - 6 else ""
+    out = [Text.assemble((left + flat, "dim"), (head, "bold"), (flat * (width - 3 - len(head)) + right, "dim"))]
+    for line in lines:
+        if line.cell_len > width - 4 and not fancy:
+            line.truncate(width - 7, overflow="crop")
+            line += Text("...")
+        line.truncate(width - 4, overflow="ellipsis", pad=True)
+        out.append(Text.assemble((f"{side} ", "dim"), line, (f" {side}", "dim")))
+    return [*out, Text(low_left + flat * (width - 2) + low_right, "dim")]
+
+
+def _rows(parts: Sequence[str | Text], width: int) -> list[Text]:
+    """Facts side by side, as many as a line has room for; none is broken."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    for part in parts:
+        if lines and lines[-1].cell_len + 3 + len(part) <= width:
+            lines[-1] += Text("   ") + part
+        else:
+            lines.append(Text() + part)
+    return lines
+
+
+def _figures(start: Start, made: Progress, width: int) -> list[Text]:
+    """The losses, each labelled for what it is, and what is measured."""
+    if not made.losses:
+        work = progress.running()
+        return _rows([progress.line(work[-1], time.monotonic(), width) if work else "compiling the first step"], width)
+    recent = statistics.median(made.times[-25:]) or 1e-9
+    loss = [
+        f"loss {made.losses[-1]:.4g} in the last step",
+        f"{made.final_loss:.4g} the mean of the last {made.final_steps}",
+        f"{min(made.losses):.4g} the least",
+    ]
+    facts = [f"{recent:.1f} ms a step", f"{start.examples_per_step / recent * 1e3:,.0f} {start.unit}/s"]
+    vitals = made.vitals
+    if (lr := vitals.get("lr")) is not None:
+        facts.append(f"learning rate {lr:.3g}")
+    if (norm := vitals.get("norm")) is not None:
+        facts.append(f"gradient norm {norm:.3g}")
+    if (used := vitals.get("bytes")) is not None:
+        facts.append(f"memory {sized(used)}")
+    return [*_rows(loss, width), *_rows(facts, width)]
+
+
+def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]:
+    """How many kernels a step has, by phase, and the slowest of them."""
+    from rich.text import Text
+
+    if not made.kernels:
+        return []
+    mark = "\u25a0 " if fancy else ""
+    phases = [Text.assemble((mark, PHASES.get(p, "")), f"{n} {p}") for p, n in made.phases.items()]
+    lines = _rows([f"{made.kernels} fused kernels a step", *phases], width)
+    slowest = made.slowest[: 3 if height < 30 else 6]
+    if slowest:
+        lines.append(Text("the slowest of them, timed one by one in step 2", style="dim"))
+    unit = "\u00b5s" if fancy else "us"
+    for k in slowest:
+        took = f"{k.seconds * 1e6:>9,.0f} {unit} {100 * k.share:>3.0f} %  "
+        lines.append(Text.assemble(took, (mark, PHASES.get(k.phase, "")), f"{k.phase:8} {k.label}"))
+    return lines
+
+
+def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:
+    """How far it is to the last step."""
+    from rich.text import Text
+
+    recent = statistics.median(made.times[-25:]) if made.times else 0.0
+    left = (start.steps - made.count) * recent / 1e3
+    hours, minutes, seconds = int(left // 3600), int(left // 60) % 60, int(left % 60)
+    clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    said = f"  step {made.count:,} of {start.steps:,}" + (f", {clock} left" if made.times else "")
+    room = max(width - len(said), 0)
+    full = min(room, room * made.count // max(start.steps, 1))
+    done, rest = ("\u2501", "\u2500") if fancy else ("=", "-")
+    return Text.assemble((done * full, PHASES["update"]), (rest * (room - full), "dim"), said)

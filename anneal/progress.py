@@ -1,0 +1,259 @@
+"""How far long work is. Who does it says so with `work` or `told`; it is shown inside a block of `shown`, which the
+command line opens, and nowhere else: calls of the library say nothing.
+
+On a terminal it is one line with a bar, there after a second and gone when the work is done or others write; into a
+pipe it is a line every ten seconds. Both go to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TextIO, TypeVar
+
+__all__ = ["Work", "columns", "line", "running", "shown", "silence", "told", "work", "yields"]
+
+T = TypeVar("T")
+
+AFTER = 1.0  # seconds that work takes before it is worth a line
+EVERY = 10.0  # seconds between two lines in a pipe
+REDRAWN = 0.2  # seconds between two drawings on a terminal
+_BAR = 30  # characters
+_WIDEST = 59  # characters of the line: a terminal that becomes as narrow as 60 does not fold it
+_TEAL, _PLAIN = "\x1b[38;2;0;173;216m", "\x1b[0m"
+
+
+class Work:
+    """Work that goes on: what it is, and how much of `total` is done; None where nobody knows how much there is.
+
+    `unit` is "" for pieces, "B" for bytes, which are shown scaled. `note` is shown behind.
+    """
+
+    __slots__ = ("begun", "done", "first", "note", "started", "total", "unit", "what")
+
+    def __init__(self, what: str, total: int | None = None, unit: str = "") -> None:
+        self.what, self.total, self.unit, self.note = what, total, unit, ""
+        self.begun = self.first = time.monotonic()
+        self.done = self.started = 0
+
+    def step(self, count: int = 1) -> None:
+        """So much more is done."""
+        self.at(self.done + count)
+
+    def at(self, done: int) -> None:
+        """So much is done. Time left is reckoned from the first call on: the first piece compiles."""
+        if not self.done:
+            self.first, self.started = time.monotonic(), done
+        self.done = done
+
+    def resume(self, done: int) -> None:
+        """So much was there before, and took no time of this attempt; a note of the last one is gone."""
+        self.done = self.started = done
+        self.first, self.note = time.monotonic(), ""
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the end, as it went so far; None while that cannot be said."""
+        gone = self.done - self.started
+        return None if self.total is None or gone <= 0 else (now - self.first) / gone * (self.total - self.done)
+
+
+class _Display(threading.Thread):
+    """Shows the innermost work that has gone on for a while, until it is ended."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(name="anneal-progress", daemon=True)
+        self.stream = stream
+        self.terminal = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self.drawn = False  # whether a bar stands on the terminal's line
+        self.fresh = True  # whether the terminal's cursor is at the beginning of a line
+        self.hidden = self.writing = False
+        self.ended = threading.Event()
+        self.lock = threading.RLock()  # a signal's handler writes, whoever is writing
+
+    def begin(self) -> None:
+        """Start, if that is not done; from then on it looks now and then at what goes on."""
+        with self.lock:
+            if not self.is_alive() and not self.ended.is_set():
+                self.start()
+
+    def run(self) -> None:
+        while not self.ended.wait(REDRAWN if self.terminal else EVERY):
+            now = time.monotonic()
+            old = [w for w in list(_running) if now - w.begun >= AFTER]
+            with self.lock:
+                if old and not self.ended.is_set() and not self.hidden:
+                    self.tell(old[-1], now)
+                elif self.drawn:
+                    self.erase()
+
+    def tell(self, told: Work, now: float) -> None:
+        if not self.terminal:
+            self.write(line(told, now) + "\n")
+        elif self.fresh:
+            bar = "\u2501\u2500" if _fits("\u2501\u2500", self.stream) else "=-"
+            text = line(told, now, min(columns(self.stream) - 1, _WIDEST), bar, colour=not os.environ.get("NO_COLOR"))
+            self.drawn = True
+            self.write(f"\r{text}\x1b[K")
+
+    def erase(self) -> None:
+        """Take the bar off the terminal; for whoever else wants to write on it."""
+        if self.drawn:
+            self.drawn = False
+            self.write("\r\x1b[K")
+
+    def write(self, text: str) -> None:
+        try:
+            self.writing = True
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # nobody can be told; the work goes on
+            pass
+        finally:
+            self.writing = False
+
+
+_running: list[Work] = []  # the innermost last
+_display: _Display | None = None
+
+
+@contextmanager
+def shown(stream: TextIO | None = None) -> Iterator[None]:
+    """In the block, work is shown on `stream`, which is stderr if none is given; inside another such block, or without
+    a stderr, nothing changes.
+    """
+    global _display
+    stream = stream or sys.stderr
+    if _display is not None or stream is None:
+        yield
+        return
+    _display = mine = _Display(stream)
+    try:
+        yield
+    finally:
+        _display = None
+        mine.ended.set()
+        if mine.is_alive():
+            mine.join()
+        with mine.lock:
+            mine.erase()
+
+
+def silence(hidden: bool = True) -> None:
+    """Show nothing from now on in the block of `shown` that this is called in, or, with False, again."""
+    if (display := _display) is not None:
+        with display.lock:
+            display.hidden = hidden
+            display.erase()
+
+
+def yields(text: str) -> None:
+    """Take the bar away before `text` is written to a terminal: called by whoever stands behind the streams."""
+    display = _display
+    if display is None or not display.terminal:
+        return
+    with display.lock:
+        if not display.writing:  # else the text is the bar itself
+            display.erase()
+            display.fresh = text.endswith("\n")
+
+
+def running() -> list[Work]:
+    """The work that goes on, the innermost last."""
+    return list(_running)
+
+
+@contextmanager
+def work(what: str, total: int | None = None, unit: str = "") -> Iterator[Work]:
+    """The block is work of `total` pieces, or bytes (`unit="B"`); it says of what it is given how much is done.
+
+    >>> with work("adding", 3) as adding:
+    ...     for _ in range(3):
+    ...         adding.step()
+    >>> adding.done
+    3
+    """
+    mine = Work(what, total, unit)
+    if (display := _display) is None:
+        yield mine
+        return
+    _running.append(mine)
+    try:
+        display.begin()
+        yield mine
+    finally:
+        _running.remove(mine)
+
+
+def told(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
+    """The items; the work that is done on them, one after the other, is told of.
+
+    >>> sum(told(range(5), "adding", 5))
+    10
+    """
+    return _told(items, what, total) if _display is not None else iter(items)
+
+
+def _told(items: Iterable[T], what: str, total: int | None) -> Iterator[T]:
+    with work(what, total) as mine:
+        for item in items:
+            yield item
+            mine.step()
+
+
+def line(told: Work, now: float, width: int = 0, bar: str = "", colour: bool = False) -> str:
+    """What is said of work: in at most `width` characters, with a bar where there is room and an end; 0: as it is.
+
+    >>> w = Work("compiling", 40)
+    >>> w.done = 10
+    >>> line(w, w.begun + 12, 59, "#-")
+    'compiling  #####---------------  10 of 40, 12 s, 36 s left'
+    """
+    said = f"{now - told.begun:.0f} s"
+    if (left := told.left(now)) is not None:
+        said += f", {left:.0f} s left"
+    if told.total is not None:
+        said = f"{_amount(told)}, {said}"
+    elif told.done:
+        said = f"{told.done}, {said}"
+    if told.note:
+        said += f" ({told.note})"
+    text = f"{told.what}: {said}"
+    room = min(width - len(text) - 3, _BAR) if bar and told.total else 0
+    if room < 5:
+        return text if not width or len(text) <= width else text[: width - 1] + "\u2026"
+    full = min(room, room * told.done // max(told.total or 0, 1))
+    parts = bar[0] * full, bar[1] * (room - full)
+    painted = f"{_TEAL}{parts[0]}{_PLAIN}{parts[1]}" if colour else "".join(parts)
+    return f"{told.what}  {painted}  {said}"
+
+
+def _amount(told: Work) -> str:
+    total = told.total or 0
+    if told.unit != "B":
+        return f"{told.done:,} of {total:,}"
+    return f"{told.done / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+
+
+def columns(stream: TextIO) -> int:
+    """How many characters a line of the terminal behind a stream has: COLUMNS, if that is set, or 80 if nobody
+    knows.
+    """
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def _fits(text: str, stream: TextIO) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,33 @@
+"""Texts of the command line as files of this repository: `snapshots/NAME.txt`. To write them anew, after looking:
+
+UPDATE_SNAPSHOTS=1 python -m pytest tests/cli/test_dashboard.py tests/cli/test_screens.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from anneal.cli._lines import cells
+
+__all__ = ["FOLDER", "check_lines", "matches"]
+
+FOLDER = Path(__file__).parent / "snapshots"
+
+
+def matches(name: str, text: str) -> None:
+    """The text is what the file of this name has."""
+    path = FOLDER / f"{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    assert path.exists(), f"{path} is missing: see tests/cli/snapshots.py"
+    assert text.rstrip("\n") == path.read_text(encoding="utf-8").rstrip("\n")
+
+
+def check_lines(lines: Iterable[str], width: int) -> None:
+    """No line is wider than the terminal, but for one word that is."""
+    for line in lines:
+        assert cells(line) <= width or re.fullmatch(r"\s*\S+", line), (width, line)
