@@ -221,7 +221,7 @@ async def _get(app: ASGIApp, path: str, query: str) -> tuple[int, bytes]:
         else:
             body.extend(message.get("body", b""))
 
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
         "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
         "headers": [], "client": None, "server": None, "app": app,
