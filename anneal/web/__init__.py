@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from anneal.doors import opened_later
 
 if TYPE_CHECKING:
-    from anneal.web.starting import Options, serve
+    from anneal.web.starting import Options, save, serve
 else:
-    __getattr__ = opened_later(__name__, {"starting": ("Options", "serve")})
+    __getattr__ = opened_later(__name__, {"starting": ("Options", "save", "serve")})
 
-__all__ = ["Options", "serve"]
+__all__ = ["Options", "save", "serve"]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MOST_STREAMS", "stream"]
+__all__ = ["MOST_STREAMS", "stream", "told"]
 
 MOST_STREAMS = 24
 LOOK_S = 0.04
@@ -33,8 +33,7 @@ async def stream(
         piece = b"" if whole and not ended else await asyncio.to_thread(_read, path, at, whole)
         if piece:
             at += len(piece)
-            lines = b",".join([line for line in ([_one(piece)] if whole else piece.split(b"\n")) if _is_json(line)])
-            yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, lines)
+            yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, _joined(piece, whole))
             spoke = time.monotonic()
             continue
         said = json.dumps(now)
@@ -48,6 +47,15 @@ async def stream(
             yield b": here\n\n"
             spoke = time.monotonic()
         await asyncio.sleep(LOOK_S)
+
+
+def told(path: Path, whole: bool) -> bytes:
+    """The lines of a file of events that there are now, with commas between them."""
+    return _joined(_read(path, 0, True), whole)
+
+
+def _joined(text: bytes, whole: bool) -> bytes:
+    return b",".join([line for line in ([_one(text)] if whole else text.split(b"\n")) if _is_json(line)])
 
 
 def _one(text: bytes) -> bytes:

@@ -20,10 +20,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from anneal import __version__
+from anneal.errors import UserError
 from anneal.training import DRAWING, MODELS
 from anneal.web.asking import Inspector
 from anneal.web.commands import Command, Wrong, command
-from anneal.web.events import MOST_STREAMS, stream
+from anneal.web.events import MOST_STREAMS, stream, told
 from anneal.web.guard import Guard, Key
 from anneal.web.jobs import Busy, Job, Jobs
 from anneal.web.runs import Runs
@@ -115,8 +116,10 @@ def application(studio: Studio) -> Guard:
         Route("/api/jobs/{id}/events", _events),
         Route("/api/jobs/{id}/picture", _job_picture),
         Route("/api/jobs/{id}/log", _log),
+        Route("/api/jobs/{id}/lines", _job_lines),
         Route("/api/jobs/{id}/trace", _job_trace),
         Route("/api/jobs/{id}/{act}", _act, methods=["POST"]),
+        Route("/api/snapshot", _snapshot),
         Route("/api/runs", _runs),
         Route("/api/runs/{id}", _run),
         Route("/api/runs/{id}/picture", _picture),
@@ -392,6 +395,26 @@ async def _log(request: Request) -> Response:
     if job is None:
         return _error(404, "there is no such job")
     return _json({"text": _studio(request).jobs.said(job)}, request)
+
+
+async def _job_lines(request: Request) -> Response:
+    """All that a job has told of so far, at once."""
+    job = _found(request)
+    if job is None:
+        return _error(404, "there is no such job")
+    place = _studio(request).jobs.place(job) / "events.jsonl"
+    return _packed(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
+
+
+async def _snapshot(request: Request) -> Response:
+    """A view as one page of its own."""
+    from anneal.web.snapshots import snapshot
+
+    try:
+        page = await snapshot(request.app, request.query_params.get("view", "/")[:2000])
+    except UserError as error:
+        return _error(422, str(error))
+    return Response(page, media_type="text/html", headers={"content-disposition": 'attachment; filename="anneal.html"'})
 
 
 async def _job_trace(request: Request) -> Response:

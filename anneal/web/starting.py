@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import socket
 import sys
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anneal import files
 from anneal.errors import DataError, SettingError, UserError
 
 if TYPE_CHECKING:
     from anneal.web.server import Studio
 
-__all__ = ["Options", "serve"]
+__all__ = ["Options", "save", "serve"]
 
 PORT = 3001
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -46,6 +48,35 @@ def serve(options: Options) -> None:
     host, port = _address(options)
     with _bound(host, port) as listening:
         _serve(options, host, listening)
+
+
+def save(view: str, output: Path) -> None:
+    """Write a view as one page. UserError for what is no view, DataError for a file that cannot be written."""
+    if importlib.util.find_spec("starlette") is None:
+        raise UserError("the studio needs starlette: pip install 'anneal-compiler[web]'")
+    from anneal.web.guard import Key
+    from anneal.web.server import Studio, application
+    from anneal.web.snapshots import snapshot
+
+    studio = Studio(Path.cwd(), Key(frozenset()))
+    studio.jobs.read()
+    kind, _, name = view.lstrip("/").partition("/")
+    file, mark, query = name.partition("?")
+    if file.endswith((".onnx", ".zip")) and Path(file).is_file():
+        view = f"{kind}/{studio.uploads.copy(Path(file)).id}{mark}{query}"
+
+    async def made() -> bytes:
+        try:
+            return await snapshot(application(studio).app, view)
+        finally:
+            await studio.inspector.stop()
+
+    try:
+        files.check_replaceable(output)
+        page = asyncio.run(made())
+        files.replace(output, lambda f: f.write(page))
+    except OSError as error:
+        raise DataError(f"{output} cannot be written: {error.strerror or error}") from None
 
 
 def _serve(options: Options, host: str, listening: socket.socket) -> None:

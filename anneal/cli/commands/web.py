@@ -28,12 +28,25 @@ def web(
             "--script", metavar="'FILE.py [ARGS]'", help="Run this program, and show every plan that it runs."
         ),
     ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option("--snapshot", metavar="VIEW", help="Serve nothing: write the view at this address to one file."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.html", help="The file of --snapshot: anneal.html.")
+    ] = Path("anneal.html"),
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
     """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
     from anneal.progress import silence
-    from anneal.web import Options, serve
+    from anneal.web import Options, save, serve
 
+    if snapshot is not None:
+        from anneal.cli._output import message
+
+        save(snapshot, output)
+        message(f"wrote {output}")
+        return
     run = [] if script is None else [script] if Path(script).is_file() else shlex.split(script)
     silence()  # it ends when it is told to
     serve(Options(address, host, opens=not no_open, script=run))

@@ -1,5 +1,6 @@
 // Requests to the studio's server, and the records that it answers with.
 import { useEffect, useState } from "preact/hooks";
+import { answer, isSnapshot } from "./snapshot";
 
 export interface Line { file: string; line: number; function: string }
 export interface Rule { rule: string; table: string; place: string; pass_name: string }
@@ -89,7 +90,14 @@ async function request(url: string, options?: RequestInit): Promise<Response> {
   }
 }
 
+const ELSEWHERE = "This page is a snapshot of one view, and this is not in it. `anneal web` has all of it.";
+
 export async function get<T>(url: string): Promise<T> {
+  if (isSnapshot()) {
+    const found = answer(url);
+    if (found === undefined) throw new Refused(ELSEWHERE, 0);
+    return found as T;
+  }
   return read<T>(await request(url));
 }
 
@@ -101,6 +109,7 @@ export async function session(): Promise<Session> {
 
 // What starts or ends work. A server that was started again has another token, which is asked for once.
 export async function send<T>(method: string, url: string, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
+  if (isSnapshot()) throw new Refused(ELSEWHERE, 0);
   const raw = body instanceof Blob;
   const once = () =>
     request(url, {
@@ -159,6 +168,12 @@ export function useAsked<T>(key: string | null, make: () => Promise<T>): Asked<T
 
 // The events of a job as they come, also those before; a lost connection goes on where it was.
 export function follow(id: string, lines: (events: Event[]) => void, state: (job: Job) => void): () => void {
+  if (isSnapshot()) {
+    const found = answer(`/api/jobs/${id}/events`) as { lines: Event[]; state: Job } | undefined;
+    let over = false;
+    queueMicrotask(() => { if (found && !over) { lines(found.lines); state(found.state); } });
+    return () => { over = true; };
+  }
   let source: EventSource | null = null;
   let at = "0";
   let timer = 0;

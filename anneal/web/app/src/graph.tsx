@@ -4,7 +4,7 @@ import { ask, useAsked, type Graph, type GraphNode, type PassGraph, type PassNod
 import { Canvas } from "./canvas";
 import { count, place, shape } from "./format";
 import { ancestors, paths, visible, type Box, type Item } from "./groups";
-import { kept, link, put, type Route } from "./route";
+import { current, kept, link, put, type Route } from "./route";
 import { Facts, Head, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { modelTools, title } from "./models";
 
@@ -225,7 +225,7 @@ function Search({ graph }: { graph: Graph }) {
   }, []);
   const choose = (n: GraphNode) => {
     const path = paths(graph.nodes)[n.id]!;
-    const open = new Set([...(new URLSearchParams(location.search).get("open") ?? "").split("|").filter(Boolean), ...ancestors(path)]);
+    const open = new Set([...(current().query.get("open") ?? "").split("|").filter(Boolean), ...ancestors(path)]);
     put({ node: n.id, group: null, pass: null, kernel: null, open: [...open].join("|") });
     setText("");
   };

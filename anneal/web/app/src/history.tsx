@@ -6,6 +6,7 @@ import { bytes, big, count, loss, when } from "./format";
 import { CopyText } from "./kernels";
 import { go, link, put, type Route } from "./route";
 import { Facts, Head, Panel, Phase, Shown, Table } from "./ui";
+import { file } from "./snapshot";
 import { Sample } from "./train";
 
 interface Kernel { name: string; label: string; phase: string; flops: number; bytes: number; fused: string[] }
@@ -97,7 +98,7 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
             </div>
           )}
           {error && <p class="bad" role="alert">{error}</p>}
-          {!b && sample(a) !== undefined && <Sample done={{ sample: sample(a)! }} picture={a.picture ? `/api/runs/${a.id}/picture` : null} />}
+          {!b && sample(a) !== undefined && <Sample done={{ sample: sample(a)! }} picture={a.picture ? file(`/api/runs/${a.id}/picture`) : null} />}
         </div>
       </Panel>
       {a.schedule && <Panel title={b ? "Kernels of both" : "Kernels"}><Schedules runs={runs} /></Panel>}

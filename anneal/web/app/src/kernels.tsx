@@ -5,6 +5,7 @@ import { Chart } from "./chart";
 import { big, bytes, count, place, time } from "./format";
 import { modelTools, title } from "./models";
 import { isRecording, kept, link, put, type Route } from "./route";
+import { isSnapshot } from "./snapshot";
 import { Facts, Head, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
 import { Wgsl } from "./wgsl";
 
@@ -51,7 +52,7 @@ function Whole({ all, route, about }: { all: Kernels; route: Route; about: About
           </select>
         </label>
         <label class="field grow"><span>Find</span><input type="search" value={q.get("find") ?? ""} placeholder="module, function or file:line" onInput={(e) => put({ find: e.currentTarget.value || null }, true)} /></label>
-        <TimeButton job={job} start={isRecording(route.name) ? null : () => start(about)} timed={timed} trace={trace} />
+        <TimeButton job={job} start={isRecording(route.name) || isSnapshot() ? null : () => start(about)} timed={timed} trace={trace} />
       </div>
       {view === "memory" && <MemoryOf all={all} number={number} />}
       {view === "roofline" && <Roofline all={all} timed={timed} number={number} />}

@@ -1,6 +1,7 @@
 // Places for boxes, by ELK in a worker, which is loaded when the first graph is shown.
 import ELK, { type ELK as Elk, type ElkNode } from "elkjs/lib/elk-api.js";
 import type { View } from "./groups";
+import { file } from "./snapshot";
 
 export interface Placed { key: string; x: number; y: number; w: number; h: number }
 export interface Path { from: string; to: string; count: number; d: string }
@@ -15,7 +16,7 @@ const sizeOf = (label: string, detail: string, group: boolean) => ({
 });
 
 export async function layout(view: View, down = true): Promise<Layout> {
-  elk ??= new ELK({ workerFactory: () => new Worker("/static/elk-worker.js") });
+  elk ??= new ELK({ workerFactory: () => new Worker(file("/static/elk-worker.js")) });
   const begun = performance.now();
   const nodes = new Map<string, ElkNode>();
   for (const box of view.boxes) {

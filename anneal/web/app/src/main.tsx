@@ -13,7 +13,9 @@ import { KernelsView } from "./kernels";
 import { remember } from "./models";
 import { go, isRecording, useRoute, type Route } from "./route";
 import { ScriptView } from "./script";
+import { address, file, isSnapshot, madeAt, unpack } from "./snapshot";
 import { TrainView } from "./train";
+import { when } from "./format";
 import { Failed, Head, Waiting } from "./ui";
 
 const NAV: [string, string, string, string][] = [
@@ -37,14 +39,14 @@ function App() {
     <>
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.querySelector<HTMLElement>("main")?.focus(); }}>To the content</a>
       <header class="top">
-        <a class="brand" href="/" aria-label="anneal studio, first page"><img src="/static/icon.svg" alt="" width="22" height="22" /> anneal</a>
-        <nav aria-label="Views">
+        <a class="brand" href="/" aria-label="anneal studio, first page"><img src={file("/static/icon.svg")} alt="" width="22" height="22" /> anneal</a>
+        {isSnapshot() ? <p class="snapshot">a snapshot of <code>{`${address().pathname}${address().search}`}</code>, {when(madeAt())}</p> : <nav aria-label="Views">
           <ul>
             {NAV.map(([view, url, text]) => (
               <li><a href={target(view, url, route)} aria-current={route.view === view ? "page" : undefined}>{text}</a></li>
             ))}
           </ul>
-        </nav>
+        </nav>}
         <button type="button" class="quiet" aria-label="Keys" aria-keyshortcuts="?" onClick={() => help.current?.showModal()}><kbd>?</kbd></button>
       </header>
       <main id="main" tabIndex={-1} class={`view-${route.view || "home"}`}>
@@ -55,7 +57,7 @@ function App() {
         <dl class="facts">{KEYS.map(([key, what]) => <div><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}</dl>
         <form method="dialog"><button type="submit" class="primary">Close</button></form>
       </dialog>
-      <footer class="foot"><span>anneal {session?.version}</span> <span>nothing leaves this machine</span> <a href="/static/licences.txt" target="_blank" rel="noopener">licences</a></footer>
+      <footer class="foot"><span>anneal {session?.version}</span> <span>nothing leaves this machine</span> {!isSnapshot() && <><a href={`/api/snapshot?${new URLSearchParams({ view: address().pathname + address().search })}`} download="anneal.html">this view as one file</a> <a href="/static/licences.txt" target="_blank" rel="noopener">licences</a></>}</footer>
     </>
   );
 }
@@ -112,6 +114,7 @@ function useChords(route: Route, help: () => void): void {
   }, []);
 }
 
+await unpack();
 const host = document.getElementById("app")!;
 host.textContent = "";
 render(<App />, host);

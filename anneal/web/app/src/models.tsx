@@ -1,6 +1,7 @@
 // What the views of a model have in common: its name, the way to its other views, and what is planned.
 import { get, type Session } from "./api";
 import { isRecording, kept, link, put, type Route } from "./route";
+import { isSnapshot } from "./snapshot";
 import { Choice } from "./ui";
 
 let known: Session | null = null;
@@ -22,6 +23,7 @@ export async function refresh(): Promise<Session> {
 const VIEWS: [string, string][] = [["v", "Graph"], ["k", "Kernels"], ["c", "Check"], ["t", "Train"]];
 
 export function modelTools(route: Route, here: string) {
+  if (isSnapshot()) return null;
   const file = route.name.startsWith("upload.");
   const step = route.query.get("step");
   const recorded = isRecording(route.name);

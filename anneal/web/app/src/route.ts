@@ -1,5 +1,6 @@
 // The address is the state: every view reads what it shows from the path and the query, and writes it there.
 import { useEffect, useState } from "preact/hooks";
+import { address, isSnapshot } from "./snapshot";
 
 export interface Route {
   view: string;
@@ -10,31 +11,34 @@ export interface Route {
 const listeners = new Set<() => void>();
 
 export function current(): Route {
-  const [view = "", ...rest] = location.pathname.replace(/^\//, "").split("/");
+  const at = address();
+  const [view = "", ...rest] = at.pathname.replace(/^\//, "").split("/");
   let name = rest.join("/");
   try {
     name = decodeURIComponent(name);
   } catch {
     // shown as it stands
   }
-  return { view, name, query: new URLSearchParams(location.search) };
+  return { view, name, query: at.searchParams };
 }
 
 export function go(url: string, replace = false): void {
-  if (url === location.pathname + location.search) return;
-  history[replace ? "replaceState" : "pushState"](null, "", url);
+  const at = address();
+  if (url === at.pathname + at.search) return;
+  history[replace ? "replaceState" : "pushState"](null, "", isSnapshot() ? `#${url}` : url);
   for (const f of listeners) f();
 }
 
 // The address with some of the query changed; null removes a part.
 export function withQuery(changes: Record<string, string | number | boolean | null>): string {
-  const query = new URLSearchParams(location.search);
+  const at = address();
+  const query = at.searchParams;
   for (const [key, value] of Object.entries(changes)) {
     if (value === null || value === false || value === "") query.delete(key);
     else query.set(key, value === true ? "1" : String(value));
   }
   const text = query.toString();
-  return location.pathname + (text ? `?${text}` : "");
+  return at.pathname + (text ? `?${text}` : "");
 }
 
 export function put(changes: Record<string, string | number | boolean | null>, replace = false): void {
@@ -62,11 +66,12 @@ export function useRoute(): Route {
     const click = (e: MouseEvent) => {
       const a = (e.target as Element | null)?.closest?.("a");
       if (!a || e.defaultPrevented || e.button || e.metaKey || e.ctrlKey || e.shiftKey || a.target) return;
-      if (a.origin !== location.origin || a.hash || a.hasAttribute("download")) return;
+      const written = a.getAttribute("href") ?? "";
+      if (a.origin !== location.origin || a.hash || a.hasAttribute("download") || !written.startsWith("/")) return;
       e.preventDefault();
-      const before = location.pathname;
-      go(a.pathname + a.search);
-      if (location.pathname !== before) {
+      const before = address().pathname;
+      go(written);
+      if (address().pathname !== before) {
         scrollTo(0, 0);
         requestAnimationFrame(() => document.querySelector<HTMLElement>("h1")?.focus());
       }

@@ -5,6 +5,7 @@ import { Chart, smoothed, thinned } from "./chart";
 import { bytes, count, loss as shown, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
+import { file } from "./snapshot";
 import { Facts, Head, Live, Panel } from "./ui";
 
 export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
@@ -119,7 +120,7 @@ function Control({ w, id }: { w: Watched; id: string }) {
           ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
         ]} />
-        {done && <Sample done={done} picture={done.picture ? `/api/jobs/${id}/picture` : null} />}
+        {done && <Sample done={done} picture={done.picture ? file(`/api/jobs/${id}/picture`) : null} />}
       </div>
     </Panel>
   );
