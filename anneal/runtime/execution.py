@@ -228,17 +228,17 @@ def _repeated(
     before = [t.uop if (late := t.late) is None else late for t in group]
     # memory that a gradient goes on through has more than values
     plain = not here.grad or not any(t.requires_grad for t in group)
-    storages, made = run.again(device, inputs, plain)
+    made = run.again(device, inputs, plain)
     first = len(group) - len(lines)
-    for storage, old in zip(storages, before[:first]):
-        storage.line = old.provenance[1:3] if isinstance(old, UOp) else old.line
-    for storage, line in zip(storages[first:], lines, strict=True):
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
+    for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
         storage.line = line
-    for t, old, leaf in zip(group, before, made, strict=True):
+    for t, old, leaf in zip(group, before, made.leaves, strict=True):
         # else another thread has computed it, or assigned to it, meanwhile
         if (t.uop if (late := t.late) is None else late) is old:
             t._settle(leaf)
             own(t)
+    made.done()
     for watch in here.realized:
         watch += [weakref.ref(t) for t in group]
     if (level := settings.current().debug) >= 2:

@@ -56,7 +56,7 @@ class Round:
         return True
 
     def done(self) -> None:
-        """The memory was written."""
+        """The memory was written, and tensors show it."""
         self._writing = False
 
     def let_go(self) -> bool:
@@ -131,24 +131,20 @@ class Run:
         self._device: AnyDevice | None = None
         self._rounds: list[Round] = []
 
-    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> tuple[list[Storage], list[UOp]]:
-        """Run once more on a device; the memory of the results, and the leaves that show it. With `keep` it is a
-        round's: nothing but the results' own tensors may be noted in it."""
+    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
+        """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
+        be another round's: nothing but the values may be noted in it."""
         if self._programs is None or self._device is not device:
             self._programs, self._device = compiled(self.plan, device), device
             self._rounds = []
-        programs = self._programs
         with device.lock:
-            if not keep:
-                made = execute(self.plan, device, inputs, programs=programs)
-                with arena().located():
-                    return made, [buffer_leaf(s, shape) for s, shape in zip(made, self.shapes, strict=True)]
-            current = self._next(device)
+            current = self._next(device) if keep else Round(self.plan, device, self.shapes)
             try:
-                execute(self.plan, device, inputs, programs=programs, outputs=current.storages)
-            finally:
+                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages)
+            except BaseException:
                 current.done()
-            return current.storages, current.leaves
+                raise
+            return current
 
     def _next(self, device: AnyDevice) -> Round:
         """A round to be written: one that nobody uses, or a new one."""
