@@ -11,9 +11,9 @@ import gc
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NewType, TypeVar
+from typing import Any, ClassVar, Generic, NewType, Protocol, TypeVar
 
 from anneal.backend.arrays import Array
 from anneal.backend.batch import Batch, Call, Program
@@ -41,6 +41,20 @@ class Limits:
     dtypes: frozenset[DType]
 
 
+class Idle(Protocol):
+    """Memory that is kept though nobody may use it: a round of the same loop may come."""
+
+    nbytes: int  # 0 once it holds none
+
+    def let_go(self) -> bool:
+        """Give the memory back where nobody uses it; whether that was so."""
+        ...
+
+    def forget(self) -> None:
+        """Keep the memory no longer: it goes with its last user."""
+        ...
+
+
 class Device(ABC, Generic[Buffer]):
     """Allocator, compiler and launcher of one piece of hardware. `Buffer` is the type of its memory.
 
@@ -60,6 +74,7 @@ class Device(ABC, Generic[Buffer]):
         # object that the key names by its id; and the keys by the ids of the buffers.
         self._kept: dict[tuple[int, ...], tuple[Batch[Buffer], object]] = {}
         self._keys: dict[int, set[tuple[int, ...]]] = {}
+        self._idle: list[Idle] = []  # memory that later rounds of a loop may write anew
         self._returned: deque[Buffer] = deque()  # freed, and not yet in the pool
         # Held while the pool changes: a finaliser that comes meanwhile, in the same thread, leaves the pool alone. A
         # lock because entering one costs no call of Python.
@@ -78,12 +93,9 @@ class Device(ABC, Generic[Buffer]):
         """
         with self.lock:
             kind, nbytes = self._kind(size, dtype)
-            buffer = None
-            if not self._changing.locked():
-                if self._returned:
-                    self._reclaim()
-                with self._changing:
-                    buffer = self.pool.take(kind)
+            buffer = self._pooled(kind)
+            if buffer is None and self.end_idle():
+                buffer = self._pooled(kind)
             if buffer is None:
                 try:
                     buffer = self._create(size, dtype)
@@ -92,6 +104,50 @@ class Device(ABC, Generic[Buffer]):
             self._in_use += nbytes
             self._peak = max(self._peak, self._in_use)
             return buffer
+
+    def _pooled(self, kind: Hashable) -> Buffer | None:
+        """A buffer of the pool's, if it has one of this kind."""
+        if self._changing.locked():
+            return None
+        if self._returned:
+            self._reclaim()
+        with self._changing:
+            return self.pool.take(kind)
+
+    def alloc_all(self, pieces: Sequence[tuple[int, DType]], out: list[Buffer]) -> None:
+        """`alloc` of several, each with its size and dtype; they are put into `out` as they come."""
+        with self.lock:
+            if self._returned:
+                self._reclaim()
+            if not self._changing.locked():
+                with self._changing:
+                    for size, dtype in pieces:
+                        kind, nbytes = self._kind(size, dtype)
+                        buffer = self.pool.take(kind)
+                        if buffer is None:
+                            break
+                        out.append(buffer)
+                        self._in_use += nbytes
+                self._peak = max(self._peak, self._in_use)
+            for size, dtype in pieces[len(out) :]:
+                out.append(self.alloc(size, dtype))
+
+    def keep_idle(self, memory: Idle) -> None:
+        """Have memory let go when there is none left in the pool; the first that came go where it is much."""
+        with self.lock:
+            self._idle = [m for m in self._idle if m.nbytes]
+            self._idle.append(memory)
+            most = max(self.pool.budget, self._in_use // 4)
+            while sum([m.nbytes for m in self._idle]) > most:
+                self._idle.pop(0).forget()
+
+    def end_idle(self) -> bool:
+        """Have memory let go that was kept for a later round; whether there was any."""
+        before, self._idle = self._idle, []
+        for m in before:
+            if not m.let_go():
+                self._idle.append(m)
+        return len(self._idle) < len(before)
 
     def check_size(self, size: int, dtype: DType) -> None:
         """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece."""
@@ -121,6 +177,15 @@ class Device(ABC, Generic[Buffer]):
             finally:
                 self.lock.release()
 
+    def free_all(self, buffers: Iterable[Buffer]) -> None:
+        """`free` of several."""
+        self._returned.extend(buffers)
+        if self._returned and self.lock.acquire(blocking=False):
+            try:
+                self._reclaim()
+            finally:
+                self.lock.release()
+
     def _reclaim(self) -> None:
         """Put what was freed into the pool."""
         if self._changing.locked():
@@ -136,6 +201,7 @@ class Device(ABC, Generic[Buffer]):
     def memory(self) -> MemoryUse:
         """The bytes in use, those kept for later use, and the most that were in use."""
         with self.lock:
+            self.end_idle()
             self._reclaim()
             return MemoryUse(self._in_use, self.pool.held, self._peak)
 
@@ -159,6 +225,7 @@ class Device(ABC, Generic[Buffer]):
         with self.lock:
             if self._changing.locked():
                 return
+            self.end_idle()
             self._reclaim()
             for key in list(self._kept):
                 self._forget_batch(key)

@@ -23,7 +23,19 @@ class Storage:
     What is computed into it stays, unless it is `reused`: then each replay of a jit function may write it anew.
     """
 
-    __slots__ = ("__weakref__", "buffer", "device", "dtype", "host", "line", "origin", "owner", "reused", "size")
+    __slots__ = (
+        "__weakref__",
+        "buffer",
+        "device",
+        "dtype",
+        "host",
+        "line",
+        "origin",
+        "owner",
+        "place",
+        "reused",
+        "size",
+    )
 
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
         self.size, self.dtype, self.device = size, dtype, device
@@ -33,6 +45,7 @@ class Storage:
         # The graph these values were computed from, kept only where a gradient has to go on through it.
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
+        self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
 
     def ensure(self) -> OpaqueBuffer:

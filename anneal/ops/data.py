@@ -20,6 +20,7 @@ Array = npt.NDArray[Any]
 DTypeLike = DType | str | npt.DTypeLike | type
 
 HELD = tuple(d.name for d in vars(dtypes).values() if isinstance(d, DType))  # the dtypes that data may have
+_HELD = {numpy_dtype(by_name(name)): by_name(name) for name in HELD}
 
 
 def as_dtype(dtype: DTypeLike) -> DType:
@@ -93,10 +94,12 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
     if weak and array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.float32)
-    if array.dtype.name not in HELD:
+    if array.dtype not in _HELD:
         what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
         raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(HELD)}")
     wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
+    if not weak and wanted is array.dtype:
+        return np.array(array, order="C", copy=True)
     if dtype is None and weak:
         # Python numbers are weak: 32 bits unless a value needs more or NumPy scalars say otherwise.
         if array.dtype == np.float64:
@@ -114,7 +117,7 @@ def array_of(data: Any, dtype: DType | None) -> Array:
 
 def wrap_array(array: Array, device: str) -> UOp:
     """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used."""
-    dtype = by_name(array.dtype.name)
+    dtype = _HELD[array.dtype]
     check_device_dtype(device, dtype)
     if array.ndim == 0:
         return const(dtype, array.item())

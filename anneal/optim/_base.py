@@ -21,7 +21,7 @@ import numpy.typing as npt
 from anneal.errors import DataError, GradientError, SettingError, ShapeError
 from anneal.ops import take_running_updates, wrap_array
 from anneal.ops.nodes import reshape
-from anneal.runtime import Late, Numbering, become_late, composite, numbering_of, outdate_captures, realize
+from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
 from anneal.uop import DType, Op, UOp, alu, arena, const, dtypes
@@ -33,6 +33,8 @@ Parameters = Iterable[Tensor | Mapping[str, Any]]
 # What becomes of the gradients before the update takes them.
 Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
 _F32 = dtypes.float32
+_New = tuple[list[Tensor], list[UOp], list[Any]]  # tensors, the templates of their new values, and the lines of those
+_VIEWS = (Op.BUFFER, Op.RESHAPE)  # of memory: what they show is not computed
 
 
 @contextmanager
@@ -269,18 +271,17 @@ class Optimizer:
 
     def _apply(self, results: Sequence[Tensor]) -> None:
         """Update the parameters by their gradients, and compute."""
-        done: Iterable[Tensor] | None = None
         numbering = numbering_of() if self._follows() else None
-        if numbering is not None:
-            done = self._known(numbering)
-        if done is None:
-            nodes = self._updated()
-            for t, u in nodes.items():
-                t._become(u)
-            done = nodes
+        found = None if numbering is None else self._known(numbering)
         # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
         with no_grad():
-            realize([*results, *take_results(), *take_running_updates(), *done])
+            if numbering is not None and isinstance(found, tuple):
+                realize_new([*results, *take_results(), *take_running_updates()], numbering, *found)
+                return
+            nodes = found if isinstance(found, dict) else self._updated()
+            for t, u in nodes.items():
+                t._become(u)
+            realize([*results, *take_results(), *take_running_updates(), *nodes])
 
     def _follows(self) -> bool:
         """Whether the update follows from gradients, parameters, state and settings alone: this room's own do, where
@@ -298,9 +299,9 @@ class Optimizer:
                     self._update(group, active, done)
         return done
 
-    def _known(self, numbering: Numbering) -> Iterable[Tensor] | None:
-        """Give parameters and state their new values, late, and return them; None where these do not follow from
-        gradients, parameters, state and settings as they stand: then nothing was given."""
+    def _known(self, numbering: Numbering) -> _New | dict[Tensor, UOp] | None:
+        """Parameters and state, with the templates and lines of their new values; the values' nodes where these do not
+        follow from gradients, parameters, state and settings as they stand; None where nobody can say."""
         inputs: list[Tensor] = []
         key: list[Any] = [
             type(self),
@@ -314,31 +315,36 @@ class Optimizer:
             inputs += held.values()
             for t in group["params"]:
                 held, g = self.state.get(id(t), {}), t.grad
-                key += (*held, (t.shape, g is None))
-                inputs += (t, *held.values(), *([] if g is None else [g]))
+                key += held
+                inputs.append(t)
+                inputs += held.values()
+                key.append(g is None)
+                if g is not None:
+                    inputs.append(g)
+        key.append(len(inputs))
+        whole = tuple(key)
         try:
-            hash(tuple(key))
+            hash(whole)
         except TypeError:  # a setting that is a list, say
             return None
-        places = {id(t): n for n, t in enumerate(inputs)}
         made: dict[Tensor, UOp] = {}
 
-        def compute() -> tuple[list[UOp], list[int]] | None:
+        def compute() -> tuple[list[UOp], tuple[list[int], list[Any]]] | None:
+            places = {id(t): n for n, t in enumerate(inputs)}
             made.update(self._updated())
-            if any(id(t) not in places for t in made):
+            known = [
+                t for t, u in made.items() if id(t) in places and t.device == inputs[0].device and u.op not in _VIEWS
+            ]
+            if len(known) < len(made):
                 return None
-            return list(made.values()), [places[id(t)] for t in made]
+            nodes = list(made.values())
+            return nodes, ([places[id(t)] for t in made], [u.provenance[1:3] for u in nodes])
 
-        found = composite(numbering, tuple(key), [numbering.of(t) for t in inputs], compute)
+        found = composite(numbering, whole, numbering.all_of(inputs), compute)
         if found is None:
-            for t, u in made.items():
-                t._become(u)
-            return list(made)
-        changed = [inputs[n] for n in found[1]]
-        for t, template in zip(changed, found[0], strict=True):
-            assert template is not None
-            become_late(t, Late(numbering, template, template.provenance[1:3]))
-        return changed
+            return made
+        places, lines = found[1]
+        return [inputs[n] for n in places], found[0], lines  # type: ignore[return-value]  # compute() gives no None
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""

@@ -19,7 +19,7 @@ from anneal.runtime.context import (
     timed,
     watched,
 )
-from anneal.runtime.execution import memory, plan_of, realize, tracing, upload, values
+from anneal.runtime.execution import memory, plan_of, realize, realize_new, tracing, upload, values
 from anneal.runtime.group import Exchange, Group, Reduction
 from anneal.runtime.handle import INSIDE, Handle
 from anneal.runtime.host import HostFunction, HostGradient, VmapMethod, found_sizes, key_of
@@ -82,6 +82,7 @@ __all__ = [
     "outdate_captures",
     "plan_of",
     "realize",
+    "realize_new",
     "register_late",
     "resolve_device",
     "seen",

@@ -7,26 +7,26 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from anneal import schedule, settings
-from anneal.backend import AnyDevice, Array, MemoryReport, Program, Storage, cost_models, get_device, memory_report
+from anneal.backend import AnyDevice, Array, MemoryReport, Storage, cost_models, get_device, memory_report
 from anneal.errors import DeviceError, UserError
 from anneal.runtime.calls import around_host_calls
 from anneal.runtime.context import default_device, here
 from anneal.runtime.handle import Handle
-from anneal.runtime.late import keep_run, known_run
-from anneal.runtime.launch import compiled, execute
+from anneal.runtime.late import become_late, keep_run, known_run
+from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
-from anneal.runtime.numbering import is_computed_late, numbering_of, reset
+from anneal.runtime.numbering import Late, Line, Numbering, is_computed_late, numbering_of, reset
+from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
-from anneal.uop import Op, UOp, arena, toposort
+from anneal.uop import Op, UOp, toposort
 from anneal.uop.sizes import Values
 
-__all__ = ["memory", "plan_of", "realize", "realize_uops", "tracing", "upload", "values"]
+__all__ = ["memory", "plan_of", "realize", "realize_new", "realize_uops", "tracing", "upload", "values"]
 
 
 def realize_uops(uops: Sequence[UOp], device_name: str) -> list[UOp]:
@@ -136,6 +136,34 @@ def realize(tensors: Sequence[Handle]) -> None:
         reset(numbering)
 
 
+def realize_new(
+    tensors: Sequence[Handle],
+    numbering: Numbering,
+    changed: Sequence[Handle],
+    templates: Sequence[UOp],
+    lines: Sequence[Line],
+) -> None:
+    """Give the tensors `changed` the values of `templates`, made at `lines`, and compute them with every lazy one of
+    `tensors`.
+
+    It is `become_late` and `realize`, without a stop between them where such a launch was before. `changed` are leaves
+    of one device, and no template is a view of memory.
+    """
+    name = changed[0].device if changed else ""
+    group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
+    if changed and all(t.device == name for t in group):
+        new = [*numbering.all_of(group), *templates]
+        if _repeated([*group, *changed], name, new, numbering, lines):
+            for t in changed:
+                t._alias = None
+            here.effects += 1
+            reset(numbering)
+            return
+    for t, template, line in zip(changed, templates, lines, strict=True):
+        become_late(t, Late(numbering, template, line))
+    realize([*tensors, *changed])
+
+
 def _realize_on(group: Sequence[Handle], name: str, told: list[tuple[Plan, list[Storage]]] | None = None) -> None:
     """Compute lazy tensors of one device."""
     wanted: dict[UOp, None] = {}
@@ -163,49 +191,59 @@ def _ran_again(group: Sequence[Handle], name: str) -> bool:
     numbering = numbering_of()
     if numbering is None or here.watchers or here.context.tensors.host_calls:
         return False  # who watches is shown the graph each time
-    key = (name, get_device(name).cost_model, *[numbering.of(t) for t in group])
-    run = known_run(key)
-    if run is None:
-        told: list[tuple[Plan, list[Storage]]] = []
-        lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
-        shapes = [t.uop.shape for t in group]
-        _realize_on(group, name, told)
-        ((plan, inputs),) = told
-        numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
-        if all(id(s) in numbers for s in inputs):
-            keep_run(key, _Run(plan, [numbers[id(s)] for s in inputs], shapes))
-        for t, line in zip(group, lines, strict=True):
-            if (storage := storage_of(t.uop)) is not None:
-                storage.line = line
+    templates = [numbering.of(t) for t in group]
+    if _repeated(group, name, templates, numbering, ()):
         return True
-    begun = time.perf_counter()
-    context, device, leaves = here.context, get_device(name), numbering.leaves
-    inputs = [leaves[n].arg for n in run.numbers]
-    context.plans_found += 1
-    before = [t.uop if (late := t.late) is None else late for t in group]
-    if run.programs is None or run.device is not device:
-        run.programs, run.device = compiled(run.plan, device), device
-    made = execute(run.plan, device, inputs, programs=run.programs)
-    with arena().located():
-        for t, old, storage, shape in zip(group, before, made, run.shapes, strict=True):
-            storage.line = old.provenance[1:3] if isinstance(old, UOp) else old.line
-            # else another thread has computed it, or assigned to it, meanwhile
-            if (t.uop if (late := t.late) is None else late) is old:
-                _settled(t, buffer_leaf(storage, shape))
-    if (level := settings.current().debug) >= 2:
-        _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    told: list[tuple[Plan, list[Storage]]] = []
+    lines = [(t.late.line if t.late is not None else t.uop.provenance[1:3]) for t in group]
+    shapes = [t.uop.shape for t in group]
+    _realize_on(group, name, told)
+    ((plan, inputs),) = told
+    numbers = {id(u.arg): n for n, u in enumerate(numbering.leaves) if u is not None}
+    if all(id(s) in numbers for s in inputs):
+        keep_run(_key(name, templates), Run(plan, [numbers[id(s)] for s in inputs], shapes))
+    for t, line in zip(group, lines, strict=True):
+        if (storage := storage_of(t.uop)) is not None:
+            storage.line = line
     return True
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
+def _key(name: str, templates: Sequence[UOp]) -> tuple[Any, ...]:
+    """What a launch is known by."""
+    return (name, get_device(name).cost_model, *templates)
 
-    plan: Plan
-    numbers: list[int]
-    shapes: list[tuple[Any, ...]]
-    programs: Sequence[Program] | None = None  # on `device`, once it has run again
-    device: AnyDevice | None = None
+
+def _repeated(
+    group: Sequence[Handle], name: str, templates: Sequence[UOp], numbering: Numbering, lines: Sequence[Line]
+) -> bool:
+    """Give tensors of one device the values of templates, if such a launch was before. `lines` are those of the last of
+    the tensors, where they are others than the tensors'."""
+    run: Run | None = known_run(_key(name, templates))
+    if run is None or here.watchers or here.context.tensors.host_calls:
+        return False
+    begun = time.perf_counter()
+    context, device, leaves = here.context, get_device(name), numbering.leaves
+    inputs = [leaves[n].arg for n in run.numbers]  # type: ignore[union-attr]  # the templates read them
+    context.plans_found += 1
+    before = [t.uop if (late := t.late) is None else late for t in group]
+    # memory that a gradient goes on through has more than values
+    plain = not here.grad or not any(t.requires_grad for t in group)
+    made = run.again(device, inputs, plain)
+    first = len(group) - len(lines)
+    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]
+    for storage, line in zip(made.storages, [*by_tensor, *lines], strict=True):
+        storage.line = line
+    for t, old, leaf in zip(group, before, made.leaves, strict=True):
+        # else another thread has computed it, or assigned to it, meanwhile
+        if (t.uop if (late := t.late) is None else late) is old:
+            t._settle(leaf)
+            own(t)
+    made.done()
+    for watch in here.realized:
+        watch += [weakref.ref(t) for t in group]
+    if (level := settings.current().debug) >= 2:
+        _tell(level, run.plan, device, inputs, {}, True, 0.0, time.perf_counter() - begun)
+    return True
 
 
 def upload(tensors: Sequence[Handle]) -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import sys
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
+from weakref import ref
 
 from anneal.runtime.context import here
 from anneal.runtime.handle import Handle
@@ -91,22 +91,18 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
     cls = x.__class__
     if cls in _classes:
         tensors.append(x)
-        key.append(n.of(x))
-        key.append(x.requires_grad)
-        key.append(cls)
-        key.append(x.device)
+        late = x.late
+        template = late.template if late is not None and late.numbering is n else n.of(x)
+        key += (template, x.requires_grad, cls, x.device)
         return True
     if cls in _PLAIN:
-        key.append(cls)
-        key.append(x)
+        key += (cls, x)
         return True
     if cls is float:
-        key.append(float)
-        key.append(x if x else repr(x))  # -0.0 equals 0.0
+        key += (float, x if x else repr(x))  # -0.0 equals 0.0
         return bool(x == x)
     if cls is tuple or cls is list:
-        key.append(cls)
-        key.append(len(x))
+        key += (cls, len(x))
         return all(_append(key, tensors, n, y) for y in x)
     if cls is slice:
         key.append(cls)
@@ -139,14 +135,15 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
 
     `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first.
     """
-    if at_once():
+    state = vars(here)  # of this thread: it is looked for once
+    if at_once(state):
         return run(*args, **options)
     f, code, named = _place()
-    n = numbering_of((code, f.f_lasti))
+    n = numbering_of((code, f.f_lasti), state)
     if n is None:
         return run(*args, **options)
     at = arena()._here
-    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, here.grad]
+    key: list[Any] = [function, code, f.f_lasti, named, at.phase, at.path, state["grad"]]
     tensors: list[Handle] = []
     ok = True
     for x in args:
@@ -174,14 +171,14 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
         result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno))
         n.missed(begun, f"{function.__name__} {why}")
         return result
-    out = []
+    device, out = tensors[0].device, []
     for made in entry.results:
         if len(made) == 1:
             out.append(tensors[made[0]])
             continue
         cls, template, wants = made
-        t = cls._late(Late(n, template, entry.line), tensors[0].device, wants)
-        n.tensors.append(weakref.ref(t))
+        t = cls._late(Late(n, template, entry.line), device, wants)
+        n.tensors.append(ref(t))
         out.append(t)
     for i, template in entry.changed:
         become_late(tensors[i], Late(n, template, entry.line))
@@ -275,7 +272,7 @@ def become_late(t: Handle, late: Late) -> None:
         del t.uop
     except AttributeError:  # it was late before
         pass
-    late.numbering.tensors.append(weakref.ref(t))
+    late.numbering.tensors.append(ref(t))
 
 
 # -- what is no op ----------------------------------------------------------------------------------------------------

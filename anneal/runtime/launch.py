@@ -40,8 +40,7 @@ class Execution:
                 buffers[i] = s.ensure()
             for v, s in zip(plan.outputs, step.outputs, strict=True):
                 buffers[v] = s.ensure()
-            for size, dtype in plan.temporaries:
-                self.temporaries.append(device.alloc(size, dtype))
+            device.alloc_all(plan.temporaries, self.temporaries)
         except BaseException:
             self.close()  # a traceback may keep this for longer
             raise
@@ -103,8 +102,7 @@ class Execution:
     def close(self) -> None:
         """Give the temporaries back."""
         temporaries, self.temporaries = self.temporaries, []
-        for t in temporaries:
-            self.device.free(t)
+        self.device.free_all(temporaries)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not ending():
@@ -141,19 +139,22 @@ def execute(
     values: Mapping[str, int] | None = None,
     origins: Sequence[Origin] = (),
     programs: Sequence[Program] | None = None,
+    outputs: list[Storage] | None = None,
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
 
-    With its compiled `programs` it is a plan that ran before, and may meet the buffers that it had then.
+    With its compiled `programs` it is a plan that ran before, and may meet the buffers that it had then. `outputs` are
+    written, if they are given, instead of new memory.
 
     Raises DeviceError for an output that the device can never hold.
     """
-    for v in plan.outputs:
-        device.check_size(plan.values[v].size, plan.values[v].dtype)
     again = programs is not None
     if programs is None:
         programs = compiled(plan, device)
-    outputs = new_outputs(plan, device)
+    if outputs is None:
+        for v in plan.outputs:
+            device.check_size(plan.values[v].size, plan.values[v].dtype)
+        outputs = new_outputs(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
         run = Execution(step, device, programs, again)

@@ -94,5 +94,5 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
 def own(t: Handle) -> None:
     """Note in the storage of a realized tensor that `t` shows it; jit finds its state that way."""
     s = storage_of(t.uop)
-    if s is not None:
+    if s is not None and (s.owner is None or s.owner() is not t):
         s.owner = weakref.ref(t)

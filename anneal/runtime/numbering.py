@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any
 
@@ -18,6 +18,7 @@ from anneal.uop import SYMBOLIC, Op, UOp, arena, line_of, toposort
 
 __all__ = [
     "Late",
+    "Line",
     "Numbering",
     "at_once",
     "forget_templates",
@@ -27,12 +28,14 @@ __all__ = [
     "reset",
 ]
 
+Line = tuple[CodeType | None, int]  # the user's code and line
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
 _HOLE = "hole"
-_PARAM, _BUFFER = Op.PARAM, Op.BUFFER
+_PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 
 _moved: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}  # templates in other numberings
+_tags: dict[Any, tuple[Any, ...]] = {}  # of the templates of numberings that begin in one place
 _masks: dict[UOp, int] = {}  # the numbers in a template, as bits
 _rounds: dict[Any, int] = {}  # by the place where a numbering begins: how many made calls anew, one after another
 _expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
@@ -42,6 +45,7 @@ def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
     _masks.clear()
+    _tags.clear()
 
 
 class Numbering:
@@ -67,7 +71,7 @@ class Numbering:
     )
 
     def __init__(self, home: Any) -> None:
-        self.tag = (_HOLE, home)
+        self.tag: tuple[Any, ...] = _tags.setdefault(home, (_HOLE, home))
         self.leaves: list[UOp | None] = []
         self.known: dict[UOp, UOp] = {}
         self.nodes: dict[UOp, UOp] = {}
@@ -88,17 +92,38 @@ class Numbering:
 
     def hole(self, u: UOp) -> UOp:
         """The template of a BUFFER."""
-        found = self.known.get(u)
-        if found is None:
-            storage = u.arg
+        return self.known.get(u) or self._leaf_of(u, u)
+
+    def _leaf_of(self, u: UOp, flat: UOp) -> UOp:
+        """The template of a leaf that was not seen: `flat`, a BUFFER, or `u`, that in another shape."""
+        storage = flat.arg
+        hole = self.known.get(flat)
+        if hole is None:
+            n = len(self.leaves)
+            # a loop gives the same number to the same memory every second time
+            place = storage.place
+            if place is not None and place[0] == n and place[1] is self.tag:
+                hole = place[2]
+            else:
+                hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
+                storage.place = n, self.tag, hole, hole, flat.shape
+                _masks[hole] = 1 << n
             if storage.origin is not None:
                 self.origins = True
-            n = len(self.leaves)
-            found = UOp(_PARAM, u.dtype, (), (n, u.shape), (*self.tag, storage.device))
-            _masks[found] = 1 << n
-            self.leaves.append(u)
+            self.leaves.append(flat)
             self.nbytes += storage.size * storage.dtype.itemsize
-            self.known[u], self.nodes[found] = found, u
+            self.known[flat] = hole
+        if u is flat:
+            return hole
+        place = storage.place
+        if place[2] is hole and place[4] == u.shape:
+            found: UOp = place[3]
+        else:
+            found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
+            _masks[found] = _masks[hole]
+            if place[2] is hole:
+                storage.place = (*place[:3], found, u.shape)
+        self.known[u] = found
         return found
 
     def of(self, t: Handle) -> UOp:
@@ -111,7 +136,18 @@ class Numbering:
             if moved is not None:
                 return moved
         u = t.uop
-        return self.known.get(u) or (self.learn(u) if u.weak else u)
+        found = self.known.get(u)
+        if found is None:
+            flat = u.src[0] if u.op is _RESHAPE else u
+            if flat.op is _BUFFER:
+                return self._leaf_of(u, flat)
+            return self.learn(u) if u.weak else u
+        return found
+
+    def all_of(self, tensors: Iterable[Handle]) -> list[UOp]:
+        """The templates of several tensors."""
+        of = self.of
+        return [of(t) for t in tensors]
 
     def learn(self, u: UOp) -> UOp:
         """The template of a node."""
@@ -163,20 +199,25 @@ class Numbering:
 
     def retire(self) -> None:
         """No more is added; of the memory stays what late tensors need."""
-        self.let_go()
-        self.tensors.clear()
+        with _expanding:
+            needed, _ = self._needed()
+            self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
+            self.known, self.nodes, self.tensors = {}, {}, []
+
+    def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
+        """The numbers of the memory that late tensors need, as bits, and those tensors."""
+        needed, live = 0, []
+        for r in self.tensors:
+            t = r()
+            if t is not None and (late := t.late) is not None and late.numbering is self:
+                needed |= mask_of(late.template)
+                live.append(r)
+        return needed, live
 
     def let_go(self) -> None:
         """Keep the memory that late tensors need, and no other."""
         with _expanding:
-            needed = 0
-            live = []
-            for r in self.tensors:
-                t = r()
-                if t is not None and (late := t.late) is not None and late.numbering is self:
-                    needed |= mask_of(late.template)
-                    live.append(r)
-            self.tensors = live
+            needed, self.tensors = self._needed()
             self.known.clear()
             self.nodes.clear()
             self.nbytes = 0
@@ -207,7 +248,7 @@ class Late:
 
     __slots__ = ("line", "numbering", "template")
 
-    def __init__(self, numbering: Numbering, template: UOp, line: tuple[CodeType | None, int]) -> None:
+    def __init__(self, numbering: Numbering, template: UOp, line: Line) -> None:
         self.numbering, self.template, self.line = numbering, template, line
 
     def node_of(self, t: Handle) -> UOp:
@@ -251,33 +292,34 @@ def numbers_of(template: UOp) -> list[int]:
 def is_computed_late(t: Handle) -> bool:
     """Whether a tensor is late and no view of memory."""
     late = t.late
-    return late is not None and late.template.op is not _PARAM and late.template.op is not Op.RESHAPE
+    return late is not None and late.template.op is not _PARAM and late.template.op is not _RESHAPE
 
 
 # -- whose turn it is -------------------------------------------------------------------------------------------------
 
 
-def at_once() -> bool:
-    """Whether this thread's ops are to run as they stand."""
+def at_once(state: dict[str, Any]) -> bool:
+    """Whether the ops of the thread with this `state` (`vars(here)`) are to run as they stand."""
     return bool(
-        not here.defers
-        or here.recordings
-        or here.observers
-        or here.depth
-        or here.tracing
-        or here.in_host_call
+        not state["defers"]
+        or state["recordings"]
+        or state["observers"]
+        or state["depth"]
+        or state["tracing"]
+        or state["in_host_call"]
         or SYMBOLIC.seen
         or arena() is not _ARENA
         or rewrite.listening()
     )
 
 
-def numbering_of(home: Any = None) -> Numbering | None:
+def numbering_of(home: Any = None, state: dict[str, Any] | None = None) -> Numbering | None:
     """This thread's numbering; None where ops are to run as they stand. `home` is where one begins: programs that begin
-    elsewhere have other templates, whose nodes bear their own lines."""
-    if at_once():
+    elsewhere have other templates, whose nodes bear their own lines. `state` is the thread's, where it was found that
+    they are late."""
+    if state is None and at_once(vars(here)):
         return None
-    n: Numbering | None = here.numbering()
+    n: Numbering | None = here.numbering() if state is None else state["numbering"]()
     if n is None:
         if here.context.tensors.host_calls or not settings.current().replay:
             return None

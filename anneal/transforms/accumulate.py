@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError, ShapeError
 from anneal.ops import grad_enabled
@@ -102,21 +102,23 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], 
     before = [t._grad for t, _, _ in seen]
     if numbering.origins or any(g is INSIDE for g in before) or len({id(t) for t, _, _ in seen}) < len(seen):
         return False
-    inputs = [root, *[u for _, _, u in seen], *[numbering.of(g) for g in before if g is not None]]
-    key = (backward, seed, *[(t.shape, g is None) for (t, _, _), g in zip(seen, before, strict=True)])
+    inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
+    key = (backward, seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
 
-    def compute() -> tuple[list[UOp | None], None]:
+    def compute() -> tuple[list[UOp | None], list[Any]]:
         grads = gradient(numbering.node(root), seed, [n for _, n, _ in seen])
-        return [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)], None
+        nodes = [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)]
+        return nodes, [None if u is None else u.provenance[1:3] for u in nodes]
 
     found = composite(numbering, key, inputs, compute)
     if found is None:
         return False
-    for (t, _, _), template in zip(seen, found[0], strict=True):
+    templates, lines = found
+    for (t, _, _), template, line in zip(seen, templates, lines, strict=True):
         if template is not None:
-            t.grad = t._made._late(Late(numbering, template, template.provenance[1:3]), t.device, False)
-            numbering.tensors.append(weakref.ref(t.grad))
-    return any(template is not None for template in found[0])
+            t._grad = grad = t._made._late(Late(numbering, template, line), t.device, False)
+            numbering.tensors.append(weakref.ref(grad))
+    return any(template is not None for template in templates)
 
 
 def _base(u: UOp) -> UOp:

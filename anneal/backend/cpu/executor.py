@@ -261,7 +261,7 @@ class CpuDevice(Device[Array]):
 
     # -- memory
     def _kind(self, size: int, dtype: DType) -> tuple[tuple[int, DType], int]:
-        return (size, dtype), size * numpy_dtype(dtype).itemsize
+        return (size, dtype), size * dtype.itemsize
 
     def _kind_of(self, buffer: Array) -> tuple[tuple[int, DType], int]:
         return (buffer.size, _DTYPES[buffer.dtype]), buffer.nbytes

@@ -1,0 +1,161 @@
+"""Rounds of a loop: a launch that is run again and again, and the memory of its results, which later rounds write anew.
+
+A loop's results go when the next round's take their places: a step of training leaves parameters and moments, and the
+step after it reads those and leaves others. `Round` is the memory of one round, with the nodes that show it. Once
+nobody else uses them, another round of the same launch gets them as they are: nothing is allocated, bound or made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
+
+from anneal.backend import AnyDevice, Program, Storage, get_device
+from anneal.runtime.launch import compiled, execute, new_outputs
+from anneal.runtime.nodes import buffer_leaf
+from anneal.schedule import Plan
+from anneal.uop import Op, UOp, arena
+
+__all__ = ["Round", "Run"]
+
+_ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
+_SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
+_PART = 16  # or this part of all
+
+
+class Round:
+    """The memory of the results of one round: `leaves` show `storages`.
+
+    The device keeps it too, and has it let go when it wants memory that nobody uses.
+    """
+
+    __slots__ = ("_alone", "_held", "_writing", "leaves", "nbytes", "storages")
+
+    def __init__(self, plan: Plan, device: AnyDevice, shapes: Sequence[tuple[Any, ...]]) -> None:
+        self.storages = [_reused(s) for s in new_outputs(plan, device)]
+        with arena().located():
+            self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
+        self.nbytes = sum([_nbytes(s) for s in self.storages])
+        self._writing = False
+        self._look()
+
+    def _look(self) -> None:
+        """Count the references to what is held, which nobody else has yet."""
+        self._held: list[object] = [*self.leaves, *[_flat(u) for u in self.leaves], *self.storages]
+        self._alone = list(map(getrefcount, self._held))
+
+    def take(self) -> bool:
+        """Begin to write the memory anew; False where somebody uses what is in it."""
+        if self._writing or not self._held:
+            return False
+        counts = list(map(getrefcount, self._held))
+        if counts != self._alone and not self._copied(counts):
+            return False
+        self._writing = True
+        return True
+
+    def done(self) -> None:
+        """The memory was written, and tensors show it."""
+        self._writing = False
+
+    def let_go(self) -> bool:
+        """Give the memory back where nobody uses it; whether that was so."""
+        if self._writing or list(map(getrefcount, self._held)) != self._alone:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Hold the memory no longer: it goes with its last user."""
+        self.storages, self.leaves, self._held, self.nbytes = [], [], [], 0
+
+    def _copied(self, counts: list[int]) -> bool:
+        """Give those who use a little of the memory a copy of it; whether that could be done."""
+        n = len(self.storages)
+        more = [a - b for a, b in zip(counts, self._alone, strict=True)]
+        used = [i for i in range(n) if more[i] or more[i + n] or more[i + 2 * n]]
+        if sum([_nbytes(self.storages[i]) for i in used]) > max(_SMALL, self.nbytes // _PART):
+            return False
+        for i in used:
+            # a leaf that is flat is held twice
+            flat = self._held[i] is self._held[i + n]
+            if more[i : 3 * n : n] != [1, int(flat), 0] or not _is_shown(self.storages[i], self.leaves[i]):
+                return False
+        for i in used:
+            self._leave(i)
+        self._look()
+        return True
+
+    def _leave(self, i: int) -> None:
+        """Leave a result to the tensor that shows it, with a copy of its values; its buffer gets a new node."""
+        old = self.storages[i]
+        device, fresh = get_device(old.device), _reused(Storage(old.size, old.dtype, old.device))
+        with device.lock:
+            copy = device.alloc(old.size, old.dtype)
+            device.copy(old.ensure(), copy, old.size, old.dtype)
+            fresh.buffer, old.buffer, old.reused = old.buffer, copy, False
+        with arena().located():
+            self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
+        self.storages[i] = fresh
+
+
+def _flat(u: UOp) -> UOp:
+    return u.src[0] if u.op is Op.RESHAPE else u
+
+
+def _nbytes(s: Storage) -> int:
+    return s.size * s.dtype.itemsize
+
+
+def _reused(s: Storage) -> Storage:
+    """What read its values before may not take them for the present ones."""
+    s.reused = True
+    return s
+
+
+def _is_shown(s: Storage, leaf: UOp) -> bool:
+    """Whether a tensor shows this memory whole: it then has one of the references to the leaf."""
+    t = None if s.owner is None else s.owner()
+    return t is not None and t.late is None and t.uop is leaf and s.host is None and s.buffer is not None
+
+
+class Run:
+    """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
+
+    __slots__ = ("_device", "_programs", "_rounds", "numbers", "plan", "shapes")
+
+    def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
+        self.plan, self.numbers, self.shapes = plan, numbers, shapes
+        self._programs: Sequence[Program] | None = None  # on `_device`, once it has run again
+        self._device: AnyDevice | None = None
+        self._rounds: list[Round] = []
+
+    def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
+        """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
+        be another round's: nothing but the values may be noted in it."""
+        if self._programs is None or self._device is not device:
+            self._programs, self._device = compiled(self.plan, device), device
+            self._rounds = []
+        with device.lock:
+            current = self._next(device) if keep else Round(self.plan, device, self.shapes)
+            try:
+                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages)
+            except BaseException:
+                current.done()
+                raise
+            return current
+
+    def _next(self, device: AnyDevice) -> Round:
+        """A round to be written: one that nobody uses, or a new one."""
+        self._rounds = [r for r in self._rounds if r.storages]
+        for r in self._rounds:
+            if r.take():
+                return r
+        if len(self._rounds) >= _ROUNDS:
+            self._rounds.pop(0).forget()
+        made = Round(self.plan, device, self.shapes)
+        made.take()
+        self._rounds.append(made)
+        device.keep_idle(made)
+        return made
