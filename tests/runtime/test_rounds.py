@@ -190,8 +190,9 @@ def test_a_round_is_let_go_before_memory_is_made() -> None:
     """Where nothing of the kind is in the pool, memory that waits for a round that may never come is taken."""
     device = get_device("cpu")
     device.empty_cache()
+    before = [*device._idle]  # what others still show
     for n in range(5):
         (Tensor(data(n, 1000)) * 3).realize()
-    assert device._idle
+    assert any(r not in before for r in device._idle)
     (Tensor(data(0, 7777)) * 3).realize()
-    assert not device._idle
+    assert all(r in before for r in device._idle)
