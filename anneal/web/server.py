@@ -203,13 +203,15 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    return _packed(json.dumps(value, separators=(",", ":")).encode(), request, status)
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return _sent(text, gzip.compress(text, 1) if len(text) > 2000 else None, request, status)
 
 
-def _packed(text: bytes, request: Request, status: int = 200) -> Response:
+def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
+    """JSON, as it is or packed by gzip, as the browser takes it."""
     headers = {"content-type": "application/json", "vary": "accept-encoding"}
-    if len(text) > 2000 and "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(gzip.compress(text, 1), status, {**headers, "content-encoding": "gzip"})
+    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, status, {**headers, "content-encoding": "gzip"})
     return Response(text, status, headers)
 
 
@@ -235,7 +237,7 @@ async def _ask(request: Request) -> Response:
     if refused:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
-    return await run_in_threadpool(_packed, answer.text, request, answer.status)
+    return _sent(answer.text, answer.packed, request, answer.status)
 
 
 def _strange(question: dict[str, Any], studio: Studio) -> str:
