@@ -73,12 +73,23 @@ class Training:
         loss = self.loss(*batch)
         self.optimizer.zero_grad()
         loss.backward()
-        if self.clip is not None or self.gradient_norm is not None:
-            norm = nn.clip_grad_norm_(self.model.parameters(), math.inf if self.clip is None else self.clip)
-            if self.gradient_norm is not None:
-                self.gradient_norm.assign(norm.detach().reshape(1))
-        self.optimizer.step()
+        norm = None if self.clip is None and self.gradient_norm is None else self._clipped()
+        if norm is None or self.gradient_norm is None:
+            self.optimizer.step()
+        else:  # with the update: by itself the norm would compute every gradient once more
+            self.optimizer.step(self.gradient_norm.assign(norm.detach().reshape(1)))
         return loss
+
+    def _clipped(self) -> Tensor:
+        """The norm of the gradients, which are clipped if they are to be."""
+        parameters = list(self.model.parameters())
+        if self.clip is not None:
+            return nn.clip_grad_norm_(parameters, self.clip)
+        gradients = [p.grad for p in parameters]
+        norm = nn.clip_grad_norm_(parameters, math.inf)
+        for p, g in zip(parameters, gradients, strict=True):
+            p.grad = g  # not what a limit of infinity makes of it: no update is to wait for the norm
+        return norm
 
     def step(self) -> Tensor:
         """Do one optimiser step on the next batch; the loss of that batch, shape ()."""

@@ -1,16 +1,19 @@
 """The inspector: one child process that knows the compiler, asked by the server and answering in order.
 
-It is started when it is first needed and kept, so that what it has imported and traced serves the next question. One
-that dies fails the questions that it was asked, with what it said last, and the next question starts another.
+It is started when it is first needed and kept, so that what it has imported and traced serves the next question. What
+took it long is kept on disk, too (`kept.py`), where the next start of the studio finds it. One that dies fails the
+questions that it was asked, with what it said last, and the next question starts another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
+import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anneal.web.children import environment, python
@@ -25,10 +28,18 @@ GROWING = ("recording",)  # questions whose answer may be another the next time
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """JSON text, and the status that HTTP has for it."""
+    """JSON text, the status that HTTP has for it, and, where it is long, the same packed by gzip."""
 
     status: int
     text: bytes
+    packed: bytes | None = None
+
+
+def packed(answer: Answer) -> Answer:
+    """The answer with its text packed, if that is worth it."""
+    if len(answer.text) <= 2000 or answer.packed is not None:
+        return answer
+    return replace(answer, packed=gzip.compress(answer.text, 1))
 
 
 def said(status: int, message: str) -> Answer:
@@ -57,10 +68,19 @@ class Inspector:
             return said(503, "too many questions at once; try again in a moment")
         self._waiting += 1
         try:
-            async with self._lock:
-                if text in self._kept:
-                    return self._kept[text]
-                answer = await self._answer(text)
+            answer = await self._known(question, text)
+            if answer is None:
+                async with self._lock:
+                    if text in self._kept:
+                        return self._kept[text]
+                    begun = time.monotonic()
+                    answer = await self._answer(text)
+                answer = await asyncio.to_thread(packed, answer)
+                if answer.status == 200 and answer.packed is not None:
+                    from anneal.web import kept
+
+                    took = time.monotonic() - begun
+                    await asyncio.to_thread(kept.save, question, text, answer.packed, took)
         finally:
             self._waiting -= 1
         if answer.status == 200 and len(answer.text) < 16 << 20 and question["ask"] not in GROWING:
@@ -68,6 +88,12 @@ class Inspector:
                 del self._kept[next(iter(self._kept))]
             self._kept[text] = answer
         return answer
+
+    async def _known(self, question: dict[str, Any], text: str) -> Answer | None:
+        from anneal.web import kept  # what it imports is not needed for the first page
+
+        found = await asyncio.to_thread(kept.load, question, text)
+        return None if found is None else Answer(200, *found)
 
     async def _answer(self, text: str) -> Answer:
         try:

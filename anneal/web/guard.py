@@ -27,6 +27,7 @@ POLICY = "; ".join(
     ]
 )  # fmt: skip
 HEADERS = {
+    "x-anneal-studio": "1",
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",

@@ -159,18 +159,17 @@ async def _missing(request: Request, _: Exception) -> Response:
 
 # -- pages and their files ---------------------------------------------------------------------------------------------
 
+_NAMES = frozenset(p.name for p in STATIC.iterdir() if p.suffix in (".html", ".js", ".css", ".svg", ".txt"))
 _files: dict[str, tuple[bytes, bytes]] = {}  # name -> its bytes, plain and packed
 
 
 def _file(name: str, request: Request) -> Response:
-    """A file of the page, which is read once; only those that are in the folder have a name."""
-    if not _files:
-        for path in sorted(STATIC.iterdir()):
-            if path.is_file() and path.suffix in (".html", ".js", ".css", ".svg", ".txt"):
-                plain = path.read_bytes()
-                _files[path.name] = plain, gzip.compress(plain, 6, mtime=0)
-    if name not in _files:
+    """A file of the page, which is read and packed when it is first asked for; no other name reaches the folder."""
+    if name not in _NAMES:
         return _error(404, "there is nothing here")
+    if name not in _files:
+        read = (STATIC / name).read_bytes()
+        _files[name] = read, gzip.compress(read, 6, mtime=0)
     plain, packed = _files[name]
     kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
     headers = {"content-type": f"{kind}; charset=utf-8", "vary": "accept-encoding", "cache-control": "no-cache"}
@@ -204,13 +203,15 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    return _packed(json.dumps(value, separators=(",", ":")).encode(), request, status)
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return _sent(text, gzip.compress(text, 1) if len(text) > 2000 else None, request, status)
 
 
-def _packed(text: bytes, request: Request, status: int = 200) -> Response:
+def _sent(text: bytes, packed: bytes | None, request: Request, status: int = 200) -> Response:
+    """JSON, as it is or packed by gzip, as the browser takes it."""
     headers = {"content-type": "application/json", "vary": "accept-encoding"}
-    if len(text) > 2000 and "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(gzip.compress(text, 1), status, {**headers, "content-encoding": "gzip"})
+    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, status, {**headers, "content-encoding": "gzip"})
     return Response(text, status, headers)
 
 
@@ -236,7 +237,7 @@ async def _ask(request: Request) -> Response:
     if refused:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
-    return await run_in_threadpool(_packed, answer.text, request, answer.status)
+    return _sent(answer.text, answer.packed, request, answer.status)
 
 
 def _strange(question: dict[str, Any], studio: Studio) -> str:

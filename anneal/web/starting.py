@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import socket
 import sys
@@ -17,11 +18,15 @@ from anneal import files
 from anneal.errors import DataError, SettingError, UserError
 
 if TYPE_CHECKING:
+    import uvicorn
+
+    from anneal.web.guard import Guard
     from anneal.web.server import Studio
 
 __all__ = ["Options", "save", "serve"]
 
 PORT = 3001
+MARK = "x-anneal-studio"  # a header of every answer
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -82,8 +87,6 @@ def save(view: str, output: Path) -> None:
 def _serve(options: Options, host: str, listening: socket.socket) -> None:
     port = listening.getsockname()[1]
 
-    import uvicorn
-
     from anneal.web.guard import Key
     from anneal.web.server import Studio, application
 
@@ -97,14 +100,23 @@ def _serve(options: Options, host: str, listening: socket.socket) -> None:
         print("        the network can reach it; whoever has the token can start work here", file=sys.stderr)
     if options.opens and sys.stdout.isatty():
         threading.Timer(0.3, webbrowser.open, (url,)).start()
+    with contextlib.suppress(KeyboardInterrupt):
+        server(application(studio)).run(sockets=[listening])
+    live = sum(not j.over for j in studio.jobs.all())
+    if live:
+        those = "a run goes on" if live == 1 else f"{live} runs go on or wait"
+        print(f"{those}; `anneal web` in this folder shows and stops them", file=sys.stderr)
+
+
+def server(app: Guard) -> uvicorn.Server:
+    """The server of the application: one that a request can neither fill up nor keep waiting at its end."""
+    import uvicorn
+
     config = uvicorn.Config(
-        application(studio), log_level="error", access_log=False, server_header=False,
-        timeout_graceful_shutdown=1, limit_concurrency=256, h11_max_incomplete_event_size=1 << 16, ws="none",
+        app, log_config=None, log_level="error", access_log=False, server_header=False, ws="none",
+        timeout_graceful_shutdown=1, limit_concurrency=256, h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass
+    return uvicorn.Server(config)
 
 
 def _path(studio: Studio, options: Options) -> str:
@@ -156,9 +168,24 @@ def _bound(host: str, port: int) -> socket.socket:
         found.listen(128)
     except OSError as error:
         found.close()
-        advice = "another program has it; `anneal web :0` takes a free one" if port else "choose another address"
+        there = "a studio is there already" if _is_studio(host, port) else "another program has it"
+        advice = f"{there}; `anneal web :0` takes a free one" if port else "choose another address"
         raise SettingError(f"{host}:{port} cannot be served at: {error.strerror or error}; {advice}") from None
     return found
+
+
+def _is_studio(host: str, port: int) -> bool:
+    """Whether what answers there is a studio."""
+    from http.client import HTTPConnection, HTTPException
+
+    asked = HTTPConnection(host, port, timeout=0.5)
+    try:
+        asked.request("GET", "/static/icon.svg")
+        return asked.getresponse().getheader(MARK) is not None
+    except (OSError, HTTPException):
+        return False
+    finally:
+        asked.close()
 
 
 def _spelt(host: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from anneal import nn
 from anneal.cli import _models, _train
-from anneal.tensor import Tensor
+from anneal.runtime import observed
+from anneal.tensor import Tensor, manual_seed
 from anneal.training import Training, decayed, main
 from tests.cli.helpers import run
 from tests.training.test_pictures import decoded
@@ -36,6 +37,29 @@ def test_a_schedule_and_a_limit_of_the_norm_are_kept() -> None:
     assert 0 < np.abs(model.weight.numpy() - before).max() <= 0.25e-3
     with pytest.raises(NotImplementedError, match="Training defines no loss"):
         Training(model, optimizer, steps=1, batch=1).loss()
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_watched_step_keeps_the_norm_and_computes_nothing_twice(clip: float | None) -> None:
+    def run(watched: bool) -> tuple[list[int], list[list[float]], float]:
+        manual_seed(3)
+        model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+        training = Fit(model, nn.SGD(model.parameters(), lr=0.1), steps=3, batch=2, clip=clip)
+        if watched:
+            training.watch()
+        kernels: list[int] = []
+        with observed(lambda step: kernels.append(step.kernels)):
+            for _ in range(3):
+                training.step().item()
+        norm = 0.0 if training.gradient_norm is None else training.gradient_norm.item()
+        return kernels, [p.numpy().ravel().tolist() for p in model.parameters()], norm
+
+    plain, weights, _ = run(False)
+    kernels, same, norm = run(True)
+    assert same == weights
+    assert len(kernels) == len(plain)  # by itself the norm would plan every gradient once more
+    assert kernels == plain if clip is not None else kernels[-1] <= plain[-1] + 5
+    assert 0 < norm < 10
 
 
 def test_only_matrices_decay() -> None:

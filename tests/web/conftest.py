@@ -19,3 +19,10 @@ def client(tmp_path: Path) -> Iterator[Client]:
     """A client of a server whose runs/ is in a folder of the test's own."""
     with opened(tmp_path) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client that a file's tests share, with the one child that answers them: to start one takes a second."""
+    with opened(tmp_path_factory.mktemp("shared")) as found:
+        yield found

@@ -14,6 +14,7 @@ import pytest
 
 from anneal.web import starting
 from tests.cli.helpers import run
+from tests.web.test_requests import served
 from tests.web.test_server import relu
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,14 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         outcome = run(capsys, "web", str(taken.getsockname()[1]), "--no-open")
     assert outcome.code == 2
-    assert "`anneal web :0` takes a free one" in outcome.err
+    assert "another program has it; `anneal web :0` takes a free one" in outcome.err
+
+
+def test_a_port_that_another_studio_has(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with served(tmp_path) as (port, _):
+        outcome = run(capsys, "web", str(port), "--no-open")
+    assert outcome.code == 2
+    assert "a studio is there already; `anneal web :0` takes a free one" in outcome.err
 
 
 def test_viz_of_what_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // Bundles src/ into ../static, or with --check says which built files differ from what the sources make.
 import { build } from "esbuild";
-import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -12,6 +12,7 @@ const bundled = await build({
   absWorkingDir: here,
   entryPoints: [
     { in: "src/main.tsx", out: "main" },
+    { in: "src/layout-worker.ts", out: "layout-worker" }, // only the graph's view asks for it
     { in: "src/style.css", out: "style" },
   ],
   outdir: target,
@@ -29,9 +30,7 @@ const bundled = await build({
 for (const file of bundled.outputFiles) made.set(file.path.slice(target.length + 1), Buffer.from(file.contents));
 made.set("index.html", readFileSync(join(here, "src/index.html")));
 made.set("icon.svg", readFileSync(join(here, "src/icon.svg")));
-// The layout library runs in a worker as it comes; only the graph's view asks for it.
-made.set("elk-worker.js", readFileSync(join(here, "node_modules/elkjs/lib/elk-worker.min.js")));
-const notices = ["preact", "uplot", "elkjs"].map((name) => {
+const notices = ["preact", "uplot", "@dagrejs/dagre", "@dagrejs/graphlib"].map((name) => {
   const folder = join(here, "node_modules", name);
   const { version, license } = JSON.parse(readFileSync(join(folder, "package.json")));
   const text = readdirSync(folder).find((f) => /^licen[cs]e/i.test(f));
@@ -48,4 +47,5 @@ if (process.argv.includes("--check")) {
   for (const name of extra) console.error(`${name} is made of no source`);
   process.exit(wrong.length + extra.length ? 1 : 0);
 }
+for (const name of readdirSync(target)) if (!made.has(name)) rmSync(join(target, name));
 for (const [name, text] of made) writeFileSync(join(target, name), text);

@@ -40,6 +40,7 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
   const stage = useRef<SVGGElement>(null);
   const camera = useRef<Camera>({ x: 0, y: 0, k: 1 });
   const moved = useRef(false);
+  const anchor = useRef<{ key: string; x: number; y: number } | null>(null); // what is to stay where it is seen
   const [focus, setFocus] = useState<string | null>(null);
 
   const apply = () => {
@@ -54,8 +55,14 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
     apply();
   };
   useLayoutEffect(() => {
-    if (!moved.current) fit();
+    const at = anchor.current && layout.boxes.get(anchor.current.key);
+    if (at) {
+      const c = camera.current;
+      camera.current = { k: c.k, x: anchor.current!.x - at.x * c.k, y: anchor.current!.y - at.y * c.k };
+      apply();
+    } else if (!moved.current) fit();
     else apply();
+    anchor.current = null;
   }, [layout]);
   useEffect(() => {
     const at = props.selected ? layout.boxes.get(props.selected) : null;
@@ -71,6 +78,13 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
     if (x < 16 || x + bw > w - 16) c.x = w / 2 - (at.x + at.w / 2) * c.k;
     if (y < 16 || y + bh > h - 16) c.y = h / 2 - (at.y + Math.min(at.h, h / c.k) / 2) * c.k;
     apply();
+  };
+  // The corner of a module that is opened or closed stays where it is.
+  const toggle = (box: Box) => {
+    const [at, c] = [layout.boxes.get(box.key), camera.current];
+    if (at) anchor.current = { key: box.key, x: Math.max(20, at.x * c.k + c.x), y: Math.max(20, at.y * c.k + c.y) };
+    moved.current = true;
+    props.onOpen(box);
   };
   const zoom = (by: number, px?: number, py?: number) => {
     const c = camera.current;
@@ -157,7 +171,7 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     if (step(box, e.key)) return e.preventDefault();
     if (e.key === "Enter") props.onSelect(box);
-    else if ((e.key === " " || e.key === "o") && box.group) props.onOpen(box);
+    else if ((e.key === " " || e.key === "o") && box.group) toggle(box);
     else return;
     e.preventDefault();
     e.stopPropagation();
@@ -209,7 +223,7 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
   function shapeProps(b: Box) {
     return {
       at: layout.boxes.get(b.key)!, selected: b.key === props.selected, related: props.related.has(b.key), first: b.key === first,
-      onSelect: props.onSelect, onOpen: props.onOpen, onKey: keys,
+      onSelect: props.onSelect, onOpen: toggle, onKey: keys,
     };
   }
 }

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, useAsked, type Graph, type GraphNode, type PassGraph, type PassNode, type PassSummary } from "./api";
 import { Canvas } from "./canvas";
 import { count, place, shape } from "./format";
+import { ready } from "./layout";
 import { ancestors, paths, visible, type Box, type Item } from "./groups";
 import { current, kept, link, put, type Route } from "./route";
 import { Facts, Head, Live, Panel, Phase, Shown, Table, Tabs, UserLine } from "./ui";
@@ -12,6 +13,7 @@ export function GraphView({ route }: { route: Route }) {
   const q = route.query;
   const step = q.get("step") !== "0";
   const about = { model: route.name, step, device: q.get("device"), plan: q.get("plan") };
+  useEffect(() => { ready(); }, []);
   const graph = useAsked(`graph ${JSON.stringify(about)}`, () => ask<Graph>("graph", about));
   return (
     <>
