@@ -203,7 +203,10 @@ async def _session(request: Request) -> Response:
 
 
 def _json(value: Any, request: Request, status: int = 200) -> Response:
-    text = json.dumps(value, separators=(",", ":")).encode()
+    return _text(json.dumps(value, separators=(",", ":")).encode(), request, status)
+
+
+def _text(text: bytes, request: Request, status: int = 200) -> Response:
     return _sent(text, gzip.compress(text, 1) if len(text) > 2000 else None, request, status)
 
 
@@ -404,7 +407,7 @@ async def _job_lines(request: Request) -> Response:
     if job is None:
         return _error(404, "there is no such job")
     place = _studio(request).jobs.place(job) / "events.jsonl"
-    return _packed(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
+    return _text(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)
 
 
 async def _snapshot(request: Request) -> Response:
