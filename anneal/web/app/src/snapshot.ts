@@ -19,7 +19,7 @@ export const madeAt = (): number => kept?.made ?? 0;
 
 // The answer at an address; undefined where the page has none.
 export function answer(url: string): unknown {
-  const at = new URL(url, "http://x");
+  const at = new URL(url, "file:///");
   const parts = [...at.searchParams].map(([k, v]) => `&${k}=${v}`).sort();
   return kept!.answers[at.pathname + parts.join("")];
 }
@@ -35,5 +35,5 @@ export function file(url: string): string {
 
 // Where the page is: a snapshot keeps its view behind the #.
 export function address(): URL {
-  return new URL(kept ? location.hash.slice(1) || "/" : location.pathname + location.search, "http://x");
+  return new URL(kept ? location.hash.slice(1) || "/" : location.pathname + location.search, "file:///");
 }
