@@ -40,7 +40,7 @@ def embedding_bag(
     input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
-    max_norm: None = None,
+    max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     mode: str = "mean",
@@ -53,7 +53,7 @@ def embedding_bag(
 
     Bags are the rows of `input` (bags, n), or the parts of `input` (n,) that begin at `offsets` (bags,), with the end
     of the last one after them if `include_last_offset`. `padding_idx` counts in no bag; `per_sample_weights`, of the
-    shape of `input`, weigh the rows of a sum. An empty bag gives zeros.
+    shape of `input`, weigh the rows of a sum. An empty bag gives zeros. The other arguments are those of `embedding`.
 
     Raises ShapeError for an unknown mode, offsets that do not fit, or weights elsewhere than in a sum.
 
@@ -66,11 +66,9 @@ def embedding_bag(
         raise ShapeError(f'embedding_bag: mode is "sum", "mean" or "max", not {mode!r}')
     if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
         raise ShapeError(f"embedding_bag: input of two axes, or of one with offsets, not shape {input.shape}")
-    if max_norm is not None or scale_grad_by_freq:
-        raise ShapeError("embedding_bag: max_norm and scale_grad_by_freq are not there")
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
         raise ShapeError('embedding_bag: per_sample_weights are of the shape of input, for mode="sum"')
-    rows = F.embedding(input, weight, padding_idx)
+    rows = F.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
     if padding_idx is not None:
         counts = input != padding_idx % weight.shape[0]
@@ -109,6 +107,8 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     >>> multilabel_margin_loss(Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])).round(4)
     Tensor(0.85, dtype=float32)
     """
+    if not input.ndim and not target.ndim:
+        return multilabel_margin_loss(input.reshape(1), target.reshape(1), reduction)
     if input.shape != target.shape or input.ndim not in (1, 2):
         raise ShapeError(
             f"multilabel_margin_loss: (batch, classes) or (classes,) for both, not {input.shape} and {target.shape}"
@@ -267,10 +267,15 @@ def linear_cross_entropy(
 ) -> Tensor:
     """`cross_entropy(linear(input, linear_weight, linear_bias), target)`: rows (batch, width) and classes (batch,).
 
+    A weight (classes, ..., width) of more axes gives logits (batch, classes, ...), for targets (batch, ...).
+
     >>> linear_cross_entropy(Tensor([[0.0]]), Tensor([[1.0], [2.0]]), Tensor([1])).round(4)
     Tensor(0.6931, dtype=float32)
     """
-    logits = F.linear(input, linear_weight, linear_bias)
+    wide = linear_weight.shape[:-1]
+    flat = linear_weight if linear_weight.ndim < 3 else linear_weight.flatten(0, -2)
+    logits = F.linear(input, flat, None if linear_bias is None else linear_bias.reshape(-1))
+    logits = logits.reshape(*input.shape[:-1], *wide)
     ignored = -100 if ignore_index is None else ignore_index
     return F.cross_entropy(logits, target, weight, ignored, reduction, label_smoothing)
 

@@ -91,10 +91,11 @@ class Embedding(Module):
     ) -> None:
         """`weight` is shared if given; it starts normal with deviation 1 otherwise, the row `padding_idx` zero.
 
-        That row has no gradient. Gradients are dense, whatever `sparse` says. Raises ShapeError if there is no row of
-        that number, or for `max_norm` and `scale_grad_by_freq`, which are not there.
+        That row has no gradient. The other arguments are those of `functional.embedding`. Raises ShapeError if there is
+        no row of that number.
         """
-        _check_table("Embedding", num_embeddings, padding_idx, max_norm, scale_grad_by_freq)
+        _check_table("Embedding", num_embeddings, padding_idx)
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         weight = _weight if weight is None else weight
         if weight is None:
@@ -118,18 +119,17 @@ class Embedding(Module):
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
-        return plain.embedding(index, self.weight, self.padding_idx)
+        held = self.max_norm, self.norm_type, self.scale_grad_by_freq
+        return plain.embedding(index, self.weight, self.padding_idx, *held)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
-def _check_table(name: str, rows: int, padding_idx: int | None, max_norm: float | None, scaled: bool) -> None:
+def _check_table(name: str, rows: int, padding_idx: int | None) -> None:
     if padding_idx is not None and not -rows <= padding_idx < rows:
         raise ShapeError(f"{name}: padding_idx {padding_idx} is no row of {rows}")
-    if max_norm is not None or scaled:
-        raise ShapeError(f"{name}: max_norm and scale_grad_by_freq are not there: scale the rows, or their gradients")
 
 
 class EmbeddingBag(Module):
@@ -155,7 +155,8 @@ class EmbeddingBag(Module):
         device: str | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        _check_table("EmbeddingBag", num_embeddings, padding_idx, max_norm, scale_grad_by_freq)
+        _check_table("EmbeddingBag", num_embeddings, padding_idx)
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         self.mode, self.include_last_offset = mode, include_last_offset
         shape = (num_embeddings, embedding_dim)
@@ -168,7 +169,10 @@ class EmbeddingBag(Module):
             input,
             self.weight,
             offsets,
-            mode=self.mode,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,

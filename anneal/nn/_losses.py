@@ -313,23 +313,23 @@ class TripletMarginLoss(_Loss):
         )
 
 
-class MultiMarginLoss(_Loss):
+class MultiMarginLoss(_WeightedLoss):
     """`functional.multi_margin_loss` of scores and classes.
 
-    Scores are (batch, classes), classes (batch,), integers.
+    Scores are (batch, classes), classes (batch,), integers; `weight` has a number for each class.
 
     >>> MultiMarginLoss()(Tensor([[2.0, 1.0]]), Tensor([0]))
     Tensor(0., dtype=float32)
     """
 
     @checked
-    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean") -> None:
-        super().__init__(reduction)
+    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(weight, reduction)
         self.p, self.margin = p, margin
 
     @checked
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.multi_margin_loss(input, target, self.p, self.margin, self.reduction)
+        return F.multi_margin_loss(input, target, self.p, self.margin, self.weight, self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):

@@ -13,6 +13,7 @@ from anneal.ops import (
     creation,
     diagonals,
     distances,
+    dynamic,
     elementwise,
     extremes,
     functions,
@@ -21,6 +22,8 @@ from anneal.ops import (
     images,
     indexing,
     inplace,
+    inplace_kin,
+    inplace_random,
     joining,
     layers,
     linalg,
@@ -65,6 +68,7 @@ from anneal.ops.creation import *
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
 from anneal.ops.diagonals import *
 from anneal.ops.distances import *
+from anneal.ops.dynamic import *
 from anneal.ops.elementwise import *
 from anneal.ops.extremes import *
 from anneal.ops.functions import *
@@ -76,6 +80,8 @@ from anneal.ops.images import *
 from anneal.ops.indexing import *
 from anneal.ops.inplace import *
 from anneal.ops.inplace import changed, in_place, need_changeable
+from anneal.ops.inplace_kin import *
+from anneal.ops.inplace_random import *
 from anneal.ops.joining import *
 from anneal.ops.layers import *
 from anneal.ops.linalg import *
@@ -154,6 +160,7 @@ __all__ += convolution.__all__
 __all__ += creation.__all__
 __all__ += diagonals.__all__
 __all__ += distances.__all__
+__all__ += dynamic.__all__
 __all__ += elementwise.__all__
 __all__ += extremes.__all__
 __all__ += functions.__all__
@@ -162,6 +169,8 @@ __all__ += gamma.__all__
 __all__ += images.__all__
 __all__ += indexing.__all__
 __all__ += inplace.__all__
+__all__ += inplace_kin.__all__
+__all__ += inplace_random.__all__
 __all__ += joining.__all__
 __all__ += layers.__all__
 __all__ += linalg.__all__

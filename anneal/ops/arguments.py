@@ -107,7 +107,7 @@ def _flag(name: str, what: str, x: Any) -> Any:
     raise DTypeError(f"{name}: {what} is True or False, not {said(x)}")
 
 
-def _number(name: str, what: str, x: Any) -> Any:
+def number(name: str, what: str, x: Any) -> Any:
     if x.__class__ is int:
         if abs(x) < 1 << 1023:
             return x
@@ -122,7 +122,7 @@ def _number(name: str, what: str, x: Any) -> Any:
 
 
 def _value(name: str, what: str, x: Any) -> Any:
-    return bool(x) if isinstance(x, np.bool_) else _number(name, what, x)
+    return bool(x) if isinstance(x, np.bool_) else number(name, what, x)
 
 
 def _text(name: str, what: str, x: Any) -> Any:
@@ -186,13 +186,13 @@ def _whole_or_text(name: str, what: str, x: Any) -> Any:
 
 
 def _number_or_text(name: str, what: str, x: Any) -> Any:
-    return x if isinstance(x, str) else _number(name, what, x)
+    return x if isinstance(x, str) else number(name, what, x)
 
 
 def _number_or_numbers(name: str, what: str, x: Any) -> Any:
     if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
-        return [_number(name, f"each of {what}", n) for n in x]
-    return _number(name, what, x)
+        return [number(name, f"each of {what}", n) for n in x]
+    return number(name, what, x)
 
 
 def _outputs(name: str, what: str, x: Any) -> Any:
@@ -231,13 +231,13 @@ _KINDS: dict[str, _Kind] = {
     "Integer | None": _Kind(_integer, int, _NONE),
     "bool": _Kind(_flag, bool),
     "bool | None": _Kind(_flag, bool, _NONE),
-    "float": _Kind(_number, float),
-    "float | None": _Kind(_number, float, _NONE),
+    "float": _Kind(number, float),
+    "float | None": _Kind(number, float, _NONE),
     "int | float": _Kind(_value, float, bool),
     "Number": _Kind(_value, float, bool),
     "Number | None": _Kind(_value, float, bool, _NONE),
-    "Number | UOp": _Kind(_number, float, UOp),
-    "Number | UOp | None": _Kind(_number, float, UOp, _NONE),
+    "Number | UOp": _Kind(number, float, UOp),
+    "Number | UOp | None": _Kind(number, float, UOp, _NONE),
     "float | str": _Kind(_number_or_text, float, str),
     "str": _Kind(_text, str),
     "str | None": _Kind(_text, str, _NONE),
@@ -339,7 +339,12 @@ def checked(function: F, name: str = "") -> F:
 
 
 # Files of ops whose calls change something, or do not follow from their arguments.
-_AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "grad_mode", "host", "inplace", "random")])
+_AT_ONCE = frozenset(
+    [
+        f"anneal.ops.{name}"
+        for name in ("creation", "dynamic", "grad_mode", "host", "inplace", "inplace_kin", "inplace_random", "random")
+    ]
+)
 _METHODS = frozenset(
     ("bfloat16", "bitcast", "bool", "cast", "clone", "contiguous", "double", "float", "half", "int", "long")
 )

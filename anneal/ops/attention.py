@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from anneal.errors import ShapeError
 from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.axes import broadcast_shapes
 from anneal.ops.layers import dropout
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, permute, reduce_axis, reshape
@@ -38,7 +39,7 @@ def scaled_dot_product_attention(
     """softmax(query @ key.T * scale + mask) @ value over the last two axes.
 
     Args:
-        query: (..., l, e); key: (..., s, e); value: (..., s, v).
+        query: (..., l, e); key: (..., s, e); value: (..., s, v); the first axes broadcast.
         attn_mask: broadcastable to (..., l, s): a bool mask (True takes part), or a float added to the scores.
         is_causal: position i sees positions 0..i only.
         scale: 1/sqrt(e) by default.
@@ -82,6 +83,10 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
             raise ShapeError(f"{_NAME}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
         times = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
+    leads = {t.shape[:-2] for t in (query, key, value)}
+    if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
+        lead = broadcast_shapes(_NAME, *leads)
+        query, key, value = [t.expand((*lead, *t.shape[-2:])) for t in (query, key, value)]
     q, k, v = query.uop, key.uop, value.uop
     if (
         min(len(q.shape), len(k.shape), len(v.shape)) < 2

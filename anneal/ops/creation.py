@@ -12,7 +12,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import made, nodes
-from anneal.ops.arguments import bound_int, checked, need_tensor
+from anneal.ops.arguments import bound_int, checked, is_tensor, need_tensor, number, said
 from anneal.ops.axes import int_args
 from anneal.ops.data import DTypeLike, as_dtype
 from anneal.ops.nodes import Number, broadcast, check_fits, iota, weak_dtype
@@ -191,8 +191,8 @@ def arange(
 
 @checked
 def linspace(
-    start: Number,
-    end: Number,
+    start: Any,
+    end: Any,
     steps: int,
     *,
     dtype: DTypeLike | None = None,
@@ -200,7 +200,7 @@ def linspace(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """`steps` numbers at equal distances from start to end, both included; in an integer dtype truncated towards 0,
-    exactly.
+    exactly. The ends may be tensors of shape (), through which no gradient flows.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.linspace(0, 1, 5)
@@ -208,6 +208,9 @@ def linspace(
     """
     kind = _or_float(dtype)
     (n,) = _sizes("linspace", (steps,))
+    if is_tensor(start) or is_tensor(end):
+        return _line_between("linspace", start, end, n, device).cast(kind)
+    start, end = number("linspace", "start", start), number("linspace", "end", end)
     if not kind.is_float:
         return made.fresh(_whole_line(kind, start, end, n), device, requires_grad)
     gap = (end - start) / max(1, n - 1)
@@ -220,8 +223,17 @@ def linspace(
 
 
 @checked
-def logspace(start: Number, end: Number, steps: int, base: float = 10.0, *, device: str | None = None) -> Tensor:
-    """`steps` powers of `base`, their exponents at equal distances from start to end.
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """`steps` powers of `base`, their exponents at equal distances from start to end, as for `linspace`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.logspace(0, 2, 3).round(3)
@@ -229,7 +241,23 @@ def logspace(start: Number, end: Number, steps: int, base: float = 10.0, *, devi
     """
     if not base > 0:
         raise ShapeError(f"logspace: the base must be above 0, not {base}")
-    return (linspace(start, end, steps, device=device) * math.log2(base)).exp2()
+    kind = _or_float(dtype)
+    line = linspace(start, end, steps, dtype=dtypes.float64 if kind is dtypes.float64 else _FLOAT32, device=device)
+    out = (line * math.log2(base)).exp2().cast(kind)
+    return out.requires_grad_() if requires_grad else out
+
+
+def _line_between(name: str, start: Any, end: Any, n: int, device: str | None) -> Tensor:
+    """Numbers from `start` to `end`, one of them a tensor, counted from both, so that both come out exactly."""
+    one = start if is_tensor(start) else end
+    for end_ in (start, end):
+        if is_tensor(end_) and end_.ndim:
+            raise ShapeError(f"{name}: an end is a number or a tensor of shape (), not {said(end_)}")
+    low, high = (one._lift(name, x).detach().cast(_FLOAT32) for x in (start, end))
+    i = one._new_plain(iota(n)).cast(_FLOAT32)
+    gap = (high - low) / max(1, n - 1)
+    out: Tensor = (i < (n + 1) // 2).where(low + i * gap, high - (float(n - 1) - i) * gap)
+    return out if device is None else out.to(device)
 
 
 @checked

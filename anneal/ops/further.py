@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from anneal.errors import DTypeError
 from anneal.ops.arguments import checked, need_tensor
@@ -31,6 +31,7 @@ __all__ = [
     "fmin",
     "frexp",
     "gcd",
+    "is_contiguous",
     "isreal",
     "lcm",
     "ldexp",
@@ -38,6 +39,7 @@ __all__ = [
     "matrix_transpose",
     "ndimension",
     "nelement",
+    "new_empty",
     "new_full",
     "new_ones",
     "new_tensor",
@@ -46,6 +48,7 @@ __all__ = [
     "permute_dims",
     "positive",
     "split_with_sizes",
+    "stride",
     "type_as",
     "unstack",
 ]
@@ -316,24 +319,80 @@ def ndimension(x: Tensor) -> int:
 
 
 @checked
-def new_tensor(x: Tensor, data: Any) -> Tensor:
-    """A tensor of `data` with this one's dtype and device."""
-    return x._made(data, device=x.device, dtype=x.dtype)
+def new_tensor(
+    x: Tensor,
+    data: Any,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of `data` with this one's dtype and device, unless others are given."""
+    out = x._made(data, device=device or x.device, dtype=x.dtype if dtype is None else dtype)
+    return out.requires_grad_() if requires_grad else out
 
 
 @checked
-def new_full(x: Tensor, size: Sequence[int], fill_value: Number) -> Tensor:
-    """A tensor of one number with this one's dtype and device."""
-    return x._made(fill_value, device=x.device, dtype=x.dtype).expand(tuple(size))
+def new_full(
+    x: Tensor,
+    size: Sequence[int],
+    fill_value: Number,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor of one number with this one's dtype and device, unless others are given."""
+    one = x._made(fill_value, device=device or x.device, dtype=x.dtype if dtype is None else dtype)
+    out = one.expand(tuple(size))
+    return out.requires_grad_() if requires_grad else out
 
 
 @checked
-def new_zeros(x: Tensor, *size: Any) -> Tensor:
-    """Zeros with this tensor's dtype and device."""
-    return x.new_full(int_args("new_zeros", size), 0)
+def new_zeros(
+    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros with this tensor's dtype and device, unless others are given."""
+    shape = int_args("new_zeros", size)
+    return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @checked
-def new_ones(x: Tensor, *size: Any) -> Tensor:
-    """Ones with this tensor's dtype and device."""
-    return x.new_full(int_args("new_ones", size), 1)
+def new_ones(
+    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones with this tensor's dtype and device, unless others are given."""
+    shape = int_args("new_ones", size)
+    return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def new_empty(
+    x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Values that nobody promises, with this tensor's dtype and device, unless others are given."""
+    shape = int_args("new_empty", size)
+    return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@overload
+def stride(x: Tensor, dim: None = None) -> tuple[int, ...]: ...
+@overload
+def stride(x: Tensor, dim: int) -> int: ...
+@checked
+def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
+    """How many elements further the next one along each axis, or along `dim`, stands in a contiguous tensor of this
+    shape: nodes have no memory of their own.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 3, 4).stride(), Tensor.zeros(2, 3, 4).stride(0)
+    ((12, 4, 1), 12)
+    """
+    steps = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
+    return tuple(steps) if dim is None else steps[axis_of("stride", dim, x.ndim)]
+
+
+@checked
+def is_contiguous(x: Tensor) -> bool:
+    """True: what a view reads is for the compiler to say, and every tensor counts as contiguous."""
+    return True

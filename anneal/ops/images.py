@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked
 from anneal.ops.indexing import gathered
+from anneal.ops.resize import cubic
 from anneal.ops.windows import Sizes, per_axis
 
 if TYPE_CHECKING:
@@ -99,46 +101,112 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
 
 @checked
 def grid_sample(
-    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
+    x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:
-    """Images (n, c, h, w) read at places (n, oh, ow, 2): (x, y) from -1 to 1, between pixels by their neighbours.
+    """Images (n, c, h, w) read at places (n, oh, ow, 2), or volumes (n, c, d, h, w) at (n, od, oh, ow, 3).
 
-    mode is "bilinear" or "nearest"; what lies outside is "zeros" or the "border".
+    Args:
+        grid: (x, y) or (x, y, z) of each element of the result, from -1 to 1.
+        mode: "bilinear" (of volumes trilinear) or "bicubic" (of images alone), between pixels; "nearest".
+        padding_mode: what lies outside: "zeros", the "border", or the "reflection" of the inside.
+        align_corners: -1 and 1 are the centres of the outer pixels, else their outer edges.
+
+    Raises ShapeError for shapes that do not fit, DTypeError for other modes.
 
     >>> from anneal.tensor import Tensor
     >>> grid_sample(Tensor([[[[1.0, 3.0]]]]), Tensor([[[[0.0, 0.0]]]]))
     Tensor([[[[2.]]]], dtype=float32)
     """
-    if x.ndim != 4 or grid.ndim != 4 or grid.shape[-1] != 2 or grid.shape[0] != x.shape[0]:
-        raise ShapeError(f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), not {x.shape} and {grid.shape}")
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
-        raise DTypeError(
-            f'grid_sample: mode is "bilinear" or "nearest", padding_mode "zeros" or "border", not {mode!r}, {padding_mode!r}'
+    axes = x.ndim - 2
+    if axes not in (2, 3) or grid.ndim != x.ndim or grid.shape[-1] != axes or grid.shape[0] != x.shape[0]:
+        raise ShapeError(
+            f"grid_sample: takes (n, c, h, w) and (n, oh, ow, 2), or a depth before h and oh and 3, not {x.shape} and {grid.shape}"
         )
-    n, c, h, w = x.shape
-    _, oh, ow, _ = grid.shape
-    flat = x.reshape(n, c, h * w)
+    modes = ("bilinear", "nearest", "bicubic") if axes == 2 else ("bilinear", "nearest")
+    if mode not in modes or padding_mode not in ("zeros", "border", "reflection"):
+        raise DTypeError(
+            f'grid_sample: mode is one of {", ".join(modes)}, padding_mode "zeros", "border" or "reflection", not {mode!r}, '
+            f"{padding_mode!r}"
+        )
+    sizes, corners = x.shape[2:], bool(align_corners)
+    if not x.numel() or not grid.numel():
+        raise ShapeError(f"grid_sample: shape {x.shape} or the grid's {grid.shape} has no elements")
     places: list[Any] = []
-    for k, size in ((0, w), (1, h)):
-        at: Any = grid[..., k].reshape(n, oh * ow)
-        at = (at + 1.0) * ((size - 1) / 2) if align_corners else (at + 1.0) * (size / 2) - 0.5
-        places.append(at.clip(0.0, size - 1.0) if padding_mode == "border" else at)
+    for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
+        at: Any = grid[..., k].reshape(x.shape[0], -1)
+        places.append((at + 1.0) * ((size - 1) / 2) if corners else (at + 1.0) * (size / 2) - 0.5)
+    read = _Reader(x, padding_mode, corners)
+    if mode == "bicubic":
+        out = _by_cubes(read, places)
+    else:
+        places = [read.inside(at, n) for at, n in zip(places, sizes, strict=True)]
+        out = read.at([at.round() for at in places]) if mode == "nearest" else _by_lines(read, places)
+    result: Tensor = out.reshape(*x.shape[:2], *grid.shape[1:-1])
+    return result
 
-    def pixel(column: Any, row: Any) -> Any:
-        inside = (column >= 0.0) & (column <= w - 1.0) & (row >= 0.0) & (row <= h - 1.0)
-        index = (row.clip(0.0, h - 1.0) * w + column.clip(0.0, w - 1.0)).cast("int32")
-        index = inside.where(index, -1)  # out of range reads 0
-        return gathered(flat, 2, index.unsqueeze(1).expand(n, c, oh * ow).uop)
 
-    if mode == "nearest":
-        nearest: Tensor = pixel(places[0].round(), places[1].round()).reshape(n, c, oh, ow)
-        return nearest
-    left, top = places[0].floor(), places[1].floor()
-    right, down = (places[0] - left).unsqueeze(1), (places[1] - top).unsqueeze(1)
-    upper = pixel(left, top) * (1.0 - right) + pixel(left + 1.0, top) * right
-    lower = pixel(left, top + 1.0) * (1.0 - right) + pixel(left + 1.0, top + 1.0) * right
-    out: Tensor = (upper * (1.0 - down) + lower * down).reshape(n, c, oh, ow)
-    return out
+class _Reader:
+    """Pixels by their places, one row of floats for each axis; what lies outside as `padding_mode` says."""
+
+    def __init__(self, x: Tensor, padding_mode: str, corners: bool) -> None:
+        self.flat = x.reshape(*x.shape[:2], -1)
+        self.sizes = x.shape[2:]
+        self.padding_mode = padding_mode
+        self.corners = corners
+
+    def inside(self, at: Any, n: int) -> Any:
+        """Places of an axis moved into it."""
+        if self.padding_mode == "zeros":
+            return at
+        if self.padding_mode == "reflection":
+            first, span = (0.0, n - 1.0) if self.corners else (-0.5, float(n))
+            if not span:
+                return at * 0.0
+            far = (at - first).abs()
+            turns = (far / span).detach().floor()
+            rest = far - turns * span
+            at = (turns % 2.0).eq(0.0).where(rest, span - rest) + first
+        return at.clip(0.0, n - 1.0)
+
+    def at(self, places: list[Any]) -> Any:
+        """The pixels (n, c, m) at whole places, 0 outside."""
+        inside: Any = None
+        index: Any = None
+        for at, n in zip(places, self.sizes, strict=True):
+            here = (at >= 0.0) & (at <= n - 1.0)
+            inside = here if inside is None else inside & here
+            step = at.detach().clip(0.0, n - 1.0)
+            index = step if index is None else index * float(n) + step
+        index = inside.where(index.cast("int32"), -1)  # out of range reads 0
+        wide = index.unsqueeze(1).expand(*self.flat.shape[:2], index.shape[-1])
+        return gathered(self.flat, 2, wide.uop)
+
+
+def _by_lines(read: _Reader, places: list[Any]) -> Any:
+    """Between the neighbours along every axis: each weighs what the place is nearer to it."""
+    low = [at.detach().floor() for at in places]
+    parts = [at - below for at, below in zip(places, low, strict=True)]
+    total: Any = None
+    for corner in itertools.product((0.0, 1.0), repeat=len(places)):
+        weight: Any = None
+        for up, part in zip(corner, parts, strict=True):
+            share = part if up else 1.0 - part
+            weight = share if weight is None else weight * share
+        term = read.at([below + up for below, up in zip(low, corner, strict=True)]) * weight.unsqueeze(1)
+        total = term if total is None else total + term
+    return total
+
+
+def _by_cubes(read: _Reader, places: list[Any]) -> Any:
+    """Of 4 by 4 neighbours, by Keys's weights; each neighbour is moved inside, not the place."""
+    low = [at.detach().floor() for at in places]
+    weights = [cubic(at - below) for at, below in zip(places, low, strict=True)]
+    total: Any = None
+    for i, j in itertools.product(range(4), repeat=2):
+        near = [read.inside(b + (k - 1.0), n) for b, k, n in zip(low, (i, j), read.sizes, strict=True)]
+        term = read.at(near) * (weights[0][i] * weights[1][j]).unsqueeze(1)
+        total = term if total is None else total + term
+    return total
 
 
 @checked

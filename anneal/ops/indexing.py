@@ -87,6 +87,10 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
             [4, 3]], dtype=int32)
     """
     i = index_node(x, "gather", index)
+    if 0 in i.shape and len(i.shape) != x.ndim:  # torch's exception: of no positions nothing is asked
+        return x.reshape(-1)[:0].reshape(i.shape)
+    if not x.ndim and len(i.shape) == 1:  # a row of one element
+        return x.reshape(1).gather(dim, x._new_plain(i))
     at = _fits("gather", dim, i.shape, x.uop.shape, "this tensor's")
     return gathered(x, at, places(x, "gather", i, at))
 
@@ -265,6 +269,15 @@ def index_add(x: Tensor, dim: int, index: Any, source: Any, alpha: Number = 1) -
     at = axis_of("index_add", dim, x.ndim)
     i = index_node(x, "index_add", index)
     given = x._lift("index_add", source)
+    if not x.ndim:  # a row of one element
+        return (
+            x.reshape(1)
+            .index_add(0, x._new_plain(nodes.reshape(i, (math.prod(i.shape),))), given.reshape(-1), alpha)
+            .reshape(())
+        )
+    if not i.shape:
+        i = nodes.reshape(i, (1,))
+        given = given if given.ndim == x.ndim else given.unsqueeze(at)
     order = [at, *[a for a in range(x.ndim) if a != at]]
     s = x.shape
     wanted = (*s[:at], *i.shape, *s[at + 1 :])
@@ -363,6 +376,15 @@ def as_array(name: str, x: Any) -> np.ndarray[Any, Any]:
     if array.dtype.kind == "O":
         raise DTypeError(f"{name}: an index is made of integers of 64 bits at most")
     return array
+
+
+def values_now(x: Tensor, name: str, instead: str) -> np.ndarray[Any, Any]:
+    """The values, computed now. Raises ShapeError inside jit: there the shape that they decide would be frozen."""
+    if here.recordings:
+        raise ShapeError(
+            f"{name}: the shape of the result depends on values, and inside jit shapes are static: {instead}"
+        )
+    return x.detach().numpy()
 
 
 def host_values(u: UOp) -> np.ndarray[Any, Any] | None:

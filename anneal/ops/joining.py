@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked, is_tensor
+from anneal.ops.arguments import alias, checked, is_tensor, said, whole
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args, need_axes, one_of
 from anneal.ops.elementwise import beside
+from anneal.ops.indexing import values_now
 from anneal.ops.nodes import broadcast, every
 from anneal.uop import Op, UOp, alu, dtypes, promote
 
@@ -90,6 +91,8 @@ def cat(tensors: Any, *others: Any, dim: int | None = None, axis: int | None = N
     Tensor([1, 2, 3], dtype=int32)
     """
     parts, where = members_of("cat", tensors, others, one_of("cat", axis, dim))
+    if any(p.ndim > 1 for p in parts):  # torch's exception: a vector without elements joins anything
+        parts = [p for p in parts if p.shape != (0,)]
     first = parts[0]
     a = axis_of("cat", where, first.ndim)
     if not first.ndim:
@@ -281,8 +284,10 @@ def slice_scatter(
 
 
 @checked
-def tensor_split(x: Tensor, indices_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of an axis: so many of nearly equal length, or cut before each of the indices.
+
+    Places given as a tensor of integers are computed now: a ShapeError inside jit.
 
     >>> from anneal.tensor import Tensor
     >>> [t.tolist() for t in Tensor([1, 2, 3, 4, 5]).tensor_split(2)]
@@ -291,31 +296,37 @@ def tensor_split(x: Tensor, indices_or_sections: int | Sequence[int], dim: int =
     at = axis_of("tensor_split", dim, x.ndim)
     need_axes("tensor_split", x.shape)
     n = x.shape[at]
-    if isinstance(indices_or_sections, int):
-        parts = indices_or_sections
+    if is_tensor(indices_or_sections):
+        known = values_now(indices_or_sections, "tensor_split", "give a list of ints")
+        if known.dtype.kind not in "iu" or known.ndim > 1:
+            raise DTypeError(f"tensor_split: the places are a row of integers, not {said(indices_or_sections)}")
+        indices_or_sections = known.tolist()
+    if not isinstance(indices_or_sections, (list, tuple, range, np.ndarray)):
+        parts = whole("tensor_split", "the number of parts", indices_or_sections)
         if parts < 1:
             raise ShapeError(f"tensor_split: at least one part, not {parts}")
         ends = list(itertools.accumulate(n // parts + (i < n % parts) for i in range(parts)))[:-1]
     else:
-        ends = [min(max(i + n if i < 0 else i, 0), n) for i in indices_or_sections]
+        places = [whole("tensor_split", "a place", i) for i in indices_or_sections]
+        ends = [min(max(i + n if i < 0 else i, 0), n) for i in places]
     bounds = [0, *ends, n]
     return tuple([x.narrow(at, a, max(0, b - a)) for a, b in itertools.pairwise(bounds)])
 
 
 @checked
-def hsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the columns (of a vector, its elements)."""
     return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
 @checked
-def vsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the rows."""
     return x.tensor_split(indices_or_sections, 0)
 
 
 @checked
-def dsplit(x: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
+def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` of the third axis."""
     return x.tensor_split(indices_or_sections, 2)
 
@@ -401,22 +412,45 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     return x[np.array(places, np.int32).reshape(-1)].reshape(len(places), r)
 
 
+@overload
+def atleast_1d(tensors: Tensor) -> Tensor: ...
+@overload
+def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @checked
-def atleast_1d(x: Tensor) -> Tensor:
-    """The tensor with one axis at least."""
-    return x if x.ndim else x.reshape(1)
+def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    """The tensor with one axis at least; of several tensors, or a list, a tuple of them."""
+    return _each("atleast_1d", tensors, others, lambda x: x if x.ndim else x.reshape(1))
 
 
+@overload
+def atleast_2d(tensors: Tensor) -> Tensor: ...
+@overload
+def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @checked
-def atleast_2d(x: Tensor) -> Tensor:
-    """The tensor with two axes at least: a vector is a row."""
-    return x if x.ndim > 1 else x.reshape(1, -1)
+def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them."""
+    return _each("atleast_2d", tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
 
+@overload
+def atleast_3d(tensors: Tensor) -> Tensor: ...
+@overload
+def atleast_3d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @checked
-def atleast_3d(x: Tensor) -> Tensor:
-    """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis."""
-    return x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x
+def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
+    """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
+
+    Of several tensors, or a list, a tuple of them.
+    """
+    return _each("atleast_3d", tensors, others, lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x)
+
+
+def _each(
+    name: str, tensors: Any, others: tuple[Any, ...], function: Callable[[Tensor], Tensor]
+) -> Tensor | tuple[Tensor, ...]:
+    if is_tensor(tensors) and not others:
+        return function(tensors)
+    return tuple([function(x) for x in members_of(name, tensors, others, None)[0]])
 
 
 @checked

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops.arguments import checked, need_float, same_device
 from anneal.ops.axes import axis_of
+from anneal.ops.grad_mode import no_grad
 from anneal.ops.indexing import check_places, out_of_range
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
@@ -57,11 +58,25 @@ def _rows_times_rows(x: UOp, w: UOp) -> UOp:
 
 
 @checked
-def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    index: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of `weight` (count, width) at integer positions: shape `index.shape + (width,)`.
 
     The row `padding_idx` gets no gradient; -1 is the last. Raises PositionError for an index on the host that is not in
     0..count-1; one that is computed on a device reads zeros there.
+
+    Args:
+        max_norm: rows that are read and whose `norm_type` norm is larger are scaled down to it first, in `weight`
+            itself, as under `no_grad`.
+        scale_grad_by_freq: the gradient of a row is divided by how often it is read.
+        sparse: changes nothing: gradients are dense.
 
     >>> from anneal.tensor import Tensor
     >>> embedding(Tensor([1, 0, 1]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -78,13 +93,32 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     check_places("embedding", i, 0, w.shape, 0)
     if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
         raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
+    if max_norm is not None:
+        _hold_rows(weight, index, max_norm, norm_type)
+        w = weight.uop
     n, d = i.size, w.shape[1]
     column = expand(reshape(i.cast(_INT32), (n, 1)), (n, d))
     rows = reshape(UOp(Op.GATHER, w.dtype, (w, column), 0), (*i.shape, d))
     if padding_idx is not None:
         skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
         rows = alu(Op.WHERE, (skip, UOp(Op.DETACH, rows.dtype, (rows,)), rows))
-    return result(rows, weight)
+    out = result(rows, weight)
+    if not scale_grad_by_freq:
+        return out
+    share = 1.0 / _times_read(index, w.shape[0]).index_select(0, index.reshape(-1)).cast(w.dtype)
+    return out.detach() + (out - out.detach()) * share.reshape(*i.shape, 1)
+
+
+def _times_read(index: Tensor, count: int) -> Tensor:
+    return index.reshape(-1).bincount(count) if count else index.reshape(-1)
+
+
+def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows at `index` that are longer than `max_norm` down to it."""
+    with no_grad():
+        norms = weight.norm(norm_type, 1, True)
+        long = (norms > max_norm) & (_times_read(index, weight.shape[0]) > 0).unsqueeze(1)
+        weight.assign(long.where(weight * (max_norm / (norms + 1e-7)), weight))
 
 
 @checked

@@ -130,6 +130,11 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
         theirs = [axis_of("tensordot", a, m) for a in pair[1]]
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
+    # an axis of size 1 is repeated beside a longer one, as torch does
+    fits = {a: o.shape[b] for a, b in zip(mine, theirs, strict=True) if x.shape[a] == 1}
+    x = x.expand([fits.get(i, n) for i, n in enumerate(x.shape)])
+    fits = {b: x.shape[a] for a, b in zip(mine, theirs, strict=True) if o.shape[b] == 1}
+    o = o.expand([fits.get(i, n) for i, n in enumerate(o.shape)])
     summed = [x.shape[a] for a in mine]
     if summed != [o.shape[a] for a in theirs]:
         raise ShapeError(f"tensordot: axes {mine} of shape {x.shape} and {theirs} of {o.shape} are not of equal sizes")

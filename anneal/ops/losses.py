@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked, need_float, same_device
+from anneal.ops.axes import broadcast_shapes
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
 from anneal.ops.nodes import broadcast, expand, reduce_axis, reshape
@@ -433,21 +434,36 @@ def triplet_margin_loss(
 @checked
 @in_single()
 def multi_margin_loss(
-    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
-    """The mean over the other classes of `max(0, margin - x[target] + x[class])**p`; input (n, classes),
-    target (n,).
+    """The mean over the other classes of `weight[target] * max(0, margin - x[target] + x[class])**p`; input
+    (n, classes), target (n,), weight (classes,); or input (classes,) and a target of shape () or (1,).
     """
     name = "multi_margin_loss"
     need_float(name, "the input", input)
-    same_device(name, input, target)
+    same_device(name, input, target, weight)
+    if input.ndim < 2 and target.shape in ((), (1,)):
+        row, place = input.reshape(1, -1), target.reshape(1)
+        return multi_margin_loss(row, place, p, margin, weight, "mean" if reduction == "none" else reduction)
     if input.ndim != 2 or p not in (1, 2):
         raise ShapeError(f"{name}: the input has shape (n, classes) and p is 1 or 2, not {input.shape} and {p}")
     _target_shape(name, input, target, 1)
     hits = _hits(target.uop, input.uop.shape, 1)
     mine = input._new(_pick(input.uop, hits, 1))
     room = (margin - mine + input).relu()
-    losses = input._new_plain(hits).where(0.0, room * room if p == 2 else room).sum(1) / input.shape[1]
+    lost = room * room if p == 2 else room
+    if weight is not None:
+        if weight.shape != input.shape[1:]:
+            raise ShapeError(
+                f"{name}: weight has a number for each of {input.shape[1]} classes, not shape {weight.shape}"
+            )
+        lost = lost * weight.index_select(0, target).unsqueeze(1)
+    losses = input._new_plain(hits).where(0.0, lost).sum(1) / input.shape[1]
     return _reduce_loss(name, losses, reduction)
 
 
@@ -492,11 +508,12 @@ def gaussian_nll_loss(
     """`(log(var) + (x - t)**2 / var) / 2` with var at least eps; `full` adds log(2*pi)/2.
 
     var has the input's shape, perhaps with sizes of 1, or lacks its last axis: one variance for all along it. The
-    gradient does not pass through the lower limit, as in torch.
+    gradient does not pass through the lower limit, as in torch. Input and target broadcast.
     """
     name = "gaussian_nll_loss"
-    _same_shape(name, input, target)
-    same_device(name, input, var)
+    need_float(name, "the input", input)
+    same_device(name, input, target, var)
+    broadcast_shapes(name, input.shape, target.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         var = var.unsqueeze(-1)
     if var.ndim != input.ndim or any(m not in (1, n) for m, n in zip(var.shape, input.shape, strict=True)):

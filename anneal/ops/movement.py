@@ -9,8 +9,9 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked, need_tensor, said, several, whole
+from anneal.ops.arguments import alias, checked, is_tensor, need_tensor, said, several, whole
 from anneal.ops.axes import axes_of, axis_of, broadcast_shapes, int_args, one_of
+from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import Number, broadcast, check_inside, weak_const
 from anneal.uop import Op, alu, const, dtypes
@@ -376,15 +377,23 @@ def tile(x: Tensor, *repeats: Any) -> Tensor:
 
 
 @checked
-def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, axis: int | None = None) -> Tensor:
+def repeat_interleave(
+    x: Tensor, repeats: Any, dim: int | None = None, axis: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each element `repeats` times in a row along an axis; without one, of the flat row.
+
+    A tensor or a list has a count for each position. The counts are computed now, unless `output_size` says what they
+    add up to: then the result has so many elements, in jit too, and what the counts lack is the last position's.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).repeat_interleave(2)
     Tensor([1, 1, 2, 2], dtype=int32)
     """
     at = one_of("repeat_interleave", axis, dim)
-    if not isinstance(repeats, int) or repeats < 0:
+    if is_tensor(repeats) or isinstance(repeats, (list, tuple)):
+        return _repeated(x, repeats if is_tensor(repeats) else x._made(list(repeats), device=x.device), at, output_size)
+    repeats = whole("repeat_interleave", "repeats", repeats)
+    if isinstance(repeats, int) and repeats < 0:
         raise ShapeError(f"repeat_interleave: repeats is a count, not {repeats!r}")
     if at is None or not x.ndim:
         axis_of("repeat_interleave", at or 0, x.ndim)
@@ -393,6 +402,27 @@ def repeat_interleave(x: Tensor, repeats: int, dim: int | None = None, axis: int
     s = x.shape
     u = broadcast(nodes.reshape(x.uop, (*s[: a + 1], 1, *s[a + 1 :])), (*s[: a + 1], repeats, *s[a + 1 :]))
     return x._new(nodes.reshape(u, (*s[:a], s[a] * repeats, *s[a + 1 :])))
+
+
+def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> Tensor:
+    """Each position of an axis as often as `counts` says of it."""
+    name = "repeat_interleave"
+    if at is None:
+        x, at = x.ravel(), 0
+    at = axis_of(name, at, x.ndim)
+    n = x.shape[at] if x.ndim else 1
+    if not counts.dtype.is_int or counts.ndim > 1 or counts.numel() not in (1, n):
+        raise ShapeError(f"{name}: repeats are {n} integers, one for each position, or one, not {said(counts)}")
+    counts = counts.reshape(-1).expand(n)
+    if total is None:
+        known = values_now(counts, name, "give output_size=, what they add up to")
+        if known.size and int(known.min()) < 0:
+            raise ShapeError(f"{name}: repeats are counts, not {int(known.min())}")
+        return x.index_select(at, np.repeat(np.arange(n, dtype=np.int32), known))
+    if total < 0:
+        raise ShapeError(f"{name}: output_size must not be negative, not {total}")
+    places = counts.cumsum(0).searchsorted(x._new_plain(nodes.iota(total)), right=True)
+    return x.index_select(at, places.minimum(n - 1))
 
 
 # -- borders ----------------------------------------------------------------------------------------------------------
@@ -455,9 +485,18 @@ def _pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -
     out = x
     for axis, (before, after) in enumerate(pairs):
         n = out.shape[axis]
+        if not before and not after:
+            continue
+        # a negative border cuts off: in a circle first, else what was added, as in torch
+        cut = (max(0, -before), max(0, -after))
+        before, after = max(0, before), max(0, after)
+        if sum(cut) > n + before + after or (mode == "circular" and sum(cut) > n):
+            raise ShapeError(f"pad: {pairs[axis]} cuts more than the {n} elements of axis {axis} of {x.shape}")
+        if mode == "circular":
+            out, n, cut = slice_axis(out, axis, cut[0], n - cut[1]), n - sum(cut), (0, 0)
         room = {"reflect": n - 1, "circular": n, "replicate": before + after if n else 0}[mode]
-        if min(before, after) < 0 or max(before, after) > room:
-            raise ShapeError(f"pad: {mode} of {(before, after)} needs 0 to {room} on axis {axis} of shape {x.shape}")
+        if max(before, after) > room:
+            raise ShapeError(f"pad: {mode} of {(before, after)} needs at most {room} on axis {axis} of shape {x.shape}")
         parts = []
         for width, left in ((before, True), (after, False)):
             if not width:
@@ -474,6 +513,8 @@ def _pad_from_inside(x: Tensor, pairs: tuple[tuple[int, int], ...], mode: str) -
             parts.append((left, part))
         row = [p for left, p in parts if left] + [out] + [p for left, p in parts if not left]
         out = join(row, axis) if len(row) > 1 else out
+        if cut != (0, 0):
+            out = slice_axis(out, axis, cut[0], out.shape[axis] - cut[1])
     return out
 
 

@@ -165,15 +165,21 @@ def batch_norm(
     if count == 1:
         raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
     u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
-    with no_grad():
-        for running, value in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
-            if running is not None and count:  # an empty batch tells nothing
-                old, new = running.uop, reshape(value, (s[1],)).cast(running.uop.dtype)
-                m: Any = momentum.uop.cast(new.dtype) if is_tensor(momentum) else momentum
-                moved = UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))
-                running.assign(running._new_plain(moved))
-                here.statistics[id(running)] = weakref.ref(running)
+    if count:  # an empty batch tells nothing
+        _moved(running_mean, mean, momentum)
+        _moved(running_var, var * (count / (count - 1)), momentum)
     return result(_affine(u, w, b), x, weight, bias)
+
+
+def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None:
+    """Move a running statistic towards a value of its size by `momentum`."""
+    if running is None:
+        return
+    with no_grad():
+        old, new = running.uop, reshape(value, running.uop.shape).cast(running.uop.dtype)
+        m: Any = momentum.uop.cast(new.dtype) if is_tensor(momentum) else momentum
+        running.assign(running._new_plain(UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))))
+        here.statistics[id(running)] = weakref.ref(running)
 
 
 @checked
@@ -191,26 +197,38 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 @checked
 def instance_norm(
     x: Tensor,
-    running_mean: None = None,
-    running_var: None = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     use_input_stats: bool = True,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Each channel of each sample with mean 0 and variance 1 over its places, then scaled and shifted by channel.
 
-    The arguments stand in torch's order; running statistics are refused by ShapeError, so `use_input_stats` is True.
+    Running statistics (channels,) move by `momentum` towards the means over the samples, as in `batch_norm`; without
+    `use_input_stats` they are used instead.
+
+    Raises ShapeError for shapes that do not fit.
 
     >>> from anneal.tensor import Tensor
     >>> instance_norm(Tensor([[[1.0, 3.0]]])).round(3)
     Tensor([[[-1.,  1.]]], dtype=float32)
     """
-    if running_mean is not None or running_var is not None or not use_input_stats:
-        raise ShapeError("instance_norm: keeps no running statistics; leave them out, or use batch_norm")
     if x.ndim < 3:
         raise ShapeError(f"instance_norm: takes (batch, channels, places...), not shape {x.shape}")
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    for name, p in (("running_mean", running_mean), ("running_var", running_var)):
+        if p is not None and p.shape != (x.shape[1],):
+            raise ShapeError(f"instance_norm: {name} has shape {p.shape}, but x has {x.shape[1]} channels (axis 1)")
+    if (running_mean is not None or running_var is not None) and x.numel():
+        places, count = list(range(2, x.ndim)), count_of(x.shape[2:])
+        with no_grad():
+            _moved(running_mean, x.mean([0, *places]).uop, momentum)
+            spread = x.var(places, correction=min(1, count - 1)).mean(0)
+            _moved(running_var, spread.uop, momentum)
     return group_norm(x, x.shape[1], weight, bias, eps) if x.shape[1] else x * 1.0
 
 

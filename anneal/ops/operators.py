@@ -62,6 +62,7 @@ __all__ = [
     "rmod",
     "rmul",
     "ror",
+    "round",
     "rpow",
     "rrshift",
     "rshift",
@@ -164,6 +165,11 @@ def neg(x: Tensor) -> Tensor:
 @deferred
 def pos(x: Tensor) -> Tensor:
     return x
+
+
+@deferred
+def round(x: Tensor, ndigits: int | None = None) -> Tensor:
+    return x.round(ndigits or 0)
 
 
 @deferred

@@ -1,4 +1,4 @@
-"""Writing by position, beyond x[...] = v: scatters that reduce, index_put and its kin; and what has no static shape.
+"""Writing by position, beyond x[...] = v: scatters that reduce, index_put and its kin.
 
 Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
 """
@@ -6,11 +6,11 @@ Every result is a new tensor. Repeated positions are settled in a fixed order, s
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import alias, checked
+from anneal.ops.arguments import checked
 from anneal.ops.axes import axis_of, broadcast_shapes
 from anneal.ops.elementwise import choose
 from anneal.ops.indexing import index_node, places, scattered
@@ -22,18 +22,13 @@ if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
 __all__ = [
-    "argwhere",
     "bucketize",
     "index_copy",
     "index_fill",
     "index_put",
     "masked_scatter",
-    "masked_select",
-    "nonzero",
     "scatter_reduce",
     "take_along_axis",
-    "unique",
-    "unique_consecutive",
 ]
 
 _INT32 = dtypes.int32
@@ -147,6 +142,9 @@ def index_copy(x: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     at = axis_of("index_copy", dim, x.ndim)
     i = index_node(x, "index_copy", index)
     given = x._lift("index_copy", source)
+    if not x.ndim:  # a row of one element
+        flat = x._new_plain(nodes.reshape(i, (math.prod(i.shape),)))
+        return x.reshape(1).index_copy(0, flat, given.reshape(-1)).reshape(())
     s = x.shape
     wanted = (*s[:at], *i.shape, *s[at + 1 :])
     if len(i.shape) != 1 or given.shape != wanted:
@@ -180,6 +178,8 @@ def index_fill(x: Tensor, dim: int, index: Any, value: Any) -> Tensor:
 def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     """This tensor with the elements of `source`, in order, where the mask is true; 0 where they run out.
 
+    The tensor and the mask broadcast.
+
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([8, 9]))
     Tensor([8, 2, 9], dtype=int32)
@@ -188,9 +188,8 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     if m.dtype is not _BOOL:
         raise DTypeError(f"masked_scatter: a mask is bool, not {m.dtype.name}; compare first")
     given = x._lift("masked_scatter", source)
-    if broadcast_shapes("masked_scatter", m.shape, x.shape) != x.shape:
-        raise ShapeError(f"masked_scatter: a mask of shape {m.shape} does not fit {x.shape}")
-    m = m._new_plain(broadcast(m.uop, x.shape))
+    shape = broadcast_shapes("masked_scatter", m.shape, x.shape)
+    x, m = x.expand(shape), m._new_plain(broadcast(m.uop, shape))
     place = (m.cast(_INT32).reshape(-1).cumsum(0) - 1).reshape(x.shape)
     flat = nodes.reshape(given.uop.cast(x.uop.dtype), (given.numel(),))
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
@@ -202,40 +201,6 @@ def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
     right)`.
     """
     return x._lift("bucketize", boundaries).searchsorted(x, right)
-
-
-# -- what has no static shape -----------------------------------------------------------------------------------------
-
-
-@checked
-def nonzero(x: Tensor) -> NoReturn:
-    """Refused by ShapeError: the result's shape depends on values."""
-    _refuse("nonzero", "np.argwhere(x.numpy()); count_nonzero has the number")
-
-
-@checked
-def argwhere(x: Tensor) -> NoReturn:
-    """Refused by ShapeError: the result's shape depends on values."""
-    _refuse("argwhere", "np.argwhere(x.numpy())")
-
-
-@checked
-def masked_select(x: Tensor, mask: Any) -> NoReturn:
-    """Refused by ShapeError: the result's shape depends on values."""
-    _refuse("masked_select", "x[mask.numpy()]; where and masked_fill keep the shape")
-
-
-@checked
-def unique(x: Tensor, *args: Any, **options: Any) -> NoReturn:
-    """Refused by ShapeError: the result's shape depends on values."""
-    _refuse("unique", "np.unique(x.numpy()); bincount counts small integers")
-
-
-unique_consecutive = alias(unique, "unique_consecutive")
-
-
-def _refuse(name: str, instead: str) -> NoReturn:
-    raise ShapeError(f"{name}: the shape of the result depends on values, and shapes are static here; use {instead}")
 
 
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:

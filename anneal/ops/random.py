@@ -290,7 +290,8 @@ def randint(
     if not 0 < span <= 1 << 32:
         raise ShapeError(f"randint: the range [{low}, {high}) must hold between 1 and 2**32 integers")
     d = dtypes.int32 if dtype is None else as_dtype(dtype)
-    if not d.is_int or low < d.min or high - 1 > d.max:
+    least, most_ = (-(1 << d.digits), 1 << d.digits) if d.is_float else (int(d.min), int(d.max))
+    if low < least or high - 1 > most_:
         raise DTypeError(f"randint: {d.name} cannot hold every integer of [{low}, {high})")
     device = _device(device)
     bits = _bits(_shape("randint", (tuple(shape if size is None else size),)), device, generator)[0]

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from anneal.errors import ShapeError
 from anneal.ops.arguments import checked, need_float
 from anneal.ops.nodes import broadcast, expand, iota, reshape
@@ -34,6 +36,8 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = False,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
     """x (batch, channels, ...) with the axes after the second resized, to `size` or by `scale_factor`.
 
@@ -41,6 +45,8 @@ def interpolate(
         mode: "nearest", "nearest-exact", "area" (the mean of what an element covers), "linear" (one axis), "bilinear"
             or "bicubic" (two), "trilinear" (three).
         align_corners: the first and last elements of both lie on each other, else the outer edges do.
+        recompute_scale_factor: the scale is that of the sizes, after `scale_factor` has given the new one.
+        antialias: where "bilinear" and "bicubic" make an image smaller, each element is a mean over all that it covers.
 
     Raises ShapeError for sizes and modes that do not fit.
 
@@ -60,23 +66,27 @@ def interpolate(
     values = [given] * axes if isinstance(given, (int, float)) else list(given or ())
     if len(values) != axes or any(v <= 0 for v in values):
         raise ShapeError(f"interpolate: shape {x.shape} takes one positive number or {axes}, not {given!r}")
-    if not MODES[mode]:
-        if align_corners:
-            raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
+    if not MODES[mode] and align_corners:
+        raise ShapeError(f"interpolate: align_corners says nothing about mode {mode!r}")
     if not mode.startswith("nearest"):
         need_float("interpolate", "x", x)
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
     from fractions import Fraction  # brings decimal, which takes 3 ms to import
 
     for i, v in enumerate(values):
         n = x.shape[2 + i]
         if size is None:
             m, step = math.floor(n * v), 1 / Fraction(v).limit_denominator(4096)
+            step = Fraction(n, m) if recompute_scale_factor and m else step
         else:
             m, step = int(v), Fraction(n, int(v))
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
+        elif antialias:
+            x = _covered(x, 2 + i, m, float(step), mode, bool(align_corners))
         elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x
@@ -106,11 +116,28 @@ def _resized(x: Tensor, axis: int, m: int, step: Fraction, mode: str, corners: b
     rest = (1,) * axis + (m,) + (1,) * (len(s) - axis - 1)
     t = x._new_plain(reshape(broadcast(part, (m,)), rest))
     if mode == "bicubic":
-        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), _cubic(t), strict=True)]
+        taps = [_picked(x, axis, place + k, n) * w for k, w in zip((-1, 0, 1, 2), cubic(t), strict=True)]
         return taps[0] + taps[1] + taps[2] + taps[3]
     # before the first input and after the last there is nothing to lean to: both neighbours are the end itself
     low, high = _picked(x, axis, place, n), _picked(x, axis, place + 1, n)
     return low + (high - low) * t
+
+
+def _covered(x: Tensor, axis: int, m: int, step: float, mode: str, corners: bool) -> Tensor:
+    """One axis with `m` elements, each a weighted mean of those within its reach: a product with a matrix."""
+    n = x.shape[axis]
+    if corners:
+        step = (n - 1) / (m - 1) if m > 1 else 0.0
+    wide = max(step, 1.0)
+    away = np.abs(np.arange(n) + 0.5 - (step * (np.arange(m) + 0.5))[:, None]) / wide
+    if mode == "bilinear":
+        weights = np.maximum(0.0, 1.0 - away)
+    else:  # Keys's, with a = -0.5
+        near, far = (1.5 * away - 2.5) * away * away + 1, ((-0.5 * away + 2.5) * away - 4) * away + 2
+        weights = np.where(away < 1, near, np.where(away < 2, far, 0.0))
+    weights /= weights.sum(1, keepdims=True)
+    matrix = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
+    return (x.movedim(axis, -1) @ matrix.T).movedim(-1, axis)
 
 
 def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp, UOp]:
@@ -136,7 +163,7 @@ def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     return x._new(UOp(Op.GATHER, x.uop.dtype, (x.uop, index), axis))
 
 
-def _cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def cubic(t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Keys's weights (a = -0.75) of four neighbours, for what lies `t` after the second."""
     a = -0.75
 

@@ -126,8 +126,8 @@ def _running_extreme(x: Tensor, name: str, op: Op, dim: Any, axis: int | None) -
 
 
 @checked
-def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
-    """Each element less the one before it along an axis, `n` times over.
+def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+    """Each element less the one before it along an axis, `n` times over; `prepend` and `append` are joined to it first.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 4, 9]).diff()
@@ -136,7 +136,8 @@ def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
     at = axis_of("diff", dim, x.ndim)
     if not x.ndim or n < 0:
         raise ShapeError(f"diff: takes one axis or more and n >= 0, not shape {x.shape} and n = {n}")
-    out = x
+    joined = [part for part in (prepend, x, append) if part is not None]
+    out = joined[0].cat(*joined[1:], dim=at) if n and len(joined) > 1 else x
     for _ in range(n):
         length = out.shape[at]
         if not length:

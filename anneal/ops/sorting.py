@@ -8,15 +8,17 @@ of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import nodes
-from anneal.ops.arguments import checked, is_tensor
+from anneal.ops.arguments import checked, is_bool, is_tensor, said
 from anneal.ops.axes import axes_of, axis_of, one_of
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.indexing import gathered
+from anneal.ops.indexing import gathered, values_now
 from anneal.ops.joining import join
 from anneal.ops.nodes import COUNTED, broadcast, first_by_blocks, keys, sorted_places
 from anneal.ops.pairs import ValuesIndices, one_dim
@@ -212,7 +214,7 @@ def _middle(x: Tensor, rows: Tensor, place: Tensor, at: int, keepdim: bool) -> V
 @checked
 def quantile(
     x: Tensor,
-    q: float | Sequence[float],
+    q: Any,
     axis: Axes = None,
     keepdim: bool = False,
     *,
@@ -221,25 +223,20 @@ def quantile(
 ) -> Tensor:
     """The value below which a share `q` of the elements lies, along axes; nan if there is one.
 
-    Several shares become the first axis. Between two elements, interpolation is "linear", "lower", "higher",
-    "midpoint" or "nearest" (halves to even).
+    Several shares, a list or a vector, become the first axis. Between two elements, interpolation is "linear", "lower",
+    "higher", "midpoint" or "nearest" (halves to even).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0, 4.0]).quantile([0.25, 0.5])
     Tensor([1.5, 2. ], dtype=float32)
     """
     axis = one_of("quantile", axis, dim)
-    if isinstance(q, (int, float)):
-        shares = [float(q)]
-    elif is_tensor(q):
-        raise DTypeError("quantile: q is a number or a list of numbers known now, not a tensor; use q.tolist()")
-    else:
-        shares = [float(x) for x in q]
-    if not shares or not all(0 <= x <= 1 for x in shares):
-        raise ShapeError(f"quantile: q must lie in 0 to 1, not {q}")
-    if interpolation not in _BETWEEN:
-        raise ShapeError(f"quantile: interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
     rows = as_rows(x._new(real_node(x)), "quantile", axis)
+    if is_tensor(q):
+        nan = rows.isnan().any(-1, True)
+        whole = choose(nan, math.nan, rows)
+        return quantiles(x, "quantile", whole, rows.shape[-1] - 1, q, axis, keepdim, interpolation)
+    shares = _shares("quantile", q, interpolation)
     order = rows.argsort()
     n = rows.shape[-1]
     nan = rows.isnan().any(-1)
@@ -254,9 +251,61 @@ def quantile(
     return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
+def _shares(name: str, q: Any, interpolation: str) -> list[float]:
+    """The shares that are known, checked."""
+    if interpolation not in _BETWEEN:
+        raise ShapeError(f"{name}: interpolation is one of {', '.join(_BETWEEN)}, not {interpolation!r}")
+    if is_tensor(q):
+        return []
+    given = q if isinstance(q, (list, tuple, np.ndarray)) else [q]
+    if not all(isinstance(s, (int, float, np.number)) and not is_bool(s) for s in given):
+        raise DTypeError(f"{name}: q is a number or several, not {said(q)}")
+    shares = [float(s) for s in given]
+    if not shares or not all(0 <= s <= 1 for s in shares):
+        raise ShapeError(f"{name}: q must lie in 0 to 1, not {q}")
+    return shares
+
+
+def quantiles(
+    x: Tensor, name: str, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bool, interpolation: str
+) -> Tensor:
+    """Quantiles of rows up to a last place of each, for shares that may be a tensor of shape () or (n,)."""
+    shares: list[Any] = list(_shares(name, q, interpolation))
+    if is_tensor(q):
+        if q.ndim > 1 or not q.dtype.is_float or not q.numel():
+            raise ShapeError(f"{name}: q is a float or a vector of floats, not {said(q)}")
+        given = q.cast(rows.dtype).reshape(-1)
+        shares = [given[i : i + 1] for i in range(given.shape[0])]
+    order = rows.argsort()
+    out = []
+    for share in shares:
+        place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
+        low = place.detach().floor()
+        below, above = [taken(rows, taken(order, e.cast(_INT32))) for e in (low, place.detach().ceil())]
+        out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
+    one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
+    return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
+
+
+def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str) -> Tensor:
+    """Between two neighbours, as `_BETWEEN` says of a place that is known."""
+    if interpolation == "lower":
+        return a
+    if interpolation == "higher":
+        return b
+    if interpolation == "midpoint":
+        return (a + b) * 0.5
+    if interpolation == "nearest":
+        return choose((low + part).round() > low, b, a)
+    return a + (b - a) * part
+
+
 @checked
-def bincount(x: Tensor, minlength: int) -> Tensor:
+def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Tensor:
     """How often each number from 0 to minlength - 1 occurs, as int32; others are not counted.
+
+    With `weights`, a number for each element, they are added up. Without `minlength` there are as many numbers as the
+    largest says, which is computed now: a ShapeError inside jit.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 2, 2]).bincount(4)
@@ -265,22 +314,54 @@ def bincount(x: Tensor, minlength: int) -> Tensor:
     if not x.uop.dtype.is_int or x.ndim != 1:
         raise DTypeError(f"bincount: takes one axis of integers, not {x.dtype.name} of shape {x.shape}")
     n = x.shape[0]
-    ones = broadcast(const(_INT32, 1), (n, 1))
-    total = UOp(Op.SCATTER_ADD, _INT32, (x.uop.cast(_INT32), ones), (minlength,))
-    return x._new_plain(nodes.reshape(total, (minlength,)))
+    if not minlength:
+        known = values_now(x, "bincount", "give minlength=, the number of values that are counted")
+        minlength = int(known.max()) + 1 if known.size else 0
+    if minlength < 0:
+        raise ShapeError(f"bincount: minlength must not be negative, not {minlength}")
+    if weights is not None and weights.shape != x.shape:
+        raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
+    each = broadcast(const(_INT32, 1), (n, 1)) if weights is None else nodes.reshape(weights.uop, (n, 1))
+    total = UOp(Op.SCATTER_ADD, each.dtype, (x.uop.cast(_INT32), each), (minlength,))
+    out = nodes.reshape(total, (minlength,))
+    return x._new_plain(out) if weights is None else weights._new(out)
 
 
 @checked
-def searchsorted(x: Tensor, values: Any, right: bool = False) -> Tensor:
+def searchsorted(
+    x: Tensor,
+    values: Any,
+    right: bool = False,
+    *,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+    out_int32: bool = True,
+) -> Tensor:
     """The places in this sorted row where values would go, as int32: before equal elements, or with `right` after them.
+
+    Of several rows, `values` has as many: the other axes are equal. `side` is "left" or "right", `sorter` the places
+    that sort the rows; `out_int32` changes nothing: places are int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 6]))
     Tensor([1, 3], dtype=int32)
     """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ShapeError(f'searchsorted: side is "left", or "right" as right=True says, not {side!r}')
+    right = right or side == "right"
+    if sorter is not None:
+        if sorter.shape != x.shape:
+            raise ShapeError(f"searchsorted: the sorter has the shape of what it sorts, {x.shape}, not {sorter.shape}")
+        x = x.take_along_dim(sorter, -1) if x.ndim else x
+    v = x._lift("searchsorted", values)
     if x.ndim != 1:
-        raise ShapeError(f"searchsorted: the sorted tensor has one axis, not shape {x.shape}")
-    v, n = x._lift("searchsorted", values), x.shape[0]
+        if not x.ndim or v.shape[:-1] != x.shape[:-1]:
+            raise ShapeError(
+                f"searchsorted: rows of shape {x.shape} and values of {v.shape} need equal axes but the last"
+            )
+        wide, rows = v.unsqueeze(-1), x.unsqueeze(-2)
+        return (rows <= wide if right else rows < wide).sum(-1)
+    n = x.shape[0]
     if not isinstance(n, int) or n <= COUNTED:
         wide = v.unsqueeze(-1)
         return (x <= wide if right else x < wide).sum(-1)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked
-from anneal.ops.axes import axis_of, need_axes
+from anneal.ops.axes import axis_of, need_axes, one_of
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import Number, iota
 from anneal.ops.pairs import ValuesIndices
 from anneal.ops.reduce import Axes
-from anneal.ops.sorting import as_rows, from_rows, taken
+from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import const, dtypes
 
 if TYPE_CHECKING:
@@ -39,9 +38,11 @@ __all__ = [
 
 
 @checked
-def cov(x: Tensor, correction: int = 1) -> Tensor:
+def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the
     variance.
+
+    `fweights` says how often each sample occurred, `aweights` how much each counts: vectors, as many as columns.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()
@@ -52,9 +53,29 @@ def cov(x: Tensor, correction: int = 1) -> Tensor:
         raise ShapeError(f"cov: takes a vector or a matrix of variables by samples, not shape {x.shape}")
     floats = x._new(real_node(x))
     rows = floats if x.ndim == 2 else floats.unsqueeze(0)
-    apart = rows - rows.mean(1, keepdim=True)
-    out: Tensor = (apart @ apart.T) / max(rows.shape[1] - correction, 0)
+    weights = _weights(floats, fweights, aweights)
+    if weights is None:
+        apart = rows - rows.mean(1, keepdim=True)
+        out: Tensor = (apart @ apart.T) / max(rows.shape[1] - correction, 0)
+    else:
+        total = weights.sum()
+        apart = rows - (rows * weights).sum(1, keepdim=True) / total
+        lost = (weights * aweights).sum() / total if aweights is not None else 1
+        out = ((apart * weights) @ apart.T) / (total - lost * correction).clip(min=0)
     return out if out.shape[0] != 1 else out.reshape(())
+
+
+def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | None:
+    out: Any = None
+    for name, given in (("fweights", often), ("aweights", much)):
+        if given is not None:
+            if given.shape != x.shape[-1:]:
+                raise ShapeError(
+                    f"cov: {name} has one number for each of the {x.shape[-1]} samples, not shape {given.shape}"
+                )
+            out = given.cast(x.dtype) if out is None else out * given
+    weights: Tensor | None = out
+    return weights
 
 
 @checked
@@ -150,29 +171,18 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
 
 @checked
 def nanquantile(
-    x: Tensor, q: float | Sequence[float], axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+    x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, interpolation: str = "linear"
 ) -> Tensor:
-    """`quantile` of what is not nan, linear between neighbours; nan where everything is.
+    """`quantile` of what is not nan; nan where everything is. Arguments and errors as for `quantile`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
     2.0
     """
-    along = axis if axis is not None else dim
-    shares = [q] if isinstance(q, (int, float)) else list(q)
-    if not shares or not all(0 <= x <= 1 for x in shares):
-        raise ShapeError(f"nanquantile: q must lie in 0 to 1, not {q}")
+    along = one_of("nanquantile", axis, dim)
     rows = as_rows(x._new(real_node(x)), "nanquantile", along)
-    order, last = rows.argsort(), (~rows.isnan()).sum(-1, True) - 1
-    out: list[Any] = []
-    for share in shares:
-        place = last.maximum(0).cast(rows.dtype) * float(share)
-        low = place.floor()
-        ends = [taken(rows, taken(order, e.cast("int32"))) for e in (low, place.ceil())]
-        between = ends[0] + (ends[1] - ends[0]) * (place - low)
-        out.append(from_rows(x, between.squeeze(-1), along, keepdim))
-    several: Tensor = out[0] if isinstance(q, (int, float)) else out[0].stack(*out[1:])
-    return several
+    last = (~rows.isnan()).sum(-1, True) - 1
+    return quantiles(x, "nanquantile", rows, last.maximum(0), q, along, keepdim, interpolation)
 
 
 @checked

@@ -15,8 +15,19 @@ from anneal.ops.arguments import whole as whole_number
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.data import wrap_array
 from anneal.ops.grad_mode import grad_enabled
-from anneal.ops.indexing import as_array, check_places, out_of_range
-from anneal.ops.nodes import Pick, broadcast, check_inside, every, inverse, lay_back, lay_out, put_rows, take_rows
+from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
+from anneal.ops.nodes import (
+    Pick,
+    broadcast,
+    check_inside,
+    elementwise,
+    every,
+    inverse,
+    lay_back,
+    lay_out,
+    put_rows,
+    take_rows,
+)
 from anneal.runtime import is_realized
 from anneal.uop import Op, UOp, alu, const, dtypes
 from anneal.uop.sizes import most, product, range_of, size
@@ -29,7 +40,7 @@ __all__ = ["update_slice"]
 _BOOL = dtypes.bool_
 _INT32 = dtypes.int32
 
-_MASK_ADVICE = "use where or masked_fill, or index with a NumPy mask, x[mask.numpy()]"
+_MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or index with a NumPy mask"
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
@@ -47,9 +58,17 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         raise GradientError(
             "index: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
         )
-    basic, picks = parsed(x, index)
     given = x._lift("index", value)
     old = x.detach() if x.is_leaf else x
+    mask = _whole_mask(x, index, given)
+    if mask is not None:
+        _put(
+            x,
+            elementwise(Op.WHERE, (mask, broadcast(given.uop.cast(x.uop.dtype), x.uop.shape), old.uop), x.uop.shape),
+            given,
+        )
+        return
+    basic, picks = parsed(x, index)
     part = basic.read(old.uop)
     dtype = x.uop.dtype
     if picks:
@@ -80,6 +99,26 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         inside = basic.write(broadcast(const(_BOOL, True), part.shape), x.shape)
         placed = basic.write(new, x.shape)
         new = placed if inside.op is Op.EXPAND else alu(Op.WHERE, (inside, placed, old.uop))
+    _put(x, new, given)
+
+
+def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
+    """A lazy mask of the first axes in the shape of `x`, where every place that it may choose gets the same values."""
+    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if not is_tensor(mask) or mask.dtype is not _BOOL or not mask.shape:
+        return None
+    m, s = mask.shape, x.uop.shape
+    if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
+        return None
+    if mask.device != x.device:
+        x._mixed("index", mask)
+    if broadcast_shapes("index assignment", given.uop.shape, s[len(m) :]) != s[len(m) :]:
+        return None
+    return broadcast(nodes.reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
+
+
+def _put(x: Tensor, new: UOp, given: Tensor) -> None:
+    """Let `x` show `new`, which was made of it and of `given`."""
     out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
     wanted = x.requires_grad and x.is_leaf
     x._assign(out.uop)
@@ -252,7 +291,9 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         if x.device != t.device:
             t._mixed("index", x)
         if x.dtype is _BOOL:
-            raise DTypeError(f"index: a bool tensor gives a shape that depends on its values; {_MASK_ADVICE}")
+            if not x.shape:
+                raise DTypeError("index: True and False are no positions; use 0 and 1, None for a new axis, or a mask")
+            return _places(values_now(x, "index", _MASK_ADVICE))
         if not x.dtype.is_int:
             raise DTypeError(f"index: takes integers, not {x.dtype.name}; use .int() first")
         return [int(x.uop.arg)] if x.uop.is_const else [x.uop]
@@ -261,7 +302,7 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         if array.size == 0 and not isinstance(x, np.ndarray):
             array = array.astype(np.int32)
         if array.dtype.kind == "b":
-            return [_Known(a, n) for a, n in zip(np.nonzero(array), array.shape, strict=True)]
+            return _places(array)
         if array.dtype.kind not in "iu":
             raise DTypeError(f"index: takes integers, not an array of {array.dtype}")
         return [_Known(array)] if array.ndim else [int(array)]
@@ -271,6 +312,10 @@ def _item(t: Tensor, x: Any) -> list[Any]:
         raise DTypeError(
             f"index: takes ints, slices, None, ... and integer tensors, arrays or lists, not {type(x).__name__}"
         ) from None
+
+
+def _places(mask: np.ndarray[Any, Any]) -> list[Any]:
+    return [_Known(a, n) for a, n in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 
 class _Basic:

@@ -379,8 +379,16 @@ class Tensor(Handle):
         return self._new(UOp(Op.BITCAST, kind, (self.uop,)))
 
     @checked
-    def to(self, *args: Any, device: str | None = None, dtype: DTypeLike | None = None) -> Tensor:
-        """A copy on another device, of another dtype, or both; the tensor itself if nothing changes.
+    def to(
+        self,
+        *args: Any,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+    ) -> Tensor:
+        """A copy on another device, of another dtype, or both; the tensor itself if nothing changes, or, with `copy`, a
+        `clone`. `non_blocking` changes nothing: copies wait for nobody.
 
         A copy on another device is a new leaf: gradients do not flow back between devices.
 
@@ -388,7 +396,11 @@ class Tensor(Handle):
         >>> Tensor([1, 2]).to("float32").to("cpu")
         Tensor([1., 2.], dtype=float32)
         """
-        for a in args:
+        flags = [a for a in args if isinstance(a, bool)]  # torch's last arguments by position: non_blocking, copy
+        if len(flags) > 2 or (flags and list(args[-len(flags) :]) != flags):
+            raise DTypeError("to: takes a device, a dtype or a tensor, and then non_blocking and copy")
+        copy = flags[1] if len(flags) == 2 else copy
+        for a in args[: len(args) - len(flags)]:
             if isinstance(a, str) and (a in device_names() or is_foreign(a)):
                 device = a
             elif isinstance(a, str) and a not in _KNOWN_DTYPES:
@@ -400,7 +412,8 @@ class Tensor(Handle):
             else:
                 dtype = a
         out = self if device is None else self._moved(resolve_device(device))
-        return out if dtype is None else out.cast(dtype)
+        out = out if dtype is None else out.cast(dtype)
+        return out.clone() if copy and out is self else out
 
     def _moved(self, device: str) -> Tensor:
         if device == self.device:
@@ -652,6 +665,7 @@ class Tensor(Handle):
     __ixor__ = operators.ixor
     __ilshift__ = operators.ilshift
     __irshift__ = operators.irshift
+    __round__ = operators.round
     __matmul__ = operators.matmul
     __rmatmul__ = operators.rmatmul
     # -- ops ------------------------------------------------------------------------------------------------------
@@ -917,6 +931,7 @@ class Tensor(Handle):
     masked_scatter = ops.masked_scatter
     bucketize = ops.bucketize
     nonzero = ops.nonzero
+    nonzero_static = ops.nonzero_static
     argwhere = ops.argwhere
     masked_select = ops.masked_select
     unique = ops.unique
@@ -948,6 +963,129 @@ class Tensor(Handle):
     copy_ = ops.copy_
     fill_ = ops.fill_
     zero_ = ops.zero_
+    abs_ = ops.abs_
+    absolute_ = ops.absolute_
+    acos_ = ops.acos_
+    acosh_ = ops.acosh_
+    addbmm_ = ops.addbmm_
+    addcdiv_ = ops.addcdiv_
+    addcmul_ = ops.addcmul_
+    addmm_ = ops.addmm_
+    addmv_ = ops.addmv_
+    addr_ = ops.addr_
+    arccos_ = ops.arccos_
+    arccosh_ = ops.arccosh_
+    arcsin_ = ops.arcsin_
+    arcsinh_ = ops.arcsinh_
+    arctan2_ = ops.arctan2_
+    arctan_ = ops.arctan_
+    arctanh_ = ops.arctanh_
+    asin_ = ops.asin_
+    asinh_ = ops.asinh_
+    atan2_ = ops.atan2_
+    atan_ = ops.atan_
+    atanh_ = ops.atanh_
+    baddbmm_ = ops.baddbmm_
+    bernoulli_ = ops.bernoulli_
+    bitwise_and_ = ops.bitwise_and_
+    bitwise_left_shift_ = ops.bitwise_left_shift_
+    bitwise_not_ = ops.bitwise_not_
+    bitwise_or_ = ops.bitwise_or_
+    bitwise_right_shift_ = ops.bitwise_right_shift_
+    bitwise_xor_ = ops.bitwise_xor_
+    cauchy_ = ops.cauchy_
+    ceil_ = ops.ceil_
+    clamp_max_ = ops.clamp_max_
+    clamp_min_ = ops.clamp_min_
+    clip_ = ops.clip_
+    copysign_ = ops.copysign_
+    cos_ = ops.cos_
+    cosh_ = ops.cosh_
+    cumprod_ = ops.cumprod_
+    cumsum_ = ops.cumsum_
+    deg2rad_ = ops.deg2rad_
+    digamma_ = ops.digamma_
+    divide_ = ops.divide_
+    eq_ = ops.eq_
+    erf_ = ops.erf_
+    erfc_ = ops.erfc_
+    erfinv_ = ops.erfinv_
+    exp2_ = ops.exp2_
+    exp_ = ops.exp_
+    expm1_ = ops.expm1_
+    exponential_ = ops.exponential_
+    float_power_ = ops.float_power_
+    floor_ = ops.floor_
+    floor_divide_ = ops.floor_divide_
+    fmod_ = ops.fmod_
+    frac_ = ops.frac_
+    gcd_ = ops.gcd_
+    ge_ = ops.ge_
+    geometric_ = ops.geometric_
+    greater_ = ops.greater_
+    greater_equal_ = ops.greater_equal_
+    gt_ = ops.gt_
+    heaviside_ = ops.heaviside_
+    hypot_ = ops.hypot_
+    index_add_ = ops.index_add_
+    index_copy_ = ops.index_copy_
+    index_fill_ = ops.index_fill_
+    index_put_ = ops.index_put_
+    lcm_ = ops.lcm_
+    ldexp_ = ops.ldexp_
+    le_ = ops.le_
+    less_ = ops.less_
+    less_equal_ = ops.less_equal_
+    lgamma_ = ops.lgamma_
+    log10_ = ops.log10_
+    log1p_ = ops.log1p_
+    log2_ = ops.log2_
+    log_ = ops.log_
+    log_normal_ = ops.log_normal_
+    logical_and_ = ops.logical_and_
+    logical_not_ = ops.logical_not_
+    logical_or_ = ops.logical_or_
+    logical_xor_ = ops.logical_xor_
+    logit_ = ops.logit_
+    lt_ = ops.lt_
+    masked_fill_ = ops.masked_fill_
+    masked_scatter_ = ops.masked_scatter_
+    multiply_ = ops.multiply_
+    nan_to_num_ = ops.nan_to_num_
+    ne_ = ops.ne_
+    neg_ = ops.neg_
+    negative_ = ops.negative_
+    nextafter_ = ops.nextafter_
+    normal_ = ops.normal_
+    not_equal_ = ops.not_equal_
+    pow_ = ops.pow_
+    rad2deg_ = ops.rad2deg_
+    random_ = ops.random_
+    reciprocal_ = ops.reciprocal_
+    relu_ = ops.relu_
+    remainder_ = ops.remainder_
+    renorm_ = ops.renorm_
+    round_ = ops.round_
+    rsqrt_ = ops.rsqrt_
+    scatter_ = ops.scatter_
+    scatter_add_ = ops.scatter_add_
+    scatter_reduce_ = ops.scatter_reduce_
+    sigmoid_ = ops.sigmoid_
+    sign_ = ops.sign_
+    sin_ = ops.sin_
+    sinc_ = ops.sinc_
+    sinh_ = ops.sinh_
+    sqrt_ = ops.sqrt_
+    square_ = ops.square_
+    subtract_ = ops.subtract_
+    tan_ = ops.tan_
+    tanh_ = ops.tanh_
+    tril_ = ops.tril_
+    triu_ = ops.triu_
+    true_divide_ = ops.true_divide_
+    trunc_ = ops.trunc_
+    uniform_ = ops.uniform_
+    xlogy_ = ops.xlogy_
 
     # statistics
     cov = ops.cov
@@ -1016,9 +1154,12 @@ class Tensor(Handle):
     cumulative_prod = ops.cumulative_prod
     type_as = ops.type_as
     split_with_sizes = ops.split_with_sizes
+    stride = ops.stride
+    is_contiguous = ops.is_contiguous
     nelement = ops.nelement
     ndimension = ops.ndimension
     new_tensor = ops.new_tensor
+    new_empty = ops.new_empty
     new_full = ops.new_full
     new_zeros = ops.new_zeros
     new_ones = ops.new_ones

@@ -246,6 +246,10 @@ METHODS: dict[str, Row] = {
     "bitwise_not": row(I),
     "bitwise_invert": row(I),
     "new_full": row(X, (2,), 1.0),
+    "new_empty": row(X, 2),
+    **{f"atleast_{n}d": row(X) for n in (1, 2, 3)},
+    "nonzero_static": row(X, size=3),
+    "geometric_": row(X, 0.5),
     "new_ones": row(X, 2),
     "new_zeros": row(X, 2),
     "new_tensor": row(X, [1.0]),
@@ -400,10 +404,10 @@ LAYERS: dict[str, Row] = {
 }
 
 # Called on a list of tensors too.
-JOINED = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "row_stack", "dstack", "column_stack")
-
-# What has no static shape says so, and nothing else.
-REFUSED = ("nonzero", "argwhere", "masked_select", "unique", "unique_consecutive")
+JOINED = (
+    *("cat", "concat", "concatenate", "stack", "hstack", "vstack", "row_stack", "dstack", "column_stack"),
+    *("atleast_1d", "atleast_2d", "atleast_3d"),
+)
 
 # Of the other tensor they take its shape or its dtype alone, or give each back on its own device.
 OWN_DEVICE = ("expand_as", "reshape_as", "view_as", "type_as", "meshgrid", "broadcast_tensors")
@@ -450,7 +454,7 @@ def _methods() -> Iterator[tuple[str, Case]]:
         found = getattr(Tensor, name)
         if name.startswith("_") or not callable(found) or name in NOT_OPS:
             continue
-        given = METHODS.get(name) or FUNCTIONS.get(name)
+        given = METHODS.get(name) or FUNCTIONS.get(name) or METHODS.get(name.removesuffix("_"))
         if given is None and not _needs(found)[1:]:
             given = row(X)
         if given is None:

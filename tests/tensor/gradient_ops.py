@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anneal import ops
 from anneal.tensor import Tensor
 from anneal.tensor import functional as F
 
@@ -117,6 +118,7 @@ CASES: list[Case] = [
     Case("prelu", lambda M, F, x, w: x.prelu(w), "ab,b"),
     Case("where", lambda M, F, x, y: chosen(M, x > 0.1, x, y), "ab,ab"),
     Case("where", lambda M, F, x, y: chosen(M, (x * 0 + 1) > 0, x, y), "ab,ab"),
+    Case("masked_select", lambda M, F, x: x.masked_select(x.abs() >= 0)),
     Case("masked_fill", lambda M, F, x: x.masked_fill(x > 0.1, 2.0)),
     Case("heaviside", lambda M, F, x: x.heaviside(0.5)),
     Case("floor_divide", lambda M, F, x, y: x // y, "ab,ab", positive=True),
@@ -295,19 +297,21 @@ BOOLS = "gives bools or integers"
 MAKES = "makes a tensor from none"
 PYTHON = "gives no tensor, or one without a graph"
 INTEGERS = "takes integers"
+DRAWN = "draws numbers; test_random.py"
 IN_PLACE = "has the graph of the op that it is named after; test_inplace.py"
 WITHOUT = {
-    IN_PLACE: "add_ clamp_ copy_ div_ fill_ lerp_ mul_ sub_ zero_",
-    BOOLS: "all allclose any argmax argmin argsort argwhere bincount bool bucketize count_nonzero eq equal ge greater "
+    IN_PLACE: " ".join([*ops.inplace.__all__, *ops.inplace_kin.__all__]),
+    DRAWN: " ".join(ops.inplace_random.__all__),
+    BOOLS: "all allclose any argmax argmin argsort argwhere bool bucketize count_nonzero eq equal ge greater "
     "greater_equal gt int isclose isfinite isin isinf isnan isneginf isposinf isreal le less less_equal logical_and "
-    "logical_not logical_or logical_xor long lt ne nonzero not_equal one_hot searchsorted signbit unique unique_consecutive "
-    "is_floating_point histc bitcast",
+    "logical_not logical_or logical_xor long lt ne nonzero nonzero_static not_equal one_hot searchsorted signbit unique unique_consecutive "
+    "is_contiguous is_floating_point histc bitcast",
     MAKES: "arange blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window linspace logspace "
-    "new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
+    "new_empty new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
     "tri tril_indices triu_indices uniform zeros zeros_like",
-    PYTHON: "assign backward detach dim element_size item manual_seed nbytes ndimension nelement no_grad numel numpy realize "
-    "requires_grad_ rows size to cpu tolist type_as zero_grad take_running_updates masked_select float",
-    INTEGERS: "bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor gcd lcm",
+    PYTHON: "assign backward detach dim element_size item manual_seed nbytes ndimension nelement no_grad numel numpy realize stride "
+    "requires_grad_ rows size to cpu tolist type_as zero_grad take_running_updates float",
+    INTEGERS: "bincount bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor gcd lcm",
 }
 
 

@@ -144,11 +144,6 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "put nothing": (lambda: Tensor(X).index_put((slice(0, 1),), 1.0, True), ShapeError, "accumulate takes integer"),
     "copy": (lambda: Tensor(X).index_copy(0, Tensor([0]), Tensor.zeros(3)), ShapeError, "needs a source of shape"),
     "mask": (lambda: Tensor(X).masked_scatter(Tensor(X), Tensor(X)), DTypeError, "a mask is bool"),
-    "mask shape": (lambda: Tensor(X[0]).masked_scatter(Tensor(X) > 0, Tensor(X)), ShapeError, "a mask of shape"),
-    "nonzero": (lambda: Tensor(X).nonzero(), ShapeError, "nonzero: the shape of the result depends on values"),
-    "argwhere": (lambda: Tensor(X).argwhere(), ShapeError, r"np.argwhere\(x.numpy\(\)\)"),
-    "masked_select": (lambda: Tensor(X).masked_select(Tensor(X) > 0), ShapeError, r"use x\[mask.numpy\(\)\]"),
-    "unique": (lambda: Tensor(X).unique(), ShapeError, r"use np.unique\(x.numpy\(\)\)"),
 }
 
 

@@ -9,41 +9,31 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import anneal
+from anneal import meshgrid, nn
 from anneal.errors import UserError
-from anneal.tensor import Tensor, functional, meshgrid, random
+from anneal.nn import functional
+from anneal.tensor import DType, Tensor
 
 # Drawn at random, or of values that nobody promises: the shapes alone are compared.
 DRAWN = {
-    "bernoulli", "multinomial", "rand_like", "randn_like", "randn", "randint", "normal", "uniform", "nn.functional.dropout", "empty",
+    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "new_empty_strided", "empty_strided",
+    "empty_permuted", "randint_like", "rand_like", "randn_like", "randn", "randint", "normal", "uniform", "nn.functional.dropout", "empty",
     "empty_like", "randperm", "new_empty", "nn.functional.gumbel_softmax", "nn.functional.alpha_dropout",
     "nn.functional.feature_alpha_dropout", "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.rrelu",
     "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
 }  # fmt: skip
-# Other places than ours of names that mean something else there: norms of matrices, powers that rise, numbers drawn
-# into a tensor.
-OTHERS = ("masked.", "sparse.", "fft.", "signal.", "torch.", "linalg.norm", "linalg.vander", "normal", "uniform")
+# Ops of torch that stand for a method that changes its tensor.
+IN_PLACE = {name: f"{name}_" for name in ("cauchy", "exponential", "geometric", "log_normal", "uniform")}
 # Arguments that we do not have, by the values that ask for what we do all the same.
 WITHOUT: dict[str, tuple[Any, ...]] = {
     "return_indices": (False, True),  # the values come first
-    "out_int32": (False, True),
     "stable": (True, False),
-    "recompute_scale_factor": (None, False),
-    "fweights": (None,),
-    "aweights": (None,),
-    "weight": (None,),
-    "max_norm": (None,),
-    "norm_type": (2.0,),
-    "scale_grad_by_freq": (False,),
-    "sparse": (False,),
-    "as_tuple": (False,),
-    "sorter": (None,),
-    "side": (None,),
-    "running_mean": (None,),
-    "running_var": (None,),
 }
 
 
@@ -57,19 +47,20 @@ class Outcome(NamedTuple):
 
 
 def found(name: str) -> Callable[..., Any] | None:
-    """Our op of torch's name."""
-    if name.startswith(OTHERS):
-        return None
-    short = name.rpartition(".")[2]
-    if name.startswith("nn.functional.") and short in functional.__all__:
-        return getattr(functional, short)  # type: ignore[no-any-return]
-    if short == "meshgrid":
-        return meshgrid
-    if hasattr(Tensor, short) and callable(getattr(Tensor, short)):
-        return getattr(Tensor, short)  # type: ignore[no-any-return]
-    if short in functional.__all__:
-        return getattr(functional, short)  # type: ignore[no-any-return]
-    return getattr(random, short) if short in random.__all__ else None
+    """Ours of torch's name: of `nn.functional`, a room (`linalg`, `fft`, ...), a method of Tensor, or of `anneal`."""
+    if name.startswith("nn.functional."):
+        return getattr(functional, name.removeprefix("nn.functional."), None)
+    if name in IN_PLACE:
+        method = getattr(Tensor, IN_PLACE[name], None)
+        return None if method is None else lambda x, *args, **options: method(x.clone(), *args, **options)
+    place: Any = anneal
+    if hasattr(Tensor, name) and (isinstance(getattr(anneal, name, None), DType) or not hasattr(anneal, name)):
+        place = Tensor  # a method alone; `anneal.int` is a dtype
+    for part in name.split("."):
+        place = getattr(place, part, None)
+        if isinstance(place, ModuleType) and not place.__name__.startswith("anneal"):
+            return None
+    return place if callable(place) and not isinstance(place, type) else None
 
 
 def _ours(x: Any, torch: Any, leaves: list[tuple[Tensor, Any]] | None) -> Any:
@@ -84,6 +75,8 @@ def _ours(x: Any, torch: Any, leaves: list[tuple[Tensor, Any]] | None) -> Any:
             t.requires_grad_()
             leaves.append((t, x))  # type: ignore[union-attr]
         return t
+    if isinstance(x, torch.nn.PairwiseDistance):
+        return nn.PairwiseDistance(x.norm, x.eps, x.keepdim)
     if isinstance(x, torch.dtype):
         return str(x).partition(".")[2]
     if isinstance(x, torch.Size):
@@ -150,11 +143,11 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
             args = [a for a in args if not isinstance(a, str)]  # how, not what
         if op.name.find("adaptive_max_pool") >= 0 and "return_indices" not in known:
             args = args[:1]
-        if op.name == "diff":
-            args = [a for i, a in enumerate(args) if i < 2 or a is not None]  # nothing before, nothing after
         if op.name == "flip" and "dims" in options:
             args = [options.pop("dims")]
-        if op.name == "nn.functional.embedding":
+        if op.name.endswith("_") and not op.name.endswith("__"):
+            first = first.clone()
+        if op.name in ("nn.functional.embedding", "nn.functional.embedding_bag"):
             first, args[0] = args[0], first  # op_db turns them round
         if op.name in ("einsum",):
             first, args = args[0], list(first)
@@ -164,10 +157,11 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
             got = ours(first, *args, **options)
             if values_alone:
                 expected = expected[0]
-            kind, said = _compared(
-                op.name if not options.get("dropout_p") else "nn.functional.dropout", got, expected, torch
-            )
-            if kind == "agrees" and differentiable and op.name not in DRAWN and not options.get("dropout_p"):
+            drawn = op.name in DRAWN or bool(options.get("dropout_p"))
+            if op.name == "nn.functional.multi_head_attention_forward":
+                drawn = args[9] > 0 and options["training"]
+            kind, said = _compared(drawn, got, expected, torch)
+            if kind == "agrees" and differentiable and not drawn:
                 kind, said = _slopes(got, expected, leaves, torch)
         except UserError as e:
             kind, said = "refused", str(e)
@@ -179,7 +173,7 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
         yield Outcome(kind, said, call)
 
 
-def _compared(name: str, got: Any, expected: Any, torch: Any) -> tuple[str, str]:
+def _compared(drawn: bool, got: Any, expected: Any, torch: Any) -> tuple[str, str]:
     mine, theirs = _flat(got, torch), _flat(expected, torch)
     if len(mine) != len(theirs):
         return "shape", f"{len(mine)} results, not {len(theirs)}"
@@ -187,7 +181,7 @@ def _compared(name: str, got: Any, expected: Any, torch: Any) -> tuple[str, str]
         a, b = _array(a, torch), _array(b, torch)
         if a.shape != b.shape:
             return "shape", f"{a.shape}, not {b.shape}"
-        if name not in DRAWN and not _close(a, b):
+        if not drawn and not _close(a, b):
             return "value", f"{a.reshape(-1)[:6]}, not {b.reshape(-1)[:6]} ({a.dtype}, {b.dtype})"
     return "agrees", ""
 
