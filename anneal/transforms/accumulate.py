@@ -67,15 +67,7 @@ def backward(
     # with it
     with BUILDING, releasing(retain):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t.device == result.device]
-        nodes = [leaf_nodes(t) for t in live]
-        owners: dict[UOp, Tensor] = {}
-        for t, group in zip(live, nodes, strict=True):
-            for n in group:
-                if owners.setdefault(n, t) is not t:
-                    raise GradientError(
-                        "backward: two leaves show the same value of another tensor and cannot be told apart; "
-                        "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
-                    )
+        nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
         if numbering is None or not (reached := _known(numbering, result, seed, live, nodes)):
             reached = _added(result if create_graph else None, result.uop, seed, live, nodes)
@@ -92,6 +84,20 @@ def backward(
             memory.origin = None
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
+
+
+def _nodes_of(live: list[Tensor]) -> list[tuple[UOp, ...]]:
+    """The nodes of each leaf. Raises GradientError for two leaves of one."""
+    nodes = [leaf_nodes(t) for t in live]
+    owners: dict[UOp, Tensor] = {}
+    for t, group in zip(live, nodes, strict=True):
+        for n in group:
+            if owners.setdefault(n, t) is not t:
+                raise GradientError(
+                    "backward: two leaves show the same value of another tensor and cannot be told apart; "
+                    "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
+                )
+    return nodes
 
 
 def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
