@@ -6,13 +6,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import autograd as autograd
     from anneal import fft as fft
+    from anneal import func as func
     from anneal import linalg as linalg
     from anneal import nn as nn
     from anneal import optim as optim
     from anneal import utils as utils
     from anneal.front import *
-    from anneal.front import autograd as autograd
     from anneal.inspect import check as check
 
 __version__ = "0.1.0"

@@ -17,7 +17,6 @@ from anneal.tensor import MinMax as MinMax
 from anneal.tensor import Tensor as Tensor
 from anneal.tensor import ValuesIndices as ValuesIndices
 from anneal.tensor import Variable as Variable
-from anneal.tensor import autograd as autograd
 from anneal.tensor import default_device as default_device
 from anneal.tensor import dtypes as dtypes
 from anneal.tensor import empty_cache as empty_cache
@@ -46,6 +45,8 @@ from anneal.tensor.autograd import enable_grad as enable_grad
 from anneal.tensor.autograd import inference_mode as inference_mode
 from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
 from anneal.torch_names import *
+from anneal.transforms import custom_jvp as custom_jvp
+from anneal.transforms import custom_vjp as custom_vjp
 
 # -- dtypes -----------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ STATE = {
     "anneal.cli._output._quiet": STREAMS,
     "anneal.cli._output._said_json": STREAMS,
     "anneal.codegen.kernels._bodies": CACHE,
-    "anneal.nn._hooks._NUMBERS": UNIQUE,
+    "anneal.transforms.hooks._NUMBERS": UNIQUE,
     "anneal.progress._display": STREAMS,
     "anneal.progress._running": BELOW,
     "anneal.onnx.registry._TABLE": TABLE,

@@ -26,6 +26,7 @@ class Storage:
     __slots__ = (
         "__weakref__",
         "buffer",
+        "derivative",
         "device",
         "dtype",
         "host",
@@ -46,6 +47,7 @@ class Storage:
         self.origin: UOp | None = None
         self.owner: weakref.ref[Any] | None = None  # the tensor that shows this memory
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
+        self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own
 
     def ensure(self) -> OpaqueBuffer:

@@ -52,7 +52,7 @@ def nothing() -> None:
 class Tensors:
     """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
-    __slots__ = ("generation", "host_calls", "leaves", "outdated", "recordings")
+    __slots__ = ("derivatives", "generation", "hooked", "host_calls", "leaves", "outdated", "recordings", "routed")
 
     def __init__(self) -> None:
         # those on which requires_grad was set, by id
@@ -60,6 +60,12 @@ class Tensors:
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
         self.generation = 0
         self.host_calls = False  # whether a graph may have a HOST_CALL
+        self.derivatives = False  # whether a graph may have a derivative by a function of Python
+        self.hooked: weakref.WeakValueDictionary[int, Handle] = (
+            weakref.WeakValueDictionary()
+        )  # leaves with hooks, by id
+        # nodes made before a source got a hook: the source, and what the gradient reaches it through
+        self.routed: weakref.WeakKeyDictionary[UOp, dict[UOp, UOp]] = weakref.WeakKeyDictionary()
         self.outdated = ""  # the last of those changes, in words
         self.recordings: list[Any] = []  # the runs of jit functions that any thread records
 
@@ -138,6 +144,7 @@ class _Here(threading.local):
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has
         # what an optimiser's step computes along with the rest
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
+        self.hooks: list[Any] | None = None  # gets the hooks of results that a gradient's walk calls
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
 
 

@@ -26,7 +26,18 @@ class Handle:
     `Tensor` is the one class of handles. The runtime computes what handles name, and makes new ones for results.
     """
 
-    __slots__ = ("__weakref__", "_alias", "_grad", "_spent", "device", "is_leaf", "late", "requires_grad", "uop")
+    __slots__ = (
+        "__weakref__",
+        "_alias",
+        "_grad",
+        "_hooks",
+        "_spent",
+        "device",
+        "is_leaf",
+        "late",
+        "requires_grad",
+        "uop",
+    )
 
     uop: UOp  # of a late tensor it is made when it is asked for
     late: Late | None  # what a late tensor has in place of a node
@@ -36,6 +47,7 @@ class Handle:
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _spent: bool  # its backward was taken
     _grad: Any  # a handle, None, or INSIDE
+    _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
 
     @classmethod
     def _from_uop(cls, u: UOp, device: str) -> Self:

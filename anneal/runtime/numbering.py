@@ -82,7 +82,7 @@ class Numbering:
             "",
         )  # calls that were made, their seconds, and the first one's reason
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-        self.origins = False  # whether a gradient goes on through some memory
+        self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
 
     def missed(self, begun: float, why: str) -> None:
         """A call was made, for this reason."""
@@ -108,7 +108,7 @@ class Numbering:
                 hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
                 _masks[hole] = 1 << n
-            if storage.origin is not None:
+            if storage.origin is not None or storage.derivative is not None:
                 self.origins = True
             self.leaves.append(flat)
             self.nbytes += storage.size * storage.dtype.itemsize

@@ -17,6 +17,8 @@ Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 # Up to this many bytes of temporaries the order that leaves most to run side by side is taken; above it, the one that
 # needs least memory: then the values are large, and so is the work on each.
 _SMALL_PROGRAM = 256 << 20
+# The same where calls run one at a time, and lose nothing but values in a processor's cache.
+_SMALL_IN_TURN = 32 << 20
 # Writing memory that was used before makes a GPU wait: small values get pieces of their own.
 _WORTH_SHARING = 1 << 20
 # The work on a value of this size fills a GPU alone: its memory may go to another call of the level.
@@ -43,7 +45,8 @@ def arrange(
     concurrent device gets independent calls next to each other, and pieces of bytes for values of any size.
     """
     if not concurrent:
-        return list(calls), _same_size(values, calls)
+        ordered = _in_turn(values, calls, overwrites or {})
+        return ordered, _same_size(values, ordered)
     p = _Program(values, calls, overwrites or {})
     early = _early_levels(p.ahead)
     late = sorted(range(len(calls)), key=_late_levels(p.ahead, early).__getitem__)
@@ -67,6 +70,16 @@ def arrange(
             if total < enough:
                 enough, order, memory = total, other, pieces
     return [calls[n] for n in order], memory or p.pieces(order)
+
+
+def _in_turn(values: Sequence[Value], calls: Sequence[Call], overwrites: Mapping[int, int]) -> list[Call]:
+    """The calls of a device that runs one at a time: as they come, unless another order needs much less memory."""
+    if peak_bytes(values, calls) <= _SMALL_IN_TURN:
+        return list(calls)
+    p = _Program(values, calls, overwrites)
+    as_it_is = list(range(len(calls)))
+    frugal = p.frugal(as_it_is)
+    return [calls[n] for n in (frugal if p.peak(frugal) < _WORTH_WAITING * p.peak(as_it_is) else as_it_is)]
 
 
 class _Program:

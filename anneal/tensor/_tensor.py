@@ -326,24 +326,15 @@ class Tensor(Handle):
         u = self.uop
         return self._new_plain(UOp(_DETACH, u.dtype, (u,)) if self.requires_grad else u)
 
-    @checked
-    def backward(self, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
-        """Add the gradient of this tensor (of one element, or weighted by `gradient`) to `.grad` of every leaf.
-
-        Raises GradientError if nothing here wants a gradient, if it was taken before, or if there are several
-        elements and no `gradient`.
-
-        >>> w = Tensor([1.0, 2.0], requires_grad=True)
-        >>> (w * w).sum().backward()
-        >>> w.grad
-        Tensor([2., 4.], dtype=float32)
-        """
-        transforms.backward(self, gradient, retain_graph)
+    backward = transforms.backward
 
     def zero_grad(self) -> None:
         """Forget `.grad`."""
         self.grad = None
 
+    register_hook = transforms.register_hook
+    register_post_accumulate_grad_hook = transforms.register_post_accumulate_grad_hook
+    retain_grad = transforms.retain_grad
     data = property(interchange.data, interchange.set_data)
 
     # -- dtypes and devices ---------------------------------------------------------------------------------------

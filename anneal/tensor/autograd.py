@@ -14,10 +14,10 @@ from anneal.errors import GradientError, ShapeError
 from anneal.ops import grad_enabled, no_grad
 from anneal.runtime import here
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import gradient, leaf_nodes
+from anneal.transforms import gradient, hooked, leaf_nodes, releasing
 from anneal.uop import UOp, const
 
-__all__ = ["enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = ["backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Several = Tensor | Sequence[Tensor]
@@ -115,19 +115,43 @@ def grad(
     groups = (
         [range(len(targets))] if all(t.is_leaf for t in targets) else [range(i, i + 1) for i in range(len(targets))]
     )
-    for result, seed in zip(results, seeds, strict=True):
-        for group in groups:
-            nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]
-            for (i, _), g in zip(nodes, gradient(result.uop, seed, [n for _, n in nodes]), strict=True):
-                if g is not None:
-                    before = found[i]
-                    found[i] = g if before is None else before + g
+    with releasing(create_graph if retain_graph is None else retain_graph):
+        for result, seed in zip(results, seeds, strict=True):
+            for group in groups:
+                nodes = [(i, n) for i in group for n in leaf_nodes(targets[i])]
+                for (i, _), g in zip(nodes, gradient(result.uop, seed, [n for _, n in nodes]), strict=True):
+                    if g is not None:
+                        before = found[i]
+                        found[i] = g if before is None else before + g
     return tuple(
         [
-            _given(t, g, results, create_graph, allow_unused, materialize_grads)
+            _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
             for t, g in zip(targets, found, strict=True)
         ]
     )
+
+
+def backward(
+    tensors: Several,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Several | None = None,
+) -> None:
+    """`t.backward(...)` of each of `tensors`, weighted by `grad_tensors` where they have several elements.
+
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> backward([(x * x).sum(), x.sum()])
+    >>> x.grad
+    Tensor([3., 5.], dtype=float32)
+    """
+    results = _list(tensors)
+    weights = [None] * len(results) if grad_tensors is None else _list(grad_tensors)
+    if len(weights) != len(results):
+        raise ShapeError(f"autograd.backward: {len(weights)} grad_tensors for {len(results)} tensors")
+    kept = create_graph if retain_graph is None else retain_graph
+    for n, (t, w) in enumerate(zip(results, weights, strict=True)):
+        t.backward(w, kept or n + 1 < len(results), create_graph, inputs)
 
 
 def _given(

@@ -8,7 +8,17 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from anneal.transforms.accumulate import backward, take_results
 from anneal.transforms.batch import vmap
 from anneal.transforms.batching import BATCHING
+from anneal.transforms.custom import custom_jvp, custom_vjp
 from anneal.transforms.forward import jvp
+from anneal.transforms.function import Function, FunctionCtx, once_differentiable
+from anneal.transforms.hooks import (
+    RemovableHandle,
+    hooked,
+    register_hook,
+    register_post_accumulate_grad_hook,
+    releasing,
+    retain_grad,
+)
 from anneal.transforms.jacobians import hessian, jacfwd, jacrev
 from anneal.transforms.leaves import leaf_nodes
 from anneal.transforms.pullback import gradient
@@ -17,15 +27,26 @@ from anneal.transforms.tree import paths_of, tree_leaves, tree_map
 
 __all__ = [
     "BATCHING",
+    "Function",
+    "FunctionCtx",
+    "RemovableHandle",
     "backward",
+    "custom_jvp",
+    "custom_vjp",
     "grad",
     "gradient",
     "hessian",
+    "hooked",
     "jacfwd",
     "jacrev",
     "jvp",
     "leaf_nodes",
+    "once_differentiable",
     "paths_of",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "releasing",
+    "retain_grad",
     "take_results",
     "tree_leaves",
     "tree_map",

@@ -6,16 +6,19 @@ A door to the pass in `pullback.py`, which writes the adjoint nodes into the gra
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import GradientError, ShapeError
-from anneal.ops import grad_enabled
+from anneal.ops import checked, grad_enabled, is_tensor
 from anneal.runtime import INSIDE, Late, Numbering, composite, here, numbering_of, storage_of
 from anneal.schedule import BUILDING
+from anneal.transforms.hooks import after_accumulation, hooked, releasing
 from anneal.transforms.leaves import leaf_nodes, leaves
-from anneal.transforms.pullback import gradient
+from anneal.transforms.pullback import gradient as gradient_of
 from anneal.uop import Op, UOp, const
 
 if TYPE_CHECKING:
@@ -27,51 +30,53 @@ __all__ = ["backward", "take_results"]
 _KEPT = 64
 
 
-def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool = False) -> None:
+@checked
+def backward(
+    result: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
     """Add the gradient of `result` to the `.grad` of every leaf it depends on.
 
     The gradients are lazy: they are computed when realised, best together with the loss and the optimiser's update.
 
     Args:
-        result: a float tensor, of one element unless `cotangent` is given.
-        cotangent: what to multiply the result with before summing; same shape. Default 1.
-        retain_graph: allow a later backward from the same tensor.
+        result: a float tensor, of one element unless `gradient` is given.
+        gradient: what to multiply the result with before summing; same shape. Default 1.
+        retain_graph: allow a later backward from the same tensor; None is `create_graph`.
+        create_graph: whether gradients flow through what is added to `.grad`.
+        inputs: the tensors whose `.grad` is added to, and no other's; None for every leaf.
 
     Raises:
-        GradientError: no leaf is reached, the result has several elements and no cotangent, `no_grad` is in force,
+        GradientError: no leaf is reached, the result has several elements and no `gradient`, `no_grad` is in force,
             or this tensor's backward has been taken already.
-        ShapeError: `cotangent` has another shape.
+        ShapeError: `gradient` has another shape.
 
     >>> from anneal.tensor import Tensor
-    >>> x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
-    >>> (x * x).sum().backward()
-    >>> x.grad
-    Tensor([2., 4., 6.], dtype=float32)
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> w.grad
+    Tensor([2., 4.], dtype=float32)
     """
-    seed = _seed(result, cotangent)
+    retain = create_graph if retain_graph is None else retain_graph
+    seed = _seed(result, gradient)
     _check(result)
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
-    with BUILDING:
-        live = [t for t in leaves() if t.device == result.device]
-        nodes = [leaf_nodes(t) for t in live]
-        owners: dict[UOp, Tensor] = {}
-        for t, group in zip(live, nodes, strict=True):
-            for n in group:
-                if owners.setdefault(n, t) is not t:
-                    raise GradientError(
-                        "backward: two leaves show the same value of another tensor and cannot be told apart; "
-                        "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
-                    )
-        numbering = numbering_of() if cotangent is None else None
+    with BUILDING, releasing(retain):
+        live = [t for t in (leaves() if inputs is None else _list(inputs)) if t.device == result.device]
+        nodes = _nodes_of(live)
+        numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
         if numbering is None or not (reached := _known(numbering, result, seed, live, nodes)):
-            reached = _added(result.uop, seed, live, nodes)
+            reached = _added(result if create_graph else None, result.uop, seed, live, nodes)
     if not reached:
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was changed or freed since"
         )
-    if not retain_graph:
+    if not retain:
         result._spent = True
         memory = None if result.late is not None else storage_of(result.uop)
         if memory is not None:
@@ -81,15 +86,41 @@ def backward(result: Tensor, cotangent: Tensor | None = None, retain_graph: bool
         del here.backwards[:-_KEPT]
 
 
-def _added(root: UOp, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
-    """Add the gradients of `root` to those of the leaves; whether there is one."""
-    found = iter(gradient(root, seed, [n for group in nodes for n in group]))
+def _nodes_of(live: list[Tensor]) -> list[tuple[UOp, ...]]:
+    """The nodes of each leaf. Raises GradientError for two leaves of one."""
+    nodes = [leaf_nodes(t) for t in live]
+    owners: dict[UOp, Tensor] = {}
+    for t, group in zip(live, nodes, strict=True):
+        for n in group:
+            if owners.setdefault(n, t) is not t:
+                raise GradientError(
+                    "backward: two leaves show the same value of another tensor and cannot be told apart; "
+                    "make one of them a copy, as in Tensor(x.numpy(), requires_grad=True)"
+                )
+    return nodes
+
+
+def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
+    several = [inputs] if is_tensor(inputs) else list(inputs)
+    for t in several:
+        if not t.requires_grad:
+            raise GradientError(f"backward: an input of shape {t.shape} requires no gradient")
+    return several
+
+
+def _added(through: Tensor | None, root: UOp, seed: UOp, live: list[Tensor], nodes: list[tuple[UOp, ...]]) -> bool:
+    """Add the gradients of `root` to those of the leaves; whether there is one. Those of a result that gradients are to
+    flow `through` want gradients themselves."""
+    found = iter(gradient_of(root, seed, [n for group in nodes for n in group]))
     reached = False
     for t, group in zip(live, nodes, strict=True):
-        for g in itertools.islice(found, len(group)):
-            if g is not None:
-                reached = True
-                t.grad = t._new_plain(g if t.grad is None else t.grad.uop + g)
+        several = [g for g in itertools.islice(found, len(group)) if g is not None]
+        if several:
+            reached = True
+            g = hooked(t, functools.reduce(UOp.__add__, several))
+            total = g if t.grad is None else t.grad.uop + g
+            t.grad = t._new_plain(total) if through is None else t._new(total, through)
+            after_accumulation(t)
     return reached
 
 
@@ -100,13 +131,19 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], 
     # what the numbering has not seen is not below the result
     seen = [(t, n, known[base]) for t, group in zip(live, nodes) for n in group if (base := _base(n)) in known]
     before = [t._grad for t, _, _ in seen]
-    if numbering.origins or any(g is INSIDE for g in before) or len({id(t) for t, _, _ in seen}) < len(seen):
+    hooks = here.context.tensors.hooked
+    if (
+        numbering.origins
+        or any(id(t) in hooks for t, _, _ in seen)
+        or any(g is INSIDE for g in before)
+        or len({id(t) for t, _, _ in seen}) < len(seen)
+    ):
         return False
     inputs = [root, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
     key = (backward, seed, *[n.shape for _, n, _ in seen], *[g is None for g in before])
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
-        grads = gradient(numbering.node(root), seed, [n for _, n, _ in seen])
+        grads = gradient_of(numbering.node(root), seed, [n for _, n, _ in seen])
         nodes = [g if g is None or old is None else old.uop + g for g, old in zip(grads, before, strict=True)]
         return nodes, [None if u is None else u.provenance[1:3] for u in nodes]
 

@@ -25,6 +25,8 @@ def vmap(
     *,
     axis_size: int | None = None,
     randomness: Literal["different", "same"] = "different",
+    in_dims: Any = ...,
+    out_dims: Any = ...,
 ) -> Function[P, R]:
     """The function that applies `f` to every example of its arguments at once, as a loop would one by one.
 
@@ -35,6 +37,7 @@ def vmap(
         out_axes: where the examples go in the result: an int, or a tree of them; None for what is the same for all.
         axis_size: the number of examples; needed only if no argument says it.
         randomness: whether random numbers drawn inside are "different" for every example or the "same".
+        in_dims, out_dims: torch's names for `in_axes` and `out_axes`.
 
     Raises TransformError for axes that do not fit the arguments, ShapeError for sizes that differ or an axis that is
     not there.
@@ -44,6 +47,8 @@ def vmap(
     >>> dot(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([10.0, 1.0]))
     Tensor([12., 34.], dtype=float32)
     """
+    in_axes = in_axes if in_dims is ... else in_dims
+    out_axes = out_axes if out_dims is ... else out_dims
     if randomness not in ("different", "same"):
         raise TransformError(f'vmap: randomness is "different" or "same", not {randomness!r}')
 

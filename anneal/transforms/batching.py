@@ -14,6 +14,7 @@ from anneal.errors import TransformError
 from anneal.ops import nodes
 from anneal.ops.nodes import sorted_places
 from anneal.runtime import HostGradient
+from anneal.transforms.calls import Derivative, derivative_of
 from anneal.transforms.trace import stand_in
 from anneal.uop import ALU, Op, UOp, alu, arena, const, dtypes, toposort
 from anneal.uop.sizes import Size, most, product
@@ -175,8 +176,57 @@ CUSTOM_DERIVATIVES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _function(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
+    """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
+    number, inputs, count = y.arg[1]
+    derivative = derivative_of(y)
+    assert derivative is not None
+    if not isinstance(n, int):
+        raise TransformError(f"vmap: {derivative.name} is for a number of examples, and {n} of them are no number")
+    last = 1 + inputs + count
+    flags = [*batched[1 : 1 + inputs], *[True] * count, *batched[last:-1]]
+    middle = [_full(s, b, n) for s, b in zip(sources[1 + inputs : last], batched[1 + inputs : last], strict=True)]
+    token = derivative.token_of_each(
+        sources[-1].arg.device, (n, *flags), lambda: _derivative_of_each(derivative, inputs, count, tuple(flags), n)
+    )
+    rest = (*sources[1 : 1 + inputs], *middle, *sources[last:-1], token)
+    return UOp(Op.CUSTOM_DERIVATIVE, y.dtype, (middle[number], *rest), y.arg)
+
+
+def _derivative_of_each(d: Derivative, inputs: int, count: int, flags: tuple[bool, ...], n: int) -> Derivative:
+    """The derivative of a call for `n` examples, from that for one."""
+    shared = (*flags[:inputs], *flags[inputs + count :])  # inputs and saved values
+
+    def pull(xs: Sources, ys: Sources, saved: Sources, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
+        def of_one(i: Sources, o: Sources, c: Sources) -> Sequence[UOp | None]:
+            made = d.pull(i[:inputs], o, i[inputs:], c)
+            return [*made, *[None] * len(saved)]
+
+        zeros = [nodes.spread(const(y.dtype, 0), y.shape) if g is None else g for y, g in zip(ys, given, strict=True)]
+        return _of_each(of_one, shared, n)((*xs, *saved), ys, zeros)[:inputs]
+
+    def push(xs: Sources, ys: Sources, saved: Sources, given: Sequence[UOp | None]) -> Sequence[UOp | None]:
+        assert d.push is not None
+        there = [t for t in given if t is not None]
+        wide = [t if f else repeated(t, n) for t, f in zip(given, shared, strict=False) if t is not None]
+
+        def of_one(i: Sources) -> Sequence[UOp | None]:
+            tangents = iter(i[len(i) - len(there) :])
+            each = [None if t is None else next(tangents) for t in given]
+            assert d.push is not None
+            return d.push(i[:inputs], i[inputs : inputs + count], i[inputs + count : len(i) - len(there)], each)
+
+        both = [*flags[:inputs], *[True] * count, *flags[inputs + count :], *[True] * len(wide)]
+        found = _mapped(of_one, (*xs, *ys, *saved, *wide), both, n)
+        return [None if f is None else f[0] if f[1] else repeated(f[0], n) for f in found]
+
+    return Derivative(d.name, pull, None if d.push is None else push)
+
+
 def _custom_derivative(y: UOp, sources: Sources, batched: Flags, n: Size) -> UOp:
     name, params = y.arg
+    if name == "function":
+        return _function(y, sources, batched, n)
     wide = [_full(s, b, n) if b or s.shape else s for s, b in zip(sources, batched, strict=True)]
     if not batched[0]:  # the value's own shape is the node's
         wide[0] = repeated(sources[0], n)
@@ -206,36 +256,42 @@ def _of_each(gradient: HostGradient, batched: tuple[bool, ...], n: int) -> HostG
     """The gradient of a call for `n` examples, from that for one."""
 
     def of_all(inputs: Sequence[UOp], outputs: Sequence[UOp], cotangents: Sequence[UOp]) -> Sequence[UOp | None]:
-        mark = arena().watermark()
-        fronts: dict[UOp, UOp] = {}
+        first, second = len(inputs), len(inputs) + len(outputs)
 
-        def one(u: UOp, has: bool) -> UOp:
-            if not has:
-                return u
-            example = stand_in(u.dtype, u.shape[1:])
-            fronts[example] = u
-            return example
+        def of_one(given: Sources) -> Sequence[UOp | None]:
+            return gradient(given[:first], given[first:second], given[second:])
 
-        made = gradient(
-            [one(u, has) for u, has in zip(inputs, batched, strict=True)],
-            [one(u, True) for u in outputs],
-            [one(u, True) for u in cotangents],
-        )
-        found = [c for c in made if c is not None]
-        all_of = iter(rewritten(set(arena().since(mark)), found, fronts, n, False))
+        every = [*batched, *[True] * (len(outputs) + len(cotangents))]
         out: list[UOp | None] = []
-        for c, has in zip(made, batched, strict=True):
-            if c is None:
+        for found, has, x in zip(_mapped(of_one, (*inputs, *outputs, *cotangents), every, n), batched, inputs):
+            if found is None:
                 out.append(None)
                 continue
-            u, differs = next(all_of)
-            u = u if differs else repeated(u, n)
-            if not has:  # all examples share the input
-                u = nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), c.shape)
-            out.append(u)
+            u = found[0] if found[1] else repeated(found[0], n)
+            # where all examples share the input, their cotangents add up
+            out.append(u if has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
         return out
 
     return of_all
+
+
+def _mapped(
+    function: Callable[[Sources], Sequence[UOp | None]], given: Sources, batched: Flags, n: Size
+) -> list[tuple[UOp, bool] | None]:
+    """What a function of one example makes of nodes, for all examples, and whether each has an axis of them."""
+    mark = arena().watermark()
+    fronts: dict[UOp, UOp] = {}
+
+    def one(u: UOp, has: bool) -> UOp:
+        if not has:
+            return u
+        example = stand_in(u.dtype, u.shape[1:])
+        fronts[example] = u
+        return example
+
+    made = function([one(u, has) for u, has in zip(given, batched, strict=True)])
+    all_of = iter(rewritten(set(arena().since(mark)), [c for c in made if c is not None], fronts, n, False))
+    return [None if c is None else next(all_of) for c in made]
 
 
 BATCHING: dict[Op, Rule] = {

@@ -1,65 +1,151 @@
-"""Gradients of HOST_CALL nodes: what a call's own `gradient` makes of the cotangents of all its results at once."""
+"""Gradients that functions of Python know: of HOST_CALL nodes, and of results that a `Derivative` belongs to.
+
+Such a function gets the cotangents of all results of a call at once, so the walk collects them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import spread
 from anneal.runtime import HostFunction, here
-from anneal.uop import Op, UOp, const
+from anneal.uop import Op, UOp, const, dtypes
 
-__all__ = ["HostCalls"]
+__all__ = ["Calls", "Derivative", "derivative_of", "differentiated", "outputs_of"]
 
-_Call = tuple[HostFunction, tuple[UOp, ...]]
+Nodes = Sequence[UOp]
+Some = Sequence[UOp | None]
+# (inputs, results, saved, cotangents of results) -> those of inputs
+Pull = Callable[[Nodes, Nodes, Nodes, Some], Some]
+# (inputs, results, saved, tangents of inputs) -> those of results
+Push = Callable[[Nodes, Nodes, Nodes, Some], Some]
 
 
-class HostCalls:
+class Derivative:
+    """The derivative of one call by functions of Python; `name` is for messages.
+
+    A result is `CUSTOM_DERIVATIVE(value, *inputs, *values, *saved, token)` with ("function", (its number, how many
+    inputs, how many values)). The token is memory that nobody reads: it has the Derivative, and what numbers memory
+    numbers calls with it.
+    """
+
+    __slots__ = ("_each", "hooks", "name", "pull", "push")
+
+    def __init__(self, name: str, pull: Pull, push: Push | None = None) -> None:
+        self.name, self.pull, self.push = name, pull, push
+        self.hooks: Any = None  # of a tensor with hooks: they
+        self._each: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+
+    def token(self, device: str) -> UOp:
+        """A node that stands for this call."""
+        storage = Storage(1, dtypes.int32, device)
+        storage.derivative = self
+        return UOp(Op.BUFFER, dtypes.int32, (), storage)
+
+    def token_of_each(self, device: str, key: Any, make: Callable[[], Derivative]) -> UOp:
+        """The token of a call of many examples, one for all of its results."""
+        found = self._each.get(key)
+        if found is None:
+            found = self._each[key] = make().token(device)
+        return found
+
+
+def derivative_of(y: UOp) -> Derivative | None:
+    """The Derivative of a result, None for any other node."""
+    if y.op is not Op.CUSTOM_DERIVATIVE or y.arg[0] != "function":
+        return None
+    found: Derivative = y.src[-1].arg.derivative
+    return found
+
+
+def differentiated(values: Nodes, rest: tuple[UOp, ...], inputs: int) -> list[UOp]:
+    """The results of a call with these values; `rest` is its inputs, the values, what it saved and its token."""
+    return [
+        UOp(Op.CUSTOM_DERIVATIVE, v.dtype, (v, *rest), ("function", (n, inputs, len(values))))
+        for n, v in enumerate(values)
+    ]
+
+
+def outputs_of(y: UOp) -> tuple[Nodes, Nodes, Nodes]:
+    """The inputs, all results and the saved values of the call that a result is of."""
+    _, inputs, values = y.arg[1]
+    rest = y.src[1:]
+    middle = rest[inputs : inputs + values]
+    return rest[:inputs], differentiated(middle, rest, inputs), rest[inputs + values : -1]
+
+
+def _call_of(y: UOp) -> Any:
+    """What is equal for the results of one call; None for a node that is none."""
+    if y.op is Op.HOST_CALL:
+        return y.arg[0], y.src
+    return y.src[1:] if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function" else None
+
+
+class Calls:
     """The calls on a path of the reverse walk.
 
     The cotangent of a result is whole when the walk comes to it, and those of all results of a call when it comes to
     the one that is `first` on the path; what the call was made of is before all of them.
     """
 
-    __slots__ = ("_given", "first")
+    __slots__ = ("_given", "first", "of")
 
     def __init__(self, path: Sequence[tuple[UOp, tuple[UOp, ...]]]) -> None:
-        self.first: dict[UOp, _Call] = {}
-        self._given: dict[_Call, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number
-        if here.context.tensors.host_calls:
+        self.first: set[UOp] = set()
+        self.of: dict[UOp, Any] = {}
+        self._given: dict[Any, dict[int, UOp]] = {}  # the cotangents that have come, by the result's number
+        if here.context.tensors.host_calls or here.context.tensors.derivatives:
             for y, _ in path:
-                call = (y.arg[0], y.src) if y.op is Op.HOST_CALL else None
-                if call is not None and call not in self._given:
-                    self._given[call] = {}
-                    self.first[y] = call
+                call = _call_of(y)
+                if call is not None:
+                    self.of[y] = call
+                    if call not in self._given:
+                        self._given[call] = {}
+                        self.first.add(y)
 
-    def contributions(self, y: UOp, g: UOp | None) -> Sequence[UOp | None]:
+    def contributions(self, y: UOp, g: UOp | None) -> Some:
         """A result's share of the cotangents of the call's inputs: the last that comes brings it for all.
 
         Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
         """
-        function, number = y.arg
-        given = self._given[function, y.src]
+        number = y.arg[1] if y.op is Op.HOST_CALL else y.arg[1][0]
+        given = self._given[self.of[y]]
         if g is not None:
             given[number] = spread(g.cast(y.dtype), y.shape)
         if y not in self.first or not given:
             return (None,) * len(y.src)
-        if function.gradient is None:
-            raise GradientError(
-                f"host_call has no gradient for {function.name}: pass gradient=, or use detach() on its input if none "
-                "should flow through it"
+        if y.op is Op.HOST_CALL:
+            return _of_host(y, given)
+        derivative = derivative_of(y)
+        assert derivative is not None
+        inputs, outputs, saved = outputs_of(y)
+        here.effects += 1  # the function is to be called each time
+        made = derivative.pull(inputs, outputs, saved, [given.get(n) for n in range(len(outputs))])
+        return [None, *made, *[None] * (len(y.src) - 1 - len(made))]
+
+
+def _of_host(y: UOp, given: dict[int, UOp]) -> Some:
+    function: HostFunction = y.arg[0]
+    if function.gradient is None:
+        raise GradientError(
+            f"host_call has no gradient for {function.name}: pass gradient=, or use detach() on its input if none "
+            "should flow through it"
+        )
+    outputs = function.nodes(y.src)
+    cotangents = [given[n] if n in given else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+    made = function.gradient(y.src, outputs, cotangents)
+    if len(made) != len(y.src):
+        raise GradientError(
+            f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, None "
+            "where there is none"
+        )
+    for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
+        if c is not None and c.shape != x.shape:
+            raise ShapeError(
+                f"the gradient of {function.title} gives input {n}, of shape {x.shape}, a cotangent of shape {c.shape}"
             )
-        outputs = function.nodes(y.src)
-        cotangents = [given[n] if n in given else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
-        made = function.gradient(y.src, outputs, cotangents)
-        if len(made) != len(y.src):
-            raise GradientError(
-                f"the gradient of {function.title} gives {len(made)} cotangents for {len(y.src)} inputs: one for each, None "
-                "where there is none"
-            )
-        for n, (c, x) in enumerate(zip(made, y.src, strict=True)):
-            if c is not None and c.shape != x.shape:
-                raise ShapeError(
-                    f"the gradient of {function.title} gives input {n}, of shape {x.shape}, a cotangent of shape {c.shape}"
-                )
-        return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, y.src, strict=True)]
+    return [None if c is None or not x.dtype.is_float else c for c, x in zip(made, y.src, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.ops.nodes import spread, to_memory
 from anneal.rewrite import substitute
+from anneal.transforms.calls import derivative_of, outputs_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.transforms.pullback import FLAT, STOPS, Path, paths, pull_back
@@ -51,6 +52,8 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return to_memory(tangent, y.shape)
     if y.op is Op.HOST_CALL and y.arg[0].gradient is not None:
         return _of_call(y, place, tangent)
+    if y.op is Op.CUSTOM_DERIVATIVE and y.arg[0] == "function":
+        return _of_function(y, place - 1, tangent)
     out: tuple[UOp | None, ...] | None = None
     if y.op in FORWARD:
         out = FORWARD[y.op](y, tangent, place)
@@ -64,20 +67,49 @@ def _contribution(y: UOp, place: int, tangent: UOp) -> UOp | None:
     return out[place]
 
 
+def _of_function(y: UOp, place: int, tangent: UOp) -> UOp | None:
+    """The same of a call with a derivative by functions: its own tangents, or the transpose of its gradient."""
+    number: int = y.arg[1][0]
+    count: int = y.arg[1][1]
+    derivative = derivative_of(y)
+    if derivative is None or not 0 <= place < count:
+        return None
+    inputs, outputs, saved = outputs_of(y)
+    if derivative.push is not None:
+        return derivative.push(inputs, outputs, saved, [tangent if n == place else None for n in range(count)])[number]
+    pull = derivative.pull
+
+    def gradient(cotangent: UOp) -> UOp | None:
+        given = [cotangent if n == number else None for n in range(len(outputs))]
+        return pull(inputs, outputs, saved, given)[place]
+
+    return _transposed(y, gradient, tangent)
+
+
 def _of_call(y: UOp, place: int, tangent: UOp) -> UOp | None:
-    """The same of a call of the host, whose gradient is linear in the cotangents: its transpose maps tangents.
+    """The same of a call of the host."""
+    function, number = y.arg
+    outputs = function.nodes(y.src)
+
+    def gradient(cotangent: UOp) -> UOp | None:
+        given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
+        made: UOp | None = function.gradient(y.src, outputs, given)[place]
+        return made
+
+    return _transposed(y, gradient, tangent)
+
+
+def _transposed(y: UOp, gradient: Callable[[UOp], UOp | None], tangent: UOp) -> UOp | None:
+    """A tangent of `y` by the transpose of a gradient, which is linear in the cotangent of `y`.
 
     A gradient that is linear without showing it (by a call of the host, or a choice by what is 0) has a transpose which
     is the same for all cotangents, and is taken at 0.
 
     Raises GradientError where something that the gradient is made of has no gradient.
     """
-    function, number = y.arg
     mark = arena().watermark()
     cotangent = stand_in(y.dtype, y.shape)
-    outputs = function.nodes(y.src)
-    given = [cotangent if n == number else spread(const(u.dtype, 0), u.shape) for n, u in enumerate(outputs)]
-    made = function.gradient(y.src, outputs, given)[place]
+    made = gradient(cotangent)
     if made is None or made is cotangent:
         return None if made is None else tangent
     order = [(u, u.src) for u in arena().since(mark)]

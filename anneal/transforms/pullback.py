@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from anneal.errors import GradientError
 from anneal.ops.nodes import from_memory, reshape, spread
-from anneal.transforms.calls import HostCalls
+from anneal.runtime import here
+from anneal.transforms.calls import Calls
 from anneal.transforms.gradient_rules import GRADIENT
 from anneal.uop import ALU, MOVEMENT, Arena, Op, UOp, alu, arena, const, promote
 from anneal.uop.sizes import product
@@ -46,13 +47,13 @@ def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | No
     nodes = [t.src[0] if t.op is Op.RESHAPE and t.src[0].op is Op.BUFFER else t for t in targets]
     with backward_phase():
         grads = pull_back([(root, cotangent)], *paths(_order(root, set(nodes)), nodes))
-        here = arena()
+        a = arena()
         out: list[UOp | None] = []
-        with here.untracked():
+        with a.untracked():
             for n, t in zip(nodes, targets, strict=True):
                 g = grads.get(n)
                 if g is not None:
-                    here.derive(g)
+                    a.derive(g)
                     g = spread(g if n is t or not g.shape else reshape(g, t.shape), t.shape).cast(t.dtype)
                 out.append(g)
         return out
@@ -61,12 +62,12 @@ def gradient(root: UOp, cotangent: UOp, targets: Sequence[UOp]) -> list[UOp | No
 @contextmanager
 def backward_phase() -> Iterator[None]:
     """Nodes made in the block say that they belong to the backward pass."""
-    here = arena()
-    phase, here.phase = here.phase, "backward"
+    a = arena()
+    phase, a.phase = a.phase, "backward"
     try:
         yield
     finally:
-        here.phase = phase
+        a.phase = phase
 
 
 def paths(order: Iterable[tuple[UOp, tuple[UOp, ...]]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
@@ -88,23 +89,23 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
 
     What a node's rule makes bears the node's own line and module: those of the forward code whose gradient it is.
     """
-    here = arena()
-    with here.untracked():
-        return _pulled_back(here, seeds, reach, path)
+    a = arena()
+    with a.untracked():
+        return _pulled_back(a, seeds, reach, path)
 
 
-def _pulled_back(here: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
+def _pulled_back(a: Arena, seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> dict[UOp, UOp]:
     grads: dict[UOp, UOp] = {}
     for root, seed in seeds:
-        here.derive(root)
+        a.derive(root)
         grads[root] = _add(grads[root], seed) if root in grads else seed
-    calls = HostCalls(path)
+    calls = Calls(path)
     for y, sources in reversed(path):
         g = grads.get(y)
         if g is None and y not in calls.first:
             continue
-        here.derive(y)
-        if g is None or y.op is Op.HOST_CALL:
+        a.derive(y)
+        if g is None or (calls.of and y in calls.of):
             made = calls.contributions(y, g)
         else:
             if g.dtype is not y.dtype and y.op not in _CARRIES and not (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD):
@@ -129,6 +130,12 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
     return u.src
 
 
+def _routed(u: UOp) -> tuple[UOp, ...]:
+    """The same, where a source that got a hook since is reached through it (`hooks.py`)."""
+    ways = here.context.tensors.routed.get(u)
+    return sources_of(u) if ways is None else tuple([ways.get(s, s) for s in sources_of(u)])
+
+
 def _order(root: UOp, stop: set[UOp]) -> Path:
     """Every node that `root` depends on, with its sources, sources first; nodes of `stop` are left out."""
     out: Path = []
@@ -136,14 +143,15 @@ def _order(root: UOp, stop: set[UOp]) -> Path:
         return out
     seen = set(stop)
     seen.add(root)
-    sources = sources_of(root)
+    below_of = _routed if here.context.tensors.routed else sources_of
+    sources = below_of(root)
     stack: list[tuple[UOp, tuple[UOp, ...], Iterator[UOp]]] = [(root, sources, iter(sources))]
     while stack:
         node, sources, rest = stack[-1]
         for child in rest:
             if child not in seen:
                 seen.add(child)
-                below = sources_of(child)
+                below = below_of(child)
                 if below:
                     stack.append((child, below, iter(below)))
                     break

@@ -1,0 +1,24 @@
+"""Gradients of tensors that were computed, and functions with derivatives of their own, under torch's names.
+
+`anneal.grad` and `anneal.func` are the other kind: gradients of functions.
+"""
+
+from anneal.autograd import function as function
+from anneal.autograd import functional as functional
+from anneal.autograd.gradcheck import gradcheck, gradgradcheck
+from anneal.tensor.autograd import backward, enable_grad, grad, inference_mode, no_grad, set_grad_enabled
+from anneal.transforms import Function, custom_jvp, custom_vjp
+
+__all__ = [
+    "Function",
+    "backward",
+    "custom_jvp",
+    "custom_vjp",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+]

@@ -1,0 +1,81 @@
+"""`torch.func`'s names: functions of functions, and modules as functions of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from anneal.nn import Module
+from anneal.nn import functional_call as _functional_call
+from anneal.tensor import Tensor
+from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`module(*args, **kwargs)` with these tensors in place of its own; one argument needs no tuple around it.
+
+    >>> from anneal import nn
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> functional_call(layer, {"weight": Tensor([[1.0, 10.0]])}, (Tensor([3.0, 4.0]),))
+    Tensor([43.], dtype=float32)
+    """
+    given = parameter_and_buffer_dicts
+    named: dict[str, Tensor] = {}
+    for each in [given] if isinstance(given, Mapping) else given:
+        named.update(each)
+    several = () if args is None else args if isinstance(args, tuple) else (args,)
+    return _functional_call(module, named, *several, **(kwargs or {}))
+
+
+def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """As `value_and_grad`, with the gradient first.
+
+    >>> grad_and_value(lambda x: (x * x).sum())(Tensor([3.0]))
+    (Tensor([6.], dtype=float32), Tensor(9., dtype=float32))
+    """
+    both = value_and_grad(func, argnums, has_aux)
+
+    def turned(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        value, slope = both(*args, **kwargs)
+        return slope, value
+
+    return turned
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters, and the buffers, of models of one class, by name, each stacked along a new first axis.
+
+    >>> from anneal import nn
+    >>> params, buffers = stack_module_state([nn.Linear(2, 3) for _ in range(4)])
+    >>> {name: p.shape for name, p in params.items()}, buffers
+    ({'weight': (4, 3, 2), 'bias': (4, 3)}, {})
+    """
+
+    def stacked(each: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {
+            name: Tensor.stack([d[name].detach() for d in each]).requires_grad_(t.requires_grad)
+            for name, t in each[0].items()
+        }
+
+    return stacked([dict(m.named_parameters()) for m in models]), stacked([dict(m.named_buffers()) for m in models])
