@@ -11,6 +11,7 @@ import pytest
 
 from anneal import settings
 from benchmarks.report import RESULTS, document
+from tests.docs import snippets
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
@@ -37,6 +38,7 @@ def read(name: str) -> str:
 EXAMPLES = [
     pytest.param(name, match[1], match[2], id=f"{name}:{read(name)[: match.start()].count(chr(10)) + 1}")
     for name in DOCUMENTS
+    if name not in snippets.pages()
     for match in EXAMPLE.finditer(read(name))
 ]
 

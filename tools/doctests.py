@@ -1,0 +1,43 @@
+"""A griffe extension: the doctests of a docstring become code blocks, and its lines keep their breaks where they indent."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+__all__ = ["Doctests", "fenced"]
+
+# A prompt, and what follows it up to an empty line: more prompts and what they print.
+BLOCK = re.compile(r"(?:^>>> .*\n?(?:^(?!$).*\n?)*\n?)+", re.MULTILINE)
+SECTION = re.compile(r"^(Args|Raises|Returns):\n((?:^    .*\n?)+)", re.MULTILINE)
+ITEM = re.compile(r"^    (\S.*(?:\n     +\S.*)*)", re.MULTILINE)
+HEADINGS = {"Args": "Arguments", "Raises": "Raises", "Returns": "Returns"}
+
+
+def fenced(text: str) -> str:
+    """The text with each doctest in a fence of its own, and its sections as lists."""
+
+    def listed(found: re.Match[str]) -> str:
+        items = [" ".join(item.split()) for item in ITEM.findall(found[2])]
+        return f"{HEADINGS[found[1]]}:\n\n" + "\n".join(f"- {_named(item)}" for item in items) + "\n"
+
+    text = SECTION.sub(listed, text)
+    return BLOCK.sub(lambda found: f"```pycon\n{found[0].strip()}\n```\n\n", text).strip()
+
+
+def _named(item: str) -> str:
+    """The names before an item's first colon as code."""
+    names, colon, said = item.partition(":")
+    if not colon or not re.fullmatch(r"[\w*]+(, [\w*]+)*", names):
+        return item
+    return f"{', '.join(f'`{name}`' for name in names.split(', '))}:{said}"
+
+
+class Doctests(griffe.Extension):
+    """Runs over every object with a docstring before it is drawn."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
