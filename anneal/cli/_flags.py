@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._complete import models, traceable
+
 __all__ = [
     "LAST_SEED",
     "MOST",
@@ -53,9 +55,17 @@ PlannedFlag = Annotated[
     Device | None,
     typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
 ]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.", autocompletion=models
+    ),
+]
 Traceable = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.", autocompletion=traceable
+    ),
 ]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1

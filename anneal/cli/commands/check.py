@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
+from anneal.cli._complete import runnable
 from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes
 from anneal.errors import UserError
 
@@ -21,7 +22,9 @@ def check(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL|FILE.onnx|SCRIPT.py", help="A model of examples/, an ONNX file, or your program."
+            metavar="MODEL|FILE.onnx|SCRIPT.py",
+            help="A model of examples/, an ONNX file, or your program.",
+            autocompletion=runnable,
         ),
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of SCRIPT.py.")] = None,
