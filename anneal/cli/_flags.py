@@ -44,7 +44,7 @@ def _hush(value: bool) -> None:
 
 
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_hush, help="Say nothing but results and errors: no progress.")
+    bool, typer.Option("--quiet", callback=_hush, help="Say nothing but results and errors: no progress.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
@@ -69,7 +69,7 @@ Traceable = Annotated[
 ]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
-Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+Batch = Annotated[int | None, typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
 
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")

@@ -35,14 +35,20 @@ def check(
     ] = False,
     input: Inputs = None,
     size: Sizes = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")
+    ] = 1,
     times: Annotated[
-        int, typer.Option("--times", min=1, max=MOST, help="How often a plan that runs again and again is checked.")
+        int,
+        typer.Option(
+            "--times", metavar="N", min=1, max=MOST, help="How often a plan that runs again and again is checked."
+        ),
     ] = 2,
     elements: Annotated[
         int,
         typer.Option(
             "--elements",
+            metavar="N",
             min=64,
             max=MOST,
             help="Work for each store of a kernel; beyond it points are drawn.",

@@ -34,7 +34,7 @@ def explain(
     ] = False,
     batch: Batch = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
+        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
     ] = 30,
     device: PlannedFlag = None,
     quiet: Quiet = False,

@@ -19,7 +19,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def graph(
     model: Traceable,
     batch: Batch = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="Nodes to print; 0 prints all.")
+    ] = 60,
     until: Annotated[
         str | None,
         typer.Option(
