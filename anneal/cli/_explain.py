@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -58,9 +56,7 @@ def list_ops(*, as_json: bool) -> None:
     for op, meaning in meanings.items():
         data(f"{op:{width}}  {meaning}")
     data()
-    wide = shutil.get_terminal_size((80, 24)).columns
-    for line in textwrap.wrap("Tensor methods: " + ", ".join(tensor_methods()), wide, break_on_hyphens=False):
-        data(line)
+    data("Tensor methods: " + ", ".join(tensor_methods()))
 
 
 def explain_model(model: str, *, step: bool, batch: int | None, device: str, limit: int, as_json: bool) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._complete import models, traceable
+
 __all__ = [
     "LAST_SEED",
     "MOST",
@@ -42,7 +44,7 @@ def _hush(value: bool) -> None:
 
 
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", callback=_hush, help="Say nothing but results and errors: no progress.")
+    bool, typer.Option("--quiet", callback=_hush, help="Say nothing but results and errors: no progress.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
@@ -53,13 +55,21 @@ PlannedFlag = Annotated[
     Device | None,
     typer.Option("--device", help="Whose fusion decisions to show; auto is webgpu, and none is opened."),
 ]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model of examples/; `anneal train --help` lists them.", autocompletion=models
+    ),
+]
 Traceable = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model of examples/ (`anneal train --help`), or an ONNX file.", autocompletion=traceable
+    ),
 ]
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
-Batch = Annotated[int | None, typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+Batch = Annotated[int | None, typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
 
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")

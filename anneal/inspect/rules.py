@@ -112,5 +112,5 @@ def _has_rules(u: UOp) -> bool:
 def _meaning(op: str) -> str:
     """The line of ops.py that says what the op is."""
     text = (PACKAGE / "uop" / "ops.py").read_text(encoding="utf-8")
-    found = re.search(rf"^    {op}: ClassVar\[Op\](?:  # (.*))?$", text, re.MULTILINE)
+    found = re.search(rf"^    {op}: ClassVar\[\s*Op\s*\](?:  # (.*))?$", text, re.MULTILINE)
     return (found[1] if found else None) or "elementwise"

@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -259,6 +260,15 @@ def test_explain(capsys: pytest.CaptureFixture[str], op: str, parts: list[str]) 
         assert part in outcome.out
     report = json.loads(run(capsys, "explain", op, "--json").out)
     assert any(report["ops"].values())
+
+
+def test_every_op_of_a_meaning_of_its_own_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    meanings = json.loads(run(capsys, "explain", "--json").out)["ops"]
+    source = (Path(anneal.__file__).parent / "uop" / "ops.py").read_text(encoding="utf-8")
+    for op, meaning in meanings.items():
+        after = source.split(f"    {op}: ClassVar[")[1].split("ClassVar[")[0].split("\n\n")[0]
+        said = after.split("]", 1)[1].split("\n")[0].removeprefix("  # ")
+        assert meaning == (said or "elementwise"), op
 
 
 def test_explain_shows_what_a_method_is_made_of(capsys: pytest.CaptureFixture[str]) -> None:

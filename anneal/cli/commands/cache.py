@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from anneal.cli._flags import Json, Quiet
+from anneal.cli._groups import Group
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="cache",
+    cls=Group,
     help="Look into, and tidy, what was compiled and kept on disk for the next process.",
     no_args_is_help=True,
     add_completion=False,

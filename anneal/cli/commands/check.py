@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
+from anneal.cli._complete import runnable
 from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Inputs, Json, Quiet, Sizes
 from anneal.errors import UserError
 
@@ -21,7 +22,9 @@ def check(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL|FILE.onnx|SCRIPT.py", help="A model of examples/, an ONNX file, or your program."
+            metavar="MODEL|FILE.onnx|SCRIPT.py",
+            help="A model of examples/, an ONNX file, or your program.",
+            autocompletion=runnable,
         ),
     ] = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of SCRIPT.py.")] = None,
@@ -32,14 +35,20 @@ def check(
     ] = False,
     input: Inputs = None,
     size: Sizes = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights and random inputs.")
+    ] = 1,
     times: Annotated[
-        int, typer.Option("--times", min=1, max=MOST, help="How often a plan that runs again and again is checked.")
+        int,
+        typer.Option(
+            "--times", metavar="N", min=1, max=MOST, help="How often a plan that runs again and again is checked."
+        ),
     ] = 2,
     elements: Annotated[
         int,
         typer.Option(
             "--elements",
+            metavar="N",
             min=64,
             max=MOST,
             help="Work for each store of a kernel; beyond it points are drawn.",

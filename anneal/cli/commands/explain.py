@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._complete import explained, traceable
 from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet
 from anneal.errors import UserError
 
@@ -17,17 +18,23 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def explain(
     op: Annotated[
-        str | None, typer.Argument(metavar="OP", help="An op of the language, such as ADD, or a Tensor method.")
+        str | None,
+        typer.Argument(
+            metavar="OP", help="An op of the language, such as ADD, or a Tensor method.", autocompletion=explained
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The rules that fire for a model of examples/.")
+        str | None,
+        typer.Option(
+            "--model", metavar="MODEL", help="The rules that fire for a model of examples/.", autocompletion=traceable
+        ),
     ] = None,
     step: Annotated[
         bool, typer.Option("--step", help="With --model: the whole training step instead of the forward pass.")
     ] = False,
     batch: Batch = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
+        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="With --model: rules to print; 0 prints all.")
     ] = 30,
     device: PlannedFlag = None,
     quiet: Quiet = False,

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json, Quiet
+from anneal.cli._groups import Group
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="gpt2",
+    cls=Group,
     help="GPT-2 small, from its published checkpoint or another.",
     no_args_is_help=True,
     add_completion=False,
@@ -28,14 +30,22 @@ def group() -> None:
 @app.command("sample")
 def gpt2_sample(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")],
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Tokens to add at most.")] = 100,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", metavar="N", min=1, max=MOST, help="Tokens to add at most.")
+    ] = 100,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest token.")] = False,
-    temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="X", help="Below 1 tamer, above 1 wilder.")
+    ] = 1.0,
     top_k: Annotated[
         int,
-        typer.Option("--top-k", min=0, max=MOST, help="Choose among so many of the likeliest tokens; 0: among all."),
+        typer.Option(
+            "--top-k", metavar="N", min=0, max=MOST, help="Choose among so many of the likeliest tokens; 0: among all."
+        ),
     ] = 40,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Another seed, another text.")
+    ] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     model_dir: Annotated[

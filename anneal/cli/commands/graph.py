@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._complete import passes
 from anneal.cli._flags import MOST, Batch, Json, PlannedFlag, Quiet, Traceable
 from anneal.errors import UserError
 
@@ -18,10 +19,17 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def graph(
     model: Traceable,
     batch: Batch = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, max=MOST, help="Nodes to print; 0 prints all.")] = 60,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, max=MOST, help="Nodes to print; 0 prints all.")
+    ] = 60,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="PASS", help="What the compiler's passes, up to this one, make of the graph."),
+        typer.Option(
+            "--until",
+            metavar="PASS",
+            help="What the compiler's passes, up to this one, make of the graph.",
+            autocompletion=passes,
+        ),
     ] = None,
     kernel: Annotated[
         int | None,

@@ -20,11 +20,13 @@ from anneal.cli._flags import (
     Quiet,
     Sizes,
 )
+from anneal.cli._groups import Group
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="onnx",
+    cls=Group,
     help="Other people's models: ONNX files.",
     no_args_is_help=True,
     add_completion=False,
@@ -66,7 +68,7 @@ def onnx_run(
         Path | None, typer.Option("--output", metavar="FILE.npz", help="Where the outputs are written, by name.")
     ] = None,
     time: Annotated[bool, typer.Option("--time", help="Run it again and again, and say what a run takes.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
@@ -88,9 +90,10 @@ def onnx_check(
     input: Inputs = None,
     size: Sizes = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, help="Of a difference, by the reference's largest value.")
+        float,
+        typer.Option("--tolerance", metavar="X", min=0, help="Of a difference, by the reference's largest value."),
     ] = 1e-3,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of random inputs.")] = 0,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
@@ -113,9 +116,13 @@ def onnx_export(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="The file.")],
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=1, max=MOST_AT_ONCE, help="Examples in each run; any number if not given."),
+        typer.Option(
+            "--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples in each run; any number if not given."
+        ),
     ] = None,
-    opset: Annotated[int, typer.Option("--opset", min=17, max=23, help="The version of the operators.")] = 20,
+    opset: Annotated[
+        int, typer.Option("--opset", metavar="N", min=17, max=23, help="The version of the operators.")
+    ] = 20,
     weights: Annotated[
         Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
     ] = None,

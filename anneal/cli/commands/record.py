@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anneal import settings
-from anneal.cli._flags import AdapterFlag, DeviceFlag, Json
+from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet
 
 __all__ = ["app"]
 
@@ -25,10 +25,13 @@ def record(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE.json", help="The times as a trace for ui.perfetto.dev.")
     ] = None,
-    plans: Annotated[int, typer.Option("--plans", min=1, max=4096, help="Plans to keep; others are counted.")] = 64,
+    plans: Annotated[
+        int, typer.Option("--plans", metavar="N", min=1, max=4096, help="Plans to keep; others are counted.")
+    ] = 64,
     no_times: Annotated[bool, typer.Option("--no-times", help="Time no kernels.")] = False,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run your script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio

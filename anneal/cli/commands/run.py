@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet
+from anneal.cli._groups import Group
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="run",
+    cls=Group,
     help="Run a model that has learnt already.",
     no_args_is_help=True,
     add_completion=False,
@@ -29,11 +31,19 @@ def run_llama2c(
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option("--max-tokens", min=1, max=MOST, help="Tokens at most, the prompt's counted: the context."),
+        typer.Option(
+            "--max-tokens", metavar="N", min=1, max=MOST, help="Tokens at most, the prompt's counted: the context."
+        ),
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0, help="0 takes the likeliest token.")] = 1.0,
-    top_p: Annotated[float, typer.Option("--top-p", help="Choose among the likeliest that have this much.")] = 0.9,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 1,
+    temperature: Annotated[
+        float, typer.Option("--temperature", metavar="X", min=0, help="0 takes the likeliest token.")
+    ] = 1.0,
+    top_p: Annotated[
+        float, typer.Option("--top-p", metavar="X", help="Choose among the likeliest that have this much.")
+    ] = 0.9,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Another seed, another text.")
+    ] = 1,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     quiet: Quiet = False,
@@ -54,9 +64,12 @@ def run_resnet9(
     weights: Annotated[
         Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train resnet9 --save FILE` wrote.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="Test pictures to name.")] = 256,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="Test pictures to name.")] = 256,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights and of shapes, where there are none.")
+        int,
+        typer.Option(
+            "--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights and of shapes, where there are none."
+        ),
     ] = 1,
     picture: Annotated[
         Path | None,

@@ -8,39 +8,25 @@ from typing import Annotated
 import typer
 
 from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, Batch, DeviceFlag, Download, Json, Model, Quiet
+from anneal.cli._groups import ModelCommand
 
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-def _train_help() -> str:
-    from anneal.training import MODELS
-
-    width = max(map(len, MODELS))
-    # \b keeps click from making one paragraph of the lines.
-    lines = [f"  {name:{width}}  {about}" for name, about in MODELS.items()]
-    return "\n".join(
-        [
-            "Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample.",
-            "",
-            "\b",
-            "Models:",
-            *lines,
-        ]
-    )
-
-
-@app.command(help=_train_help())
+@app.command(cls=ModelCommand)
 def train(
     model: Model,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, max=MOST, help="Optimiser steps.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, max=MOST, help="Optimiser steps.")] = None,
     batch: Batch = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=LAST_SEED, help="Seed of weights, batches and sampling.")
+        int, typer.Option("--seed", metavar="N", min=0, max=LAST_SEED, help="Seed of weights, batches and sampling.")
     ] = 1,
-    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate.")] = None,
-    log_every: Annotated[int, typer.Option("--log-every", min=1, max=MOST, help="Steps between plain lines.")] = 100,
+    lr: Annotated[float | None, typer.Option("--lr", metavar="X", help="Peak learning rate.")] = None,
+    log_every: Annotated[
+        int, typer.Option("--log-every", metavar="N", min=1, max=MOST, help="Steps between plain lines.")
+    ] = 100,
     device: DeviceFlag = None,
     adapter: AdapterFlag = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines even on a terminal.")] = False,
@@ -60,7 +46,7 @@ def train(
         typer.Option("--checkpoint", metavar="DIR", help="gpt2: save there, and go on from what is there already."),
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option("--checkpoint-every", min=1, max=MOST, help="gpt2: steps between checkpoints.")
+        int, typer.Option("--checkpoint-every", metavar="N", min=1, max=MOST, help="gpt2: steps between checkpoints.")
     ] = 200,
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
@@ -79,6 +65,7 @@ def train(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
+    """Train a model of examples/ and show what it learnt. Ctrl-C stops early, with the sample."""
     from anneal.cli._train import Options
     from anneal.cli._train import train as run
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._complete import traceable
+
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -14,7 +16,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def viz(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL|FILE.onnx", help="A model of examples/, or an ONNX file.")
+        str,
+        typer.Argument(
+            metavar="MODEL|FILE.onnx", help="A model of examples/, or an ONNX file.", autocompletion=traceable
+        ),
     ] = "nanogpt",
     address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,

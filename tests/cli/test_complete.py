@@ -1,0 +1,92 @@
+"""Completion: what each shell offers, and that offering it does not import the compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anneal.cli import _complete
+from anneal.inspect import ALL, passes, tensor_methods
+from anneal.training import MODELS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_names_that_are_read_from_text_are_those_that_there_are() -> None:
+    assert _complete.ops() == list(ALL)
+    assert _complete.methods() == tensor_methods()
+    assert [n for n, _ in _complete.passes("")] == [p.name for p in passes()]
+
+
+def offered(shell: str, line: str, cwd: Path = ROOT) -> list[str]:
+    """What is offered for the last word of the line, in a process of its own that says what it imported."""
+    code = (
+        "import sys, atexit; from anneal.cli import main\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    words = line.split(" ")
+    env = {
+        "complete_bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "complete_zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "complete_fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[f"complete_{shell}"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "_ANNEAL_COMPLETE": f"complete_{shell}", **env},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    heavy = {"numpy", "wgpu", "anneal.uop", "anneal.tensor", "anneal.schedule", "anneal.backend"}
+    assert not heavy & set(done.stderr.split()), "completing imports the compiler"
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("shell", "line", "wanted"), [
+    ("bash", "anneal ke", ["kernels"]),
+    ("bash", "anneal train makemore-g", ["makemore-gru", "makemore-gpt"]),
+    ("bash", "anneal explain conv", ["conv2d"]),
+    ("bash", "anneal graph mlp --until lin", ["linearise"]),
+    ("bash", "anneal train --check", ["--checkpoint", "--checkpoint-every"]),
+    ("bash", "anneal train mlp --device w", ["webgpu"]),
+    ("bash", "anneal check s", ["some.onnx", "script.py"]),
+    ("zsh", "anneal train nano", ["nanogpt"]),
+    ("fish", "anneal onnx ex", ["export"]),
+])  # fmt: skip
+def test_what_is_offered(tmp_path: Path, shell: str, line: str, wanted: list[str]) -> None:
+    for name in ("some.onnx", "script.py", "others.txt"):
+        (tmp_path / name).touch()
+    found = offered(shell, line, tmp_path)
+    assert [w for w in wanted if any(w in x for x in found)] == wanted
+    assert len(found) == len(wanted) if line != "anneal explain conv" else "nanogpt" not in found
+
+
+def test_files_in_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for name in ("a.onnx", "b.onnx", ".hidden.onnx", "c.py"):
+        (tmp_path / "models" / name).touch()
+    assert [n for n, _ in _complete.traceable("models/")] == ["models/a.onnx", "models/b.onnx"]
+    assert [n for n, _ in _complete.runnable("models/c")] == ["models/c.py"]
+    assert _complete.traceable("nowhere/x") == []
+    assert [n for n, _ in _complete.traceable("")] == list(MODELS)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_itself(tmp_path: Path) -> None:
+    """The script that `--show-completion` prints, in a bash that completes a line with it."""
+    command = tmp_path / "anneal"
+    command.write_text(f"#!{sys.executable}\nfrom anneal.cli import main\nmain()\n")
+    command.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(
+        ["anneal", "--show-completion", "bash"], capture_output=True, text=True, env=env, check=False
+    )
+    line = 'COMP_WORDS=(anneal train nano); COMP_CWORD=2; _anneal_completion anneal; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{shown.stdout}\n{line}"], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.stdout == "nanogpt\n", (shown, done)
