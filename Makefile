@@ -8,7 +8,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help train web web-build quick test deep check format clean
+.PHONY: help train web web-build docs docs-build quick test deep check format clean
 # One thread of BLAS in each worker; and the many processes that tests start find compiled what the first one compiled.
 RUN := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
 
@@ -24,6 +24,12 @@ web: $(VENV)/web.stamp ## set up and start the studio; ARGS go to `anneal web`
 
 web-build: ## bundle the studio's page from its TypeScript, which needs node and npm; the result is committed
 	@cd anneal/web/app && npm ci --silent --no-audit --no-fund && npm run --silent build
+
+docs: $(VENV)/docs.stamp ## serve the site of the documents at http://127.0.0.1:8000, made anew when one changes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve $(ARGS)
+
+docs-build: $(VENV)/docs.stamp ## write the site to build/site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 
 quick: $(VENV)/test.stamp ## run the tests that need no GPU and no process, in less than a minute; ARGS go to pytest
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -q --tier quick $(ARGS)
@@ -65,6 +71,10 @@ $(VENV)/train.stamp: pyproject.toml | $(BIN)/python
 
 $(VENV)/web.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[web]'
+	@touch $@ $(VENV)/train.stamp
+
+$(VENV)/docs.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	@touch $@ $(VENV)/train.stamp
 
 $(VENV)/test.stamp: pyproject.toml | $(BIN)/python

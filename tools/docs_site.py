@@ -30,6 +30,11 @@ OUTSIDE = {
     "examples/README.md": "examples.md",
     **{f"examples/pictures/{name}.png": f"pictures/{name}.png" for name in ("diffusion", "dit", "meanflow")},
 }
+# What a search finds first: pages that teach, before the reference, before pages about the house itself.
+BOOSTS = {
+    "guides/": 8, "howto/": 8, "first-hour": 8, "coming-from": 8, "faq": 6, "limitations": 4, "gallery": 3,
+    "notebooks/": 2, "reference/": 1, "internals/": 0.5, "changelog": 0.3, "reading": 0.3, "decisions/": 0.2,
+}  # fmt: skip
 LINK = re.compile(r"(\]\()(?!https?://|#|mailto:)([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -73,6 +78,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files: Files) -> str:
     """Links that are right in the repository become right on the site; what is not on the site is in the repository."""
     uri = page.file.src_uri
+    page.meta.setdefault("search", {"boost": next((b for begins, b in BOOSTS.items() if uri.startswith(begins)), 1)})
     origin = next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     for n in range(0, len(blocks), 2):

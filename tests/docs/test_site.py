@@ -242,11 +242,12 @@ def _search(page: Any, words: str) -> list[str]:
     """The pages that the search box lists, best first."""
     box = page.locator("input.md-search__input")
     box.click()
-    box.fill("")
-    page.wait_for_function("() => !document.querySelector('.md-search-result__link')")
+    before = page.locator(".md-search-result__list").inner_html()
     box.fill(words)
+    box.press("End")  # the theme listens to keys
+    page.wait_for_function("b => document.querySelector('.md-search-result__list').innerHTML !== b", arg=before)
     page.wait_for_selector(".md-search-result__link", state="attached")
     links = page.eval_on_selector_all(
         ".md-search-result__item > .md-search-result__link", "all => all.map(a => new URL(a.href).pathname)"
     )
-    return [link.lstrip("/") for link in links]
+    return list(dict.fromkeys(link.lstrip("/") for link in links))
