@@ -7,7 +7,7 @@
     ...     settings.current().device
     'cpu'
 
-`TABLE` is the list; README.md's table of variables is checked against it.
+`TABLE` is the list; the table of docs/environment.md is checked against it.
 """
 
 from __future__ import annotations

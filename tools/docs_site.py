@@ -1,4 +1,4 @@
-"""Hooks of MkDocs (mkdocs.yml): the reference from the front doors, the root's documents, notebooks, links out of docs/.
+"""Hooks of MkDocs (mkdocs.yml): the reference from the front doors, documents of the root, notebooks, links out.
 
 `make docs` serves the site, `make docs-build` writes it to build/site, with warnings as errors.
 """
@@ -82,7 +82,9 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
     origin = next((name for name, place in OUTSIDE.items() if place == uri), f"docs/{uri}")
     blocks = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     for n in range(0, len(blocks), 2):
-        blocks[n] = LINK.sub(lambda found: f"{found[1]}{_moved(found[2], origin, uri, config)}{found[3] or ''}{found[4]}", blocks[n])
+        blocks[n] = LINK.sub(
+            lambda found: f"{found[1]}{_moved(found[2], origin, uri, config)}{found[3] or ''}{found[4]}", blocks[n]
+        )
     return "".join(blocks)
 
 
@@ -119,7 +121,7 @@ def _reference(page: Page) -> str:
         if id(value) in methods:
             said += f", as a method `Tensor.{methods[id(value)]}`"
         out.append(f"::: {entry.home}\n    options:\n      heading: {entry.name}\n      toc_label: {entry.name}\n")
-        out.append(f'{said}\n{{ .where }}')
+        out.append(f"{said}\n{{ .where }}")
     return "\n\n".join(part for part in out if part)
 
 
@@ -134,8 +136,8 @@ def _tensor_class() -> str:
     return "\n\n".join(
         (
             "# Tensor",
-            "Its state, what goes in and out, and its dtypes and devices stand here; the other methods are functions"
-            " of `anneal` as well, and are documented with their family.",
+            "Its state, what goes in and out, and its dtypes and devices stand here; the other methods are functions of\n"
+            + "`anneal` as well, and are documented with their family.",
             "## Methods that are functions too",
             _columns(f"[`{name}`][{entry.home}]" for name, entry in methods),
             "## State",

@@ -1,4 +1,4 @@
-"""A griffe extension: the doctests of a docstring become code blocks, and its lines keep their breaks where they indent."""
+"""A griffe extension: the doctests of a docstring become blocks of code, and its sections lists."""
 
 from __future__ import annotations
 

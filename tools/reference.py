@@ -125,7 +125,9 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
             first.entries += page.entries
     first.entries.sort(key=lambda entry: entry.name.lower())
     for page in own:
-        page.title = f"{heading}: {_title(page.intro, page.title)}" if folder != "anneal" else _title(page.intro, page.title)
+        page.title = (
+            f"{heading}: {_title(page.intro, page.title)}" if folder != "anneal" else _title(page.intro, page.title)
+        )
     return [first, *sorted(own, key=lambda page: page.uri)]
 
 
@@ -147,7 +149,13 @@ def _is_typing(value: Any) -> bool:
 
 def _said(value: Any) -> str:
     text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{type(value).__name__} of {len(value)}" if hasattr(value, "__len__") else text[:80]
+    return (
+        text
+        if len(text) <= 80
+        else f"{type(value).__name__} of {len(value)}"
+        if hasattr(value, "__len__")
+        else text[:80]
+    )
 
 
 def _title(intro: str, file: str) -> str:

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from anneal import settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ DOCUMENTS = (
         if not {"_examples", "node_modules"} & set(path.parts)
     ),
 )
+PROJECT = "/anneal-compiler/anneal"
 # A python block, and the output that a text block right after it shows.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -55,14 +57,35 @@ def test_every_document_with_code_has_examples_that_run() -> None:
     assert {p.values[0] for p in EXAMPLES} >= {"README.md", "SPEC.md"}
 
 
-def test_the_library_example_is_ten_lines() -> None:
+def test_the_readme_trains_in_nine_lines_and_fits_three_screens() -> None:
     first = next(p.values[1] for p in EXAMPLES if p.values[0] == "README.md")
     assert isinstance(first, str)
-    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+    loop = re.search(r"^model = .*?^    return loss$", first, re.MULTILINE | re.DOTALL)
+    assert loop
+    assert len([line for line in loop[0].splitlines() if line]) == 9
+    assert all(word in loop[0] for word in ("nn.", "optim.", "jit"))
+    assert len(read("README.md").splitlines()) <= 3 * 45
+
+
+def test_links_of_the_readme_are_absolute_and_lead_to_files() -> None:
+    """It is shown by package registries too, where a relative link leads nowhere."""
+    links = re.findall(r"\]\(([^)\s]+)\)", read("README.md"))
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [re.fullmatch(rf"https://\S+{PROJECT}/(?:blob/)?main/(\S+)", link) for link in links]
+    assert [found[1] for found in ours if found and not (ROOT / found[1]).exists()] == []
+    assert sum(found is not None for found in ours) == len(links) - 1  # the other one is the site's
+
+
+def test_the_package_says_where_it_lives() -> None:
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert set(project["urls"]) == {"Documentation", "Source", "Issues", "Changelog"}
+    assert project["urls"]["Source"].endswith(PROJECT)
+    assert f"pip install {project['name']}\n" in read("README.md")
+    assert project["urls"]["Source"] in read("mkdocs.yml")
 
 
 def test_the_table_of_variables_is_the_one_in_the_code() -> None:
-    rows = re.findall(r"^\| `(ANNEAL_\w+)` \| ([^|]*) \| ([^|]*) \|", read("README.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(ANNEAL_\w+)` \| ([^|]*) \| ([^|]*) \|", read("docs/environment.md"), re.MULTILINE)
     assert [(n, v.strip().replace("`", ""), m.strip()) for n, v, m in rows] == [
         (s.variable, s.values, s.meaning) for s in settings.TABLE
     ]
@@ -100,7 +123,8 @@ def test_the_changelog_has_its_groups_and_an_entry_in_each() -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_to_files(name: str) -> None:
     prose = re.sub(r"`[^`\n]*`", "", read(name))
-    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", prose)
+    # Pages of the reference are made when the site is, which looks at these links itself.
+    links = re.findall(r"\]\((?!https?://|#|reference/)([^)#\s]+)", prose)
     assert [link for link in links if not (ROOT / name).parent.joinpath(link).exists()] == []
 
 

@@ -1,5 +1,5 @@
-"""The site: it is built with warnings as errors, its links lead somewhere, every public name is in its reference, and its
-search finds what newcomers ask. Building takes a while, so CI does it; what the sources show is tested everywhere.
+"""The site: it is built with warnings as errors, its links lead somewhere, every public name is in its reference, and
+its search finds what newcomers ask. Building takes a while, so CI does it; what the sources show is tested everywhere.
 """
 
 from __future__ import annotations

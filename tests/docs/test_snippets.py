@@ -1,4 +1,4 @@
-"""What the site teaches runs: each page of docs/ as one program, each notebook, and each example of the other documents."""
+"""What the site teaches runs: each page of docs/ as one program, each notebook, each example of other documents."""
 
 from __future__ import annotations
 
