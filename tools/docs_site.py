@@ -125,6 +125,10 @@ def _reference(page: Page) -> str:
     return "\n\n".join(part for part in out if part)
 
 
+OWN = """Its state, what goes in and out, and its dtypes and devices stand here; the other methods are functions of
+`anneal` as well, and are documented with their family."""
+
+
 def _tensor_class() -> str:
     from anneal.tensor import Tensor
 
@@ -136,8 +140,7 @@ def _tensor_class() -> str:
     return "\n\n".join(
         (
             "# Tensor",
-            "Its state, what goes in and out, and its dtypes and devices stand here; the other methods are functions of\n"
-            + "`anneal` as well, and are documented with their family.",
+            OWN,
             "## Methods that are functions too",
             _columns(f"[`{name}`][{entry.home}]" for name, entry in methods),
             "## State",
