@@ -21,7 +21,7 @@ from anneal.inspect.pipelines import Part, PassInfo, PassState, after_pass, pass
 from anneal.inspect.recordings import RecordedPlan, Recording, recording
 from anneal.inspect.rules import ALL, KINDS, Example, OpRules, example_of, op_rules, tensor_methods
 from anneal.inspect.structure import GraphNode, PassGraph, PassNode, graph_nodes, kernel_pass_graphs, pass_graphs
-from anneal.inspect.tensor_files import TensorEntry, TensorFile, tensor_file
+from anneal.inspect.tensor_files import TensorEntry, TensorFile, TensorStatistics, statistics_of, tensor_file
 from anneal.inspect.traces import chrome_trace
 from anneal.inspect.worked import Batching, Worked, batching, worked
 
@@ -108,6 +108,7 @@ __all__ = [
     "Suspect",
     "TensorEntry",
     "TensorFile",
+    "TensorStatistics",
     "TextLine",
     "Worked",
     "advice",
@@ -139,6 +140,7 @@ __all__ = [
     "refusals",
     "replayed",
     "repro_of",
+    "statistics_of",
     "step_graph",
     "survey",
     "tensor_file",

@@ -144,6 +144,7 @@ def test_files_of_weights_and_arrays_are_listed(shared: Client, tmp_path: Path) 
         found = upload(shared, name, (tmp_path / name).read_bytes())
         listed = shared.get("/api/ask/file", params={"model": found["id"]}).json()
         assert [t["shape"] for t in listed["tensors"]] == shapes
+        assert all(t["statistics"]["not_finite"] == 0 for t in listed["tensors"])
     broken = upload(shared, "broken.gguf", b"GGUF and no more")
     assert shared.get("/api/ask/file", params={"model": broken["id"]}).status_code == 422
 

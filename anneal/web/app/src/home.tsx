@@ -4,7 +4,7 @@ import { ask, follow, get, send, useAsked, type Job, type Run, type Session, typ
 import { bytes, count, loss, shape, when } from "./format";
 import { refresh } from "./models";
 import { link, put, type Route } from "./route";
-import { Failed, Head, Panel, Shown, Table, useInterval } from "./ui";
+import { Facts, Failed, Head, Panel, Shown, Table, useInterval } from "./ui";
 import type { Report } from "./doctor";
 
 export function HomeView({ session, route, set }: { session: Session; route: Route; set: (s: Session) => void }) {
@@ -146,7 +146,8 @@ interface Onnx {
   uses: { op: string; domain: string; version: number; count: number; by: string }[];
   gaps: { op: string; node: string; what: string; fix: string }[];
 }
-interface Tensors { kind: string; tensors: { name: string; dtype: string; shape: number[]; bytes: number }[]; notes: [string, string][] }
+interface Statistics { least: number | null; greatest: number | null; mean: number | null; std: number | null; zeros: number; not_finite: number; bins: number[]; first: string[] }
+interface Tensors { kind: string; tensors: { name: string; dtype: string; shape: number[]; bytes: number; statistics: Statistics | null }[]; notes: [string, string][] }
 
 function About({ u }: { u: Upload }) {
   if (u.kind === "run") return <p class="links"><a href={link("r", u.id)}>The run</a></p>;
@@ -199,6 +200,19 @@ function RunResult({ id }: { id: string }) {
   );
 }
 
+const figure = (v: number | null | undefined): string => (v === null || v === undefined ? "–" : String(+v.toPrecision(4)));
+
+// How many values lie where, from the least to the greatest.
+function Bins({ s }: { s: Statistics | null }) {
+  if (!s?.bins.length) return null;
+  const most = Math.max(...s.bins);
+  return (
+    <svg class="bins" width={s.bins.length * 3} height={18} role="img" aria-label={`most of the values lie near ${figure(s.least! + ((s.bins.indexOf(most) + 0.5) / s.bins.length) * (s.greatest! - s.least!))}`}>
+      {s.bins.map((n, i) => { const h = n ? Math.max(1, (n / most) * 18) : 0; return <rect x={i * 3} y={18 - h} width={2} height={h} />; })}
+    </svg>
+  );
+}
+
 function TensorsCard({ u }: { u: Upload }) {
   const found = useAsked(`file ${u.id}`, () => ask<Tensors>("file", { model: u.id }));
   if (found.error) return <Failed error={found.error} />;
@@ -210,7 +224,17 @@ function TensorsCard({ u }: { u: Upload }) {
           <Table caption={`Tensors of ${u.name}`} rows={t.tensors} most={40} columns={[
             { head: "name", cell: (x) => x.name, by: (x) => x.name, class: "mono" }, { head: "dtype", cell: (x) => x.dtype }, { head: "shape", cell: (x) => shape(x.shape) },
             { head: "bytes", cell: (x) => bytes(x.bytes), by: (x) => x.bytes, figure: true },
+            { head: "values", cell: (x) => <Bins s={x.statistics} /> },
+            { head: "least", cell: (x) => figure(x.statistics?.least), by: (x) => x.statistics?.least ?? 0, figure: true },
+            { head: "greatest", cell: (x) => figure(x.statistics?.greatest), by: (x) => x.statistics?.greatest ?? 0, figure: true },
+            { head: "mean", cell: (x) => figure(x.statistics?.mean), by: (x) => x.statistics?.mean ?? 0, figure: true },
+            { head: "std", cell: (x) => figure(x.statistics?.std), by: (x) => x.statistics?.std ?? 0, figure: true },
+            { head: "zeros", cell: (x) => (x.statistics ? count(x.statistics.zeros) : "–"), by: (x) => x.statistics?.zeros ?? 0, figure: true },
+            { head: "nan, inf", cell: (x) => (x.statistics?.not_finite ? <span class="bad">{count(x.statistics.not_finite)}</span> : x.statistics ? 0 : "–"), by: (x) => x.statistics?.not_finite ?? 0, figure: true },
+            { head: "begins", cell: (x) => x.statistics?.first.join(", ") ?? "", class: "clip mono" },
           ]} />
+          {t.notes.length > 0 && <details><summary>{count(t.notes.length)} notes</summary><Facts rows={t.notes.map(([k, v]) => [k, <span class="wrap">{v}</span>])} /></details>}
+          {t.tensors.some((x) => !x.statistics) && <p class="faint">Values of the first 256 MiB were read; the others have no statistics.</p>}
         </div>
       )}
     </Shown>
