@@ -58,6 +58,14 @@ class Several:
         for r in self._all:
             r.saved(progress, folder)
 
+    def timed(self, progress: Progress) -> None:
+        for r in self._all:
+            r.timed(progress)
+
+    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+        for r in self._all:
+            r.sampled(progress, sample, picture)
+
     def ended(self, progress: Progress) -> None:
         for r in self._all:
             r.ended(progress)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from anneal import progress
 from anneal.cli._chart import chart, share
 from anneal.cli._lines import sized
-from anneal.cli._output import PHASES, console, data, fits, hold_messages, message
-from anneal.cli._reporters import PlainLines, Progress, Start
+from anneal.cli._output import PHASES, console, data, fits, harmless, hold_messages, message
+from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -68,6 +68,10 @@ class Dashboard(PlainLines):
         self._progress = progress
         if self._failed is not None:
             raise self._failed
+
+    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+        """The screen is the curve's: what the model shows stands below it when it is given back."""
+        message(f"sample after step {progress.count}:\n{harmless(sample)}")
 
     def ended(self, progress: Progress) -> None:
         """Give the terminal back: what is said while the model draws stands below."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,6 +104,12 @@ class Reporter(Protocol):
 
     def saved(self, progress: Progress, folder: Path) -> None: ...
 
+    def timed(self, progress: Progress) -> None:
+        """`progress.slowest` is known from now on."""
+
+    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+        """What the model has to show on the way."""
+
     def ended(self, progress: Progress) -> None:
         """The steps are done; what the model has to show is being made."""
 
@@ -136,6 +142,12 @@ class JsonLines:
 
     def saved(self, progress: Progress, folder: Path) -> None:
         self.line(event="checkpoint", step=progress.count, folder=str(folder))
+
+    def timed(self, progress: Progress) -> None:
+        self.line(event="kernels", kernels=progress.kernels, slowest=[asdict(s) for s in progress.slowest])
+
+    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+        self.line(event="sample", step=progress.count, sample=sample, picture=str(picture.path) if picture else None)
 
     def ended(self, progress: Progress) -> None:
         """Nothing to say."""
@@ -173,6 +185,15 @@ class PlainLines:
 
     def saved(self, progress: Progress, folder: Path) -> None:
         """Nothing to say: the start names the folder."""
+
+    def timed(self, progress: Progress) -> None:
+        """Nothing to say: `anneal kernels --time` has it."""
+
+    def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
+        data(f"sample after step {progress.count}:")
+        data(harmless(sample))
+        if picture is not None:
+            show(picture.pixels)
 
     def ended(self, progress: Progress) -> None:
         """Nothing to say."""

@@ -51,6 +51,7 @@ class Options:
     as_json: bool = False
     bundle: bool = False
     vitals: bool = False
+    samples: int = 0
     download: bool = False
 
 
@@ -86,7 +87,7 @@ def train(options: Options) -> int:
             steps=steps, batch=training.batch, seed=options.seed, lr=lr, unit=training.unit,
             examples_per_step=training.examples_per_step, checkpoint=options.checkpoint, before=before,
         )  # fmt: skip
-        progress = Progress(before=before, timing=reporter.measures)
+        progress = Progress(before=before, timing=reporter.measures or options.vitals)
         if options.bundle or settings.current().bundle:
             bundle = Bundle(options.model, asdict(options))
             reporter = Several([reporter, bundle])
@@ -150,18 +151,24 @@ def _run(
     from anneal.runtime import compile_seconds
 
     compiled = compile_seconds()
+    shown_at = {steps * (n + 1) // (options.samples + 1) for n in range(options.samples)} - {0, steps}
     with work("training", steps) as going, interrupts("this step") as stop:
         going.resume(progress.count)
         while progress.count < steps and not stop:
             left = steps - progress.count
             if options.checkpoint is not None:
                 left = min(left, every - progress.count % every)
+            left = min([left, *[at - progress.count for at in shown_at if at > progress.count]])
             # the steps that compile are waited for one by one
             _advance(training, progress, min(left, _AHEAD) if len(progress.losses) >= 2 else 1, stop, reporter)
             going.at(progress.count)
             if options.checkpoint is not None and (progress.count == steps or not progress.count % every or stop):
                 training.save()
                 reporter.saved(progress, options.checkpoint)
+            if len(progress.losses) == 2 and progress.slowest:
+                reporter.timed(progress)
+            if progress.count in shown_at and not stop:
+                reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
         progress.compile_s = compile_seconds() - compiled
         stopped = bool(stop) and progress.count < steps
         stop.clear()
@@ -195,11 +202,13 @@ def _picture(options: Options) -> Path | None:
     return options.picture or Path(f"{options.model}.png")
 
 
-def _draw(training: Trainable, options: Options) -> Picture | None:
-    """The model's picture, written to its file."""
+def _draw(training: Trainable, options: Options, step: int | None = None) -> Picture | None:
+    """The model's picture, written to its file; one of a step on the way to a file beside it."""
     pixels, path = getattr(training, "picture", None), _picture(options)
     if pixels is None or path is None:
         return None
+    if step is not None:
+        path = path.with_name(f"{path.stem}-{step}{path.suffix}")
     from anneal.training import png
 
     write_file(path, png(pixels))

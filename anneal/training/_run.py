@@ -98,6 +98,18 @@ class Training:
         out: Tensor = self.train_step(*self.next_batch())
         return out
 
+    def glimpse(self) -> str:
+        """What `sample()` gives on the way; its draws, and the mode that it sets, leave later steps as they are."""
+        drawn = {g: g.bit_generator.state for g in vars(self).values() if isinstance(g, np.random.Generator)}
+        modes = [(m, m.training) for m in self.model.modules()]
+        try:
+            return self.sample()
+        finally:
+            for g, state in drawn.items():
+                g.bit_generator.state = state
+            for m, mode in modes:
+                m.training = mode
+
     def sample(self) -> str:
         """A short text that shows what the model has learnt; may set `picture`."""
         return ""

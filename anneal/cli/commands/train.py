@@ -68,9 +68,13 @@ def train(
     vitals: Annotated[
         bool,
         typer.Option(
-            "--vitals", help="With --json or --bundle: learning rate, gradients' norm and memory of each step."
+            "--vitals",
+            help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
         ),
     ] = False,
+    samples: Annotated[
+        int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
+    ] = 0,
     download: Download = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -82,6 +86,6 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, vitals=vitals, download=download,
+        bundle=bundle, vitals=vitals, samples=samples, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))
