@@ -54,7 +54,7 @@ def command(asked: Mapping[str, Any], uploads: Uploads) -> Command:
 def _train(asked: dict[str, Any], _: Uploads) -> Command:
     model = _model(asked)
     words = ["train", model, "--json", "--vitals", "--device", asked["device"]]
-    words += _numbers(asked, steps=(1, 10**6), batch=(1, 1 << 16), seed=(0, 2**53))
+    words += _numbers(asked, steps=(1, 10**6), batch=(1, 1 << 16), seed=(0, 2**53), samples=(0, 100))
     if asked.get("lr") is not None:
         words += ["--lr", f"{_number(asked, 'lr', 1e-12, 1e6):g}"]
     if asked.get("bundle", True):
@@ -65,7 +65,7 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
         words.append("--scratch")
     elif asked.get("bundle", True):
         words += ["--save", "{job}/weights.safetensors"]
-    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle")
+    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle", "samples")
 
 
 def _time(asked: dict[str, Any], uploads: Uploads) -> Command:

@@ -386,8 +386,10 @@ async def _events(request: Request) -> Response:
 
 
 async def _job_picture(request: Request) -> Response:
-    job = _found(request)
-    path = None if job is None else _studio(request).jobs.place(job) / "picture.png"
+    job, step = _found(request), request.query_params.get("step", "")
+    if step and not (step.isascii() and step.isdigit() and len(step) < 10):
+        return _error(400, "a step is a number")
+    path = None if job is None else _studio(request).jobs.place(job) / f"picture{'-' if step else ''}{step}.png"
     if path is None or not path.is_file():
         return _error(404, "there is no picture")
     return Response(path.read_bytes(), media_type="image/png")

@@ -54,7 +54,8 @@ class _Collector:
 
     async def picture(self, path: str) -> None:
         """A picture, kept, if there is one."""
-        status, body = await _get(self.app, path, "")
+        place, _, query = path.partition("?")
+        status, body = await _get(self.app, place, query)
         if status == 200:
             self.files[path] = "data:image/png;base64," + base64.b64encode(body).decode()
 
@@ -67,6 +68,9 @@ class _Collector:
         await self.get(f"/api/jobs/{quote(number)}/log")
         self.answers[f"/api/jobs/{number}/events"] = {"lines": lines, "state": job}
         await self.picture(f"/api/jobs/{number}/picture")
+        for line in lines:
+            if line.get("event") == "sample" and line.get("picture"):
+                await self.picture(f"/api/jobs/{number}/picture?step={line['step']}")
 
     async def sources(self, about: dict[str, Any], records: Iterable[Any]) -> None:
         """The user's lines that records name, with those about them."""

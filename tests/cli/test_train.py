@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from anneal.cli._reporters import Progress
+from anneal.training import MODELS
 from tests.cli.helpers import run, run_process
 
 STEP = re.compile(r"^step (\d+)  loss (\d+\.\d{4})  \d+\.\d ms$")
@@ -168,3 +169,28 @@ def test_progress_measures_what_it_says() -> None:
     assert progress.final_steps == 50
     assert (Progress().final_loss, Progress().final_steps) == (None, 0)
     assert Progress(losses=[1.0, 2.0]).final_steps == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "mlp",
+        "makemore-mlp",
+        *[pytest.param(m, marks=pytest.mark.deep) for m in MODELS if m not in ("gpt2", "mlp", "makemore-mlp")],
+    ],
+)
+def test_what_is_shown_on_the_way_changes_nothing(
+    capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    losses = []
+    for flags in ((), ("--samples", "2", "--vitals")):
+        outcome = run(capsys, "train", model, "--steps", "6", "--batch", "4", "--json", "--device", "cpu", *flags)
+        events = [json.loads(line) for line in outcome.out.splitlines()]
+        losses.append([e["loss"] for e in events if e["event"] == "step"])
+    assert losses[0] == losses[1]
+    assert [e["step"] for e in events if e["event"] == "sample"] == [2, 4]
+    (kernels,) = [e for e in events if e["event"] == "kernels"]
+    assert kernels["slowest"][0]["seconds"] >= kernels["slowest"][-1]["seconds"] > 0
+    pictures = [e["picture"] for e in events if e["event"] == "sample" and e["picture"]]
+    assert all((tmp_path / p).is_file() for p in pictures)

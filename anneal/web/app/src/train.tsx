@@ -6,19 +6,22 @@ import { bytes, count, loss as shown, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
 import { file } from "./snapshot";
-import { Facts, Head, Live, Panel } from "./ui";
+import { Facts, Head, Live, Panel, Phase, Table } from "./ui";
 
 export interface Start { model: string; device: string; adapter: string | null; params: number; steps: number; batch: number; seed: number; lr: number; data: string }
 export interface Step { step: number; loss: number; ms: number; lr?: number; norm?: number | null; bytes?: number }
 export interface Done { steps: number; final_loss: number | null; median_ms: number; compile_s: number; kernels: number; sample: string; picture: string | null; stopped: boolean }
 
-export interface Watched { job: Job | null; start: Start | null; steps: Step[]; done: Done | null; version: number }
+export interface Shown { step: number; sample: string; picture: string | null }
+export interface Slow { phase: string; label: string; seconds: number; share: number }
+export interface Watched { job: Job | null; start: Start | null; steps: Step[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number }
+const nothing = (): Watched => ({ job: null, start: null, steps: [], samples: [], slowest: [], done: null, version: 0 });
 
 export function useJob(id: string | null): Watched {
-  const state = useRef<Watched>({ job: null, start: null, steps: [], done: null, version: 0 });
+  const state = useRef<Watched>(nothing());
   const [, draw] = useState(0);
   useEffect(() => {
-    state.current = { job: null, start: null, steps: [], done: null, version: 0 };
+    state.current = nothing();
     draw((n) => n + 1);
     if (!id) return;
     let planned = 0;
@@ -29,6 +32,8 @@ export function useJob(id: string | null): Watched {
       for (const e of events) {
         if (e.event === "step") state.current.steps.push(e as unknown as Step);
         else if (e.event === "start") state.current.start = e as unknown as Start;
+        else if (e.event === "sample") state.current.samples.push(e as unknown as Shown);
+        else if (e.event === "kernels") state.current.slowest = e.slowest as Slow[];
         else if (e.event === "done") state.current.done = e as unknown as Done;
       }
       soon();
@@ -67,7 +72,7 @@ function Begin({ route }: { route: Route }) {
     setError("");
     const form = new FormData(e.currentTarget as HTMLFormElement);
     const body: Record<string, unknown> = { kind: "train", model: route.name, device: form.get("device"), bundle: q.get("bundle") !== "0" };
-    for (const key of ["steps", "batch", "seed", "lr"]) if (form.get(key)) body[key] = Number(form.get(key));
+    for (const key of ["steps", "batch", "seed", "lr", "samples"]) if (form.get(key)) body[key] = Number(form.get(key));
     send<Job>("POST", "/api/jobs", body).then((job) => put({ job: job.id }), (x: Error) => setError(x.message));
   };
   const number = (name: string, label: string, hint: string, step = "1") => (
@@ -78,6 +83,7 @@ function Begin({ route }: { route: Route }) {
       <form class="pad form" onSubmit={submit}>
         {number("steps", "Steps", "the example's")} {number("batch", "Batch", "the example's")} {number("lr", "Learning rate", "the example's", "any")} {number("seed", "Seed", "1")}
         <label class="field"><span>Device</span><select name="device" defaultValue={q.get("device") ?? "auto"}><option value="auto">auto</option><option value="cpu">cpu</option><option value="webgpu">webgpu</option></select></label>
+        <label class="field"><span>Samples on the way</span><select name="samples" defaultValue={q.get("samples") ?? "4"}><option>0</option><option>2</option><option>4</option><option>9</option></select></label>
         <button type="submit" class="primary">Train</button>
         <p class="faint">{q.get("bundle") === "0" ? "Nothing is kept: the address says bundle=0." : "It is kept in runs/ with its curves, kernels and weights."}</p>
         {error && <p class="bad" role="alert">{error}</p>}
@@ -120,9 +126,39 @@ function Control({ w, id }: { w: Watched; id: string }) {
           ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
         ]} />
+        {w.slowest.length > 0 && <Slowest w={w} />}
+        {!done && w.samples.length > 0 && <OnTheWay samples={w.samples} id={id} />}
         {done && <Sample done={done} picture={done.picture ? file(`/api/jobs/${id}/picture`) : null} />}
       </div>
     </Panel>
+  );
+}
+
+// What the model showed at a step; the last one unless another is chosen.
+function OnTheWay({ samples, id }: { samples: Shown[]; id: string }) {
+  const [at, set] = useState<number | null>(null);
+  const s = samples[at ?? samples.length - 1]!;
+  return (
+    <>
+      <h3>What it has learnt so far</h3>
+      <div class="tabs" role="group" aria-label="After which step">
+        {samples.map((x, i) => <button type="button" aria-pressed={x === s} onClick={() => set(i)}>step {count(x.step)}</button>)}
+      </div>
+      {s.picture && <img class="picture" src={file(`/api/jobs/${id}/picture?step=${s.step}`)} alt={`What the model drew after step ${s.step}`} />}
+      <pre class="sample" tabIndex={0}>{s.sample}</pre>
+    </>
+  );
+}
+
+function Slowest({ w }: { w: Watched }) {
+  return (
+    <>
+      <h3>Slowest kernels of a step</h3>
+      <Table caption="Slowest kernels of a step" rows={w.slowest} columns={[
+        { head: "kernel", cell: (s) => <a href={link("k", w.job?.model ?? "", { find: s.label })}>{s.label}</a> }, { head: "phase", cell: (s) => <Phase phase={s.phase} /> },
+        { head: "time", cell: (s) => time(s.seconds), by: (s) => s.seconds, figure: true }, { head: "share", cell: (s) => `${(s.share * 100).toFixed(1)} %`, figure: true },
+      ]} />
+    </>
   );
 }
 
