@@ -17,16 +17,25 @@ __all__ = ["app"]
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL|FILE.onnx|SCRIPT.py",
+        help="A model of examples/, an ONNX file, or your program.",
+        autocompletion=runnable,
+    ),
+]
+Elements = Annotated[
+    int,
+    typer.Option(
+        "--elements", metavar="N", min=64, max=MOST, help="Work for each store of a kernel; beyond it points are drawn."
+    ),
+]
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def check(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL|FILE.onnx|SCRIPT.py",
-            help="A model of examples/, an ONNX file, or your program.",
-            autocompletion=runnable,
-        ),
-    ] = None,
+    target: Target = None,
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of SCRIPT.py.")] = None,
     step: Annotated[bool, typer.Option("--step", help="A whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
@@ -44,16 +53,7 @@ def check(
             "--times", metavar="N", min=1, max=MOST, help="How often a plan that runs again and again is checked."
         ),
     ] = 2,
-    elements: Annotated[
-        int,
-        typer.Option(
-            "--elements",
-            metavar="N",
-            min=64,
-            max=MOST,
-            help="Work for each store of a kernel; beyond it points are drawn.",
-        ),
-    ] = 1 << 21,
+    elements: Elements = 1 << 21,
     repro: Annotated[
         Path | None, typer.Option("--repro", metavar="FILE", help="Write the first kernel that differs to one file.")
     ] = None,
