@@ -89,6 +89,13 @@ class Elements(int):
 
     shape: tuple[Any, ...]
 
+    @classmethod
+    def of(cls, shape: tuple[Any, ...]) -> Elements:
+        """The elements of a shape."""
+        found = cls(most(product(shape)))
+        found.shape = shape
+        return found
+
     @overload
     def __call__(self, dim: None = None) -> tuple[Any, ...]: ...
     @overload
@@ -99,20 +106,6 @@ class Elements(int):
         if not self.shape:
             raise ShapeError("size: a tensor of shape () has no axes")
         return self.shape[axis_of("size", whole("size", "dim", dim), len(self.shape))]
-
-
-def size(x: Tensor) -> Elements:
-    """The number of elements; called, the shape or the size of one axis. Symbolic sizes count as their largest.
-
-    >>> from anneal.tensor import Tensor
-    >>> x = Tensor.zeros(2, 3)
-    >>> x.size == 6, x.size(), x.size(-1)
-    (True, (2, 3), 3)
-    """
-    shape = x.shape
-    out = Elements(most(product(shape)))
-    out.shape = shape
-    return out
 
 
 def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:

@@ -226,7 +226,16 @@ class Tensor(Handle):
         count: int = product(self.shape)
         return count
 
-    size = property(interchange.size)
+    @property
+    def size(self) -> interchange.Elements:
+        """The number of elements; called, the shape or the size of one axis. Symbolic sizes count as their largest.
+
+        >>> from anneal.tensor import Tensor
+        >>> x = Tensor.zeros(2, 3)
+        >>> x.size == 6, x.size(), x.size(-1)
+        (True, (2, 3), 3)
+        """
+        return interchange.Elements.of(self.shape)
 
     def element_size(self) -> int:
         """Bytes of one element in host memory."""
