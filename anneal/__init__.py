@@ -6,6 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the command's first import: until it is done nobody can catch Ctrl-C
     from typing import Any
 
+    from anneal import array_api as array_api
     from anneal import autograd as autograd
     from anneal import fft as fft
     from anneal import func as func

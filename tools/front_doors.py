@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules that are public by their own name: doors, too.
 DOORS = (
     "anneal.backend.cost_models",
+    "anneal.array_api.linalg",
     "anneal.nn.functional",
     "anneal.nn.init",
     "anneal.nn.utils",

@@ -11,7 +11,7 @@ from anneal.ops.arguments import checked, need_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args
 from anneal.ops.data import DTypeLike
 from anneal.ops.elementwise import choose, real_node
-from anneal.ops.nodes import Number
+from anneal.ops.nodes import Number, common_dtype
 from anneal.uop import Op, UOp, dtypes
 
 if TYPE_CHECKING:
@@ -151,6 +151,9 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     True
     """
     o = x._lift("nextafter", other)
+    if x.dtype is not o.dtype and x.dtype.is_float and o.dtype.is_float:
+        a, b = common_dtype(x.uop, o.uop)
+        x, o = x._new(a), o._new(b)
     if not (x.dtype.is_float and o.dtype is x.dtype and x.dtype.bits >= 32):
         raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
     shape = broadcast_shapes("nextafter", x.shape, o.shape)

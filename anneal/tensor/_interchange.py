@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from anneal.errors import ShapeError
-from anneal.ops import made
+from anneal.ops import axis_of, made, whole
+from anneal.uop.sizes import most, product
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -59,13 +62,67 @@ def _arrays(given: Any) -> Any:
     return given.numpy() if hasattr(given, "uop") and hasattr(given, "numpy") else given
 
 
-def dlpack(x: Tensor, **options: Any) -> Any:
-    """A copy of the values, on the cpu."""
+def dlpack(
+    x: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
+    """A copy of the values, on the cpu. Raises BufferError for another device, if copy is False, and for dtypes that
+    NumPy has no DLPack of.
+    """
+    if dl_device is not None and tuple(dl_device) != dlpack_device(x):
+        raise BufferError(f"__dlpack__: values go by way of the cpu, device (1, 0), not {tuple(dl_device)}")
+    if copy is False:
+        raise BufferError("__dlpack__: values are copied, and copy is False; leave copy out")
     return np.ascontiguousarray(x.numpy()).__dlpack__()
 
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:
     return 1, 0  # the cpu
+
+
+# -- the array API standard -------------------------------------------------------------------------------------------
+
+
+class Elements(int):
+    """How many elements there are, which the array API reads as `x.size`; called, as torch has it, the shape or the
+    size of one axis: `x.size()`, `x.size(0)`.
+    """
+
+    shape: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[Any, ...]) -> Elements:
+        """The elements of a shape."""
+        found = cls(most(product(shape)))
+        found.shape = shape
+        return found
+
+    @overload
+    def __call__(self, dim: None = None) -> tuple[Any, ...]: ...
+    @overload
+    def __call__(self, dim: int) -> int: ...
+    def __call__(self, dim: int | None = None) -> Any:
+        if dim is None:
+            return self.shape
+        if not self.shape:
+            raise ShapeError("size: a tensor of shape () has no axes")
+        return self.shape[axis_of("size", whole("size", "dim", dim), len(self.shape))]
+
+
+def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
+    """`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(
+            f"__array_namespace__: version 2024.12 of the standard is here, and earlier ones, not {api_version!r}"
+        )
+    return import_module("anneal.array_api")
+
+
+def to_device(x: Tensor, device: str, /, *, stream: Any = None) -> Tensor:
+    """`x.to(device)`, by the array API's name."""
+    return x.to(device=device)
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def truth(x: Tensor) -> bool:

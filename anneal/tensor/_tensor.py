@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any, ClassVar, NoReturn, Self, overload
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from anneal.ops import (
     Shape,
     array_of,
     as_dtype,
-    axis_of,
     check_device_dtype,
     checked,
     deferred,
@@ -227,24 +226,16 @@ class Tensor(Handle):
         count: int = product(self.shape)
         return count
 
-    @overload
-    def size(self, dim: None = None) -> Shape: ...
-    @overload
-    def size(self, dim: int) -> int: ...
-    @checked
-    def size(self, dim: int | None = None) -> Shape | int:
-        """The shape, or the size of one axis.
+    @property
+    def size(self) -> interchange.Elements:
+        """The number of elements; called, the shape or the size of one axis. Symbolic sizes count as their largest.
 
         >>> from anneal.tensor import Tensor
-        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(-1)
-        ((2, 3), 3)
+        >>> x = Tensor.zeros(2, 3)
+        >>> x.size == 6, x.size(), x.size(-1)
+        (True, (2, 3), 3)
         """
-        if dim is None:
-            return self.shape
-        if not self.shape:
-            raise ShapeError("size: a tensor of shape () has no axes")
-        n: int = self.shape[axis_of("size", dim, self.ndim)]
-        return n
+        return interchange.Elements.of(self.shape)
 
     def element_size(self) -> int:
         """Bytes of one element in host memory."""
@@ -590,6 +581,8 @@ class Tensor(Handle):
     __reduce__ = interchange.reduce
     __array__ = interchange.array
     __array_function__ = interchange.array_function
+    __array_namespace__ = interchange.array_namespace
+    to_device = interchange.to_device
     __dlpack__ = interchange.dlpack
     __dlpack_device__ = interchange.dlpack_device
     __bool__ = interchange.truth

@@ -419,7 +419,7 @@ NOT_OPS = {
     "realize": "takes tensors and no argument besides",
     "requires_grad_": "a flag of the tensor",
     "to": "a device, a dtype or a tensor, in any order",
-    "size": "the shape",
+    "to_device": "as `to`",
     "take_running_updates": "what an optimiser asks for",
     "cpu": "another device",
     **dict.fromkeys(

@@ -1,0 +1,34 @@
+"""The Python array API standard, 2024.12: the namespace that `x.__array_namespace__()` gives for a tensor x.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([[3.0, 4.0]])
+    >>> xp = x.__array_namespace__()
+    >>> xp.linalg.vector_norm(x, axis=1)
+    Tensor([5.], dtype=float32)
+
+Arrays are tensors, devices their names. Python's ints are int32 and floats float32, indices int32; bfloat16, float16
+and float8 are there besides. Functions whose results have as many elements as values say (`nonzero`, `unique_*`,
+`repeat` by an array) read values at once, so they are none for the inside of jit. There are no complex dtypes, and so
+no `fft` extension here: `anneal.fft` takes pairs.
+"""
+
+import numpy as np
+
+from anneal.array_api import linalg as linalg
+from anneal.array_api._creation import *
+from anneal.array_api._dtypes import *
+from anneal.array_api._elementwise import *
+from anneal.array_api._info import __array_namespace_info__ as __array_namespace_info__
+from anneal.array_api._manipulation import *
+from anneal.array_api._reductions import *
+from anneal.array_api._sets import *
+from anneal.tensor import dtypes
+
+__array_api_version__ = "2024.12"
+
+e, inf, nan, pi, newaxis = np.e, np.inf, np.nan, np.pi, None
+
+bool = dtypes.bool_
+int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
+uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
+float32, float64 = dtypes.float32, dtypes.float64

@@ -1,0 +1,141 @@
+"""Dtypes: promotion, kinds and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from anneal.errors import DTypeError
+from anneal.ops import as_dtype
+from anneal.tensor import DType, Tensor
+
+__all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": (),
+    "numeric": ("int", "uint", "float"),
+}
+
+
+@dataclass(frozen=True)
+class Floats:
+    """What `finfo` gives."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Integers:
+    """What `iinfo` gives."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def dtype_of(x: Any) -> DType:
+    """The dtype of an array, or the dtype itself."""
+    return x.dtype if isinstance(x, Tensor) else as_dtype(x)
+
+
+def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+    """x in another dtype, and on another device if one is named; x itself where nothing changes and `copy` is False.
+
+    >>> from anneal.tensor import dtypes
+    >>> astype(Tensor([1.7, 0.0]), dtypes.int32)
+    Tensor([1, 0], dtype=int32)
+    """
+    y = x if device is None else x.to(device=device)
+    y = y.cast(dtype)
+    return y.clone() if copy and y is x else y
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype of what these are operands of. Python numbers take the kind of arrays' dtypes into account alone.
+
+    Raises DTypeError without a dtype or an array among them.
+
+    >>> from anneal.tensor import dtypes
+    >>> result_type(dtypes.int8, dtypes.uint8), result_type(Tensor([1.0]), 2)
+    (dtypes.int16, dtypes.float32)
+    """
+    numbers = [x for x in arrays_and_dtypes if isinstance(x, (bool, int, float))]
+    kinds = [dtype_of(x) for x in arrays_and_dtypes if not isinstance(x, (bool, int, float))]
+    if not kinds:
+        raise DTypeError("result_type: takes an array or a dtype at least; Python numbers alone have no dtype")
+    total = Tensor.zeros(dtype=kinds[0], device="cpu")
+    for kind in kinds[1:]:
+        total = total + Tensor.zeros(dtype=kind, device="cpu") if kind is not total.dtype else total
+    for number in numbers:
+        if not isinstance(number, bool):
+            total = total + type(number)(0)
+    return total.dtype
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion leads from one dtype to the other; it does not lead from one kind to another.
+
+    >>> from anneal.tensor import dtypes
+    >>> can_cast(dtypes.int8, dtypes.int16), can_cast(dtypes.int32, dtypes.float64)
+    (True, False)
+    """
+    a, b = dtype_of(from_), dtype_of(to)
+    if a.kind == b.kind:
+        return result_type(a, b) is b
+    return (a.kind, b.kind) == ("uint", "int") and a.bits < b.bits
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is another, of a kind that the standard names, or one of several such.
+
+    Raises DTypeError for an unknown kind.
+
+    >>> from anneal.tensor import dtypes
+    >>> isdtype(dtypes.uint8, "integral"), isdtype(dtypes.float32, (dtypes.bool_, "signed integer"))
+    (True, False)
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    d = as_dtype(dtype)
+    if isinstance(kind, str):
+        if kind not in KINDS:
+            raise DTypeError(f"isdtype: kinds are {', '.join(KINDS)}, not {kind!r}")
+        return d.kind in KINDS[kind]
+    return d is as_dtype(kind)
+
+
+def finfo(type: Any, /) -> Floats:
+    """The limits of a float dtype, or of an array's.
+
+    >>> from anneal.tensor import dtypes
+    >>> finfo(dtypes.float32).eps == 2.0**-23
+    True
+    """
+    d = dtype_of(type)
+    if not d.is_float:
+        raise DTypeError(f"finfo: takes a float dtype, not {d.name}; iinfo has integers")
+    return Floats(d.bits, 2.0 ** (1 - d.digits), d.largest, -d.largest, 2.0**d.least, d)
+
+
+def iinfo(type: Any, /) -> Integers:
+    """The limits of an integer dtype, or of an array's.
+
+    >>> from anneal.tensor import dtypes
+    >>> iinfo(dtypes.int8).max
+    127
+    """
+    d = dtype_of(type)
+    if not d.is_int:
+        raise DTypeError(f"iinfo: takes an integer dtype, not {d.name}; finfo has floats")
+    return Integers(d.bits, int(d.max), int(d.min), d)
