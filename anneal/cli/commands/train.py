@@ -33,6 +33,9 @@ def train(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
     ] = None,
+    start: Annotated[
+        Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
+    ] = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
@@ -73,6 +76,6 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, vitals=vitals, samples=samples, download=download,
+        bundle=bundle, vitals=vitals, samples=samples, start=start, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))
