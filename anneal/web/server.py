@@ -54,7 +54,7 @@ VIEWS = (
     "/s/{m}",
 )
 LONGEST = 1 << 20  # bytes of a question
-DOCUMENTS = ("time", "run", "check")  # jobs whose command prints one document, not a line an event
+DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
 # What may be asked of the inspector, and the parameters that a question may have.
 QUESTIONS = (
     "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",

@@ -89,6 +89,8 @@ class _Collector:
 
     async def home(self) -> None:
         await self.get("/api/doctor")
+        for device in ("cpu", "webgpu"):
+            await self.job(self.query.get(device))
 
     async def graph(self) -> None:
         about = self.about

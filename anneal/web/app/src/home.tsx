@@ -67,7 +67,7 @@ export function JobsPanel({ jobs }: { jobs: Job[] }) {
 }
 
 export const jobLink = (j: Job): string =>
-  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : j.kind === "script" ? link("s", `job.${j.id}`) : "/";
+  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : j.kind === "numerics" ? link("d", "", { [j.device]: j.id }) : j.kind === "script" ? link("s", `job.${j.id}`) : "/";
 
 function RunList({ runs }: { runs: Run[] }) {
   return (
