@@ -14,6 +14,13 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+Samples = Annotated[
+    int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
+]
+Start = Annotated[
+    Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
+]
+
 
 @app.command(cls=ModelCommand)
 def train(
@@ -33,9 +40,7 @@ def train(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
     ] = None,
-    start: Annotated[
-        Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
-    ] = None,
+    start: Start = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
@@ -61,9 +66,7 @@ def train(
             help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
         ),
     ] = False,
-    samples: Annotated[
-        int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
-    ] = 0,
+    samples: Samples = 0,
     download: Download = False,
     quiet: Quiet = False,
     as_json: Json = False,
