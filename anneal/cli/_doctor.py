@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from anneal import settings
 from anneal.cli._choices import choose_device
-from anneal.cli._output import data, fits, json_report, message
+from anneal.cli._output import data, fits, json_report, message, table
 from anneal.errors import DeviceError
 from anneal.inspect import Adapter, Cpu, advice, cpu, survey, versions
 
@@ -46,6 +46,23 @@ def doctor(*, adapter: str | None, verbose: bool, as_json: bool) -> int:
         data("versions: " + ", ".join(f"{k} {v}" for k, v in versions().items()))
         sys.stdout.flush()
     return NO_HARDWARE if cause else 0
+
+
+def numerics_card(device: str | None, adapter: str | None, *, as_json: bool) -> int:
+    """Measure how a device rounds, and print it; 0."""
+    from anneal.inspect import numerics
+
+    with settings.override(**choose_device(device, adapter)):
+        found = numerics(settings.current().device)
+    if as_json:
+        json_report(asdict(found))
+        return 0
+    data(f"{found.device}{f' ({found.adapter})' if found.adapter else ''}")
+    rows = [[f.name, f"{f.ulps:.2f}", f"{f.at:g}", f"{f.low:g} to {f.high:g}"] for f in found.functions]
+    table(["function", "ULP", "at", "arguments"], rows, words=3)
+    for name, value in found.facts:
+        data(f"{name}: {value}")
+    return 0
 
 
 def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:

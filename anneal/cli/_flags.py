@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "Model",
     "PlannedFlag",
     "Quiet",
+    "Record",
     "Sizes",
     "Traceable"
 ]  # fmt: skip
@@ -70,6 +72,11 @@ Traceable = Annotated[
 # The most that a flag takes: more is a slip of the keyboard, and would end as one deep in NumPy.
 MOST, MOST_AT_ONCE, LAST_SEED = 10**9, 1 << 20, 2**63 - 1
 Batch = Annotated[int | None, typer.Option("--batch", metavar="N", min=1, max=MOST_AT_ONCE, help="Examples per step.")]
+
+Record = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FILE.zip", help="Keep the plans that make the tokens, for the studio."),
+]
 
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch CIFAR-10 (170 MB) if it is not here, without asking; else shapes do.")

@@ -7,19 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from anneal import progress, settings
 from anneal.assets import ASSETS, fetch, verify
-from anneal.cli._choices import choose_device
+from anneal.cli._choices import check_writable, choose_device
 from anneal.cli._interrupts import STOPPED, interrupts
 from anneal.cli._lines import sized
 from anneal.cli._models import load_module
 from anneal.cli._output import Flow, console, data, harmless, json_line, json_report, message, readable
 from anneal.errors import DataError, SettingError, UserError
+from anneal.inspect import Recording, recording
 
 __all__ = ["Options", "places", "sample"]
 
@@ -46,6 +47,7 @@ class Options:
     plain: bool = False
     as_json: bool = False
     stream: bool = False
+    record: Path | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Run:
     first: float = 0.0  # from the start of the command to the first token
     ready: float = 0.0  # when token number WARM came
     end: float = 0.0  # when the last one came
+    recorded: Recording | None = None  # the plans of the first two tokens: all later ones run the second's again
+    plan: int | None = None  # the one that made the last token
     grown: int = 0  # bytes of device memory asked for since token number WARM
 
     @property
@@ -77,6 +81,10 @@ def sample(options: Options) -> int:
     from anneal.runtime import compile_seconds
 
     run = Run(time.perf_counter(), compile_seconds())
+    if options.record is not None:
+        if options.record.suffix != ".zip":
+            raise UserError(f"--record writes a .zip file, not {options.record.name}")
+        check_writable(options.record)
     if not (0 < options.temperature < float("inf")):
         raise SettingError(
             f"--temperature {options.temperature:g} is not a number above 0; --greedy takes the likeliest"
@@ -107,6 +115,9 @@ def sample(options: Options) -> int:
             show = _printer(options)
             with interrupts("this token") as stopping, _plans(run) as plans:
                 _speak(options, run, decoder, tokenizer, given, show, stopping)
+    if options.record is not None and run.recorded is not None:
+        run.recorded.look()
+        run.recorded.save(options.record)
     if options.stream:
         json_line(event="done", tokens=len(run.tokens), stop=run.stop, text=run.text)
     elif options.as_json:
@@ -188,7 +199,9 @@ def _speak(
 
     device = get_device(default_device())
 
-    stream = tokenizer.stream()
+    stream, recorder = tokenizer.stream(), ExitStack()
+    if options.record is not None:
+        run.recorded = recorder.enter_context(recording("gpt2", later=True, texts=60))
     show(readable(options.prompt))
     before, begun = compile_seconds(), time.perf_counter()
     most = min(options.max_tokens, decoder.room(len(given)))
@@ -201,6 +214,10 @@ def _speak(
             run.prefill = run.end - begun - (compile_seconds() - before)
         elif len(run.tokens) == WARM:
             run.ready, run.grown = run.end, -device.asked
+        if run.recorded is not None and len(run.tokens) <= 2:
+            run.plan = run.recorded.mark()
+            if len(run.tokens) == 2:
+                recorder.close()
         run.text += (piece := stream.feed(token))
         show(piece)
         if options.stream:
@@ -211,6 +228,7 @@ def _speak(
     else:
         if len(run.tokens) < most:
             run.stop = "end of text"
+    recorder.close()
     run.text += (piece := stream.flush())
     show(piece)
     show(None)
@@ -223,7 +241,10 @@ def _tell(run: Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None
     chance, likely = decoder.choices()
     others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
     phase = "decode" if len(run.tokens) > 1 else "prefill"
-    json_line(event="token", id=run.tokens[-1], text=piece, chance=chance, ms=round(ms, 3), phase=phase, likely=others)
+    json_line(
+        event="token", id=run.tokens[-1], text=piece, chance=chance, ms=round(ms, 3), phase=phase, likely=others,
+        plan=run.plan,
+    )  # fmt: skip
 
 
 def _announce(options: Options, device: Any) -> None:

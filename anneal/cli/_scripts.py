@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import runpy
 import sys
 import traceback
@@ -53,7 +54,8 @@ def trace_of(error: BaseException, name: str) -> str:
     if isinstance(cause, UserError):
         frames = [f for f in frames if not Path(f.filename).resolve().is_relative_to(_PACKAGE)]
     lines = [*traceback.format_list(frames), *traceback.format_exception_only(cause)]
-    return "Traceback (most recent call last):\n" + "".join(lines).rstrip()
+    found = "Traceback (most recent call last):\n" + "".join(lines).rstrip()
+    return found.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def _is(filename: str, name: str) -> bool:

@@ -52,6 +52,7 @@ class Options:
     bundle: bool = False
     vitals: bool = False
     samples: int = 0
+    start: Path | None = None
     download: bool = False
 
 
@@ -77,6 +78,10 @@ def train(options: Options) -> int:
             raise SettingError(f"--download is for what learns from a download, and {options.model} does not")
         stack.enter_context(downloads(may_download(example, options.download)))
         training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
+        if options.start is not None:
+            from anneal.tensor.io import safe_open
+
+            training.model.load_state_dict(safe_open(options.start))
         before = getattr(training, "done", 0)
         reporter, bundle = choose_reporter(options), None
         if (options.vitals or reporter.measures) and hasattr(training, "watch"):
@@ -114,6 +119,8 @@ def _check(options: Options) -> None:
         raise SettingError(f"--lr {options.lr:g} is not a learning rate; it must be a number above 0")
     if options.model != "gpt2" and (options.model_dir or options.scratch or options.checkpoint):
         raise SettingError(f"--model-dir, --scratch and --checkpoint are for gpt2, not for {options.model}")
+    if options.start is not None and options.model == "gpt2":
+        raise SettingError("--start is for the small examples; gpt2 starts from --model-dir, or from its --checkpoint")
     if options.picture is not None and options.model not in DRAWING:
         raise SettingError(
             f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"

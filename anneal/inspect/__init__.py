@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         repro_of,
         under_check,
     )
+    from anneal.inspect.rounding import FunctionError, Numerics, numerics
 else:
     __getattr__ = opened_later(
         __name__,
@@ -61,7 +62,8 @@ else:
                 "replayed",
                 "repro_of",
                 "under_check",
-            )
+            ),
+            "rounding": ("FunctionError", "Numerics", "numerics"),
         },
     )
 
@@ -78,6 +80,7 @@ __all__ = [
     "Example",
     "FiredRule",
     "Firing",
+    "FunctionError",
     "GradientCheck",
     "GraphNode",
     "KeptPlan",
@@ -92,6 +95,7 @@ __all__ = [
     "MemoryPlan",
     "Node",
     "NotFinite",
+    "Numerics",
     "OpRules",
     "Part",
     "PassGraph",
@@ -129,6 +133,7 @@ __all__ = [
     "launch_facts",
     "memory_plan",
     "nodes",
+    "numerics",
     "of_line",
     "op_rules",
     "pass_graphs",

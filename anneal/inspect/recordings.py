@@ -80,36 +80,57 @@ class Recording:
 
     def __init__(
         self, name: str = "", *, most: int = 64, texts: int = 200, times: bool = True,
-        told: Callable[[RecordedPlan], None] | None = None,
+        told: Callable[[RecordedPlan], None] | None = None, later: bool = False,
     ) -> None:  # fmt: skip
         self.name, self.begun, self.ended = name, time.time(), 0.0
         self.plans: list[RecordedPlan] = []
         self.left_out = 0
         self.error = ""
         self.sources: dict[str, dict[int, str]] = {}
-        self._most, self._texts, self._times, self._told = most, texts, times, told
+        self._most, self._texts, self._times, self._told, self._later = most, texts, times, told, later
+        self._waiting: list[tuple[UOp, Launch, list[Event]]] = []  # to be looked at
+        self._runs: list[int] = []  # of each plan
+        self._since: list[int] = []  # numbers of plans that ran since the last mark
         self._numbers: dict[Plan, int] = {}
         self.events: list[Event] = []
 
     def __call__(self, sink: UOp, step: Launch) -> None:
         number = self._numbers.get(step.plan)
         if number is not None:
-            self.plans[number].runs += 1
-        elif len(self.plans) >= self._most:
+            self._runs[number] += 1
+            if number < len(self.plans):
+                self.plans[number].runs += 1
+        elif len(self._numbers) >= self._most:
             self.left_out += 1
         elif step.plan.calls:
-            self._numbers[step.plan] = len(self.plans)
-            outer, here.watchers = here.watchers, []
-            try:
-                self._add(sink, step)
-            finally:
-                here.watchers = outer
+            number = self._numbers[step.plan] = len(self._numbers)
+            self._runs.append(1)
+            self._waiting.append((sink, step, [*self.events]))
+            if not self._later:
+                self.look()
         self.events.clear()
+        if number is not None:
+            self._since.append(number)
 
-    def _add(self, sink: UOp, step: Launch) -> None:
+    def mark(self) -> int | None:
+        """The number of the largest plan that ran since the last mark; None where none ran that is kept."""
+        since, self._since = self._since, []
+        sizes = {n: len(plan.calls) for plan, n in self._numbers.items()}
+        return max(since, key=lambda n: sizes[n], default=None)
+
+    def look(self) -> None:
+        """Look at the plans that wait for it, and time them."""
+        outer, here.watchers = here.watchers, []
+        try:
+            for sink, step, fired in self._waiting:
+                self._add(sink, step, fired)
+        finally:
+            here.watchers = outer
+        self._waiting.clear()
+
+    def _add(self, sink: UOp, step: Launch, fired: list[Event]) -> None:
         device = get_device(step.outputs[0].device)
         number = len(self.plans)
-        fired = [*self.events]
         looked = Looked(f"{self.name} plan {number}".strip(), sink, device.cost_model, fired)
         seconds, answers = None, self._answers(looked)
         if self._times:
@@ -120,7 +141,7 @@ class Recording:
                 number=number, device=device.name, adapter=None if adapter is None else str(adapter),
                 nodes=looked.nodes, kernels=len(step.plan.calls),
                 distinct=len({c.kernel.name for c in step.plan.calls}),
-                line=_line(sink), seconds=seconds,
+                line=_line(sink), seconds=seconds, runs=self._runs[number],
                 packed={name: zlib.compress(_json(value), 1) for name, value in answers.items()},
             )
         )  # fmt: skip
@@ -201,6 +222,7 @@ def recording(name: str = "", **options: Any) -> Iterator[Recording]:
         texts: launches of a plan whose text is kept with where its lines come from; 200 if left out.
         times: whether launches are timed.
         told: called with each `RecordedPlan` when it is new.
+        later: look at plans, and time them, not before `look` is called.
 
     Returns:
         A Recording: `plans`, as text a table of them, and `save`.

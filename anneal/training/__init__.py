@@ -10,6 +10,7 @@ from anneal.doors import opened_later
 from anneal.training._examples import (
     DRAWING,
     MODELS,
+    SPEAKING,
     Example,
     Trainable,
     check_model,
@@ -39,6 +40,7 @@ __all__ = [
     "CIFAR10",
     "DRAWING",
     "MODELS",
+    "SPEAKING",
     "Example",
     "Images",
     "Trainable",

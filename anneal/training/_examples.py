@@ -17,6 +17,7 @@ from anneal.errors import DataError, UserError
 __all__ = [
     "DRAWING",
     "MODELS",
+    "SPEAKING",
     "Example",
     "Trainable",
     "check_model",
@@ -47,6 +48,10 @@ MODELS = {
     "makemore-gpt": "names by attention",
 }
 
+# Those that read characters, and say the next; GPT-2 has a command of its own.
+SPEAKING = (
+    "nanogpt", "llama", "makemore-bigram", "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gru", "makemore-gpt",
+)  # fmt: skip
 DRAWING = ("vit", "resnet9", "diffusion", "dit", "meanflow")  # those whose sample is a picture, too
 
 _PACKAGE = "anneal_examples"

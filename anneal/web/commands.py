@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anneal.training import DRAWING, MODELS
+from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.uploads import Uploads
 
 __all__ = ["Command", "Wrong", "command", "script"]
@@ -21,6 +21,11 @@ _RUN = re.compile(r"\w[\w.-]{0,120}")
 
 class Wrong(Exception):
     """A job that cannot be run, with why."""
+
+
+def _none(_: str) -> Path | None:
+    """No job has weights."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,8 @@ class Command:
         return shlex.join(["anneal", *self.arguments])
 
 
-def command(asked: Mapping[str, Any], uploads: Uploads) -> Command:
-    """The command for what the page asked. Raises Wrong."""
+def command(asked: Mapping[str, Any], uploads: Uploads, weights: Callable[[str], Path | None] = _none) -> Command:
+    """The command for what the page asked; `weights` finds what a training, or a run's, saved. Raises Wrong."""
     kind = asked.get("kind")
     make = _KINDS.get(kind) if isinstance(kind, str) else None
     if make is None:
@@ -48,7 +53,20 @@ def command(asked: Mapping[str, Any], uploads: Uploads) -> Command:
     device = asked.get("device", "auto")
     if device not in DEVICES:
         raise Wrong(f"the device is one of {', '.join(DEVICES)}")
-    return make({**asked, "device": device}, uploads)
+    found = {"device": device}
+    if asked.get("weights") is not None:
+        found["place"] = str(_weights(asked["weights"], uploads, weights))
+    return make({**asked, "place": None, **found}, uploads)
+
+
+def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]) -> Path:
+    """The file of weights behind the id of a job, a run or an upload."""
+    place = None
+    if isinstance(asked, str):
+        place = uploads.path(asked) if asked.startswith("upload.") else weights(asked)
+    if place is None or place.suffix != ".safetensors":
+        raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
+    return place.resolve()
 
 
 def _train(asked: dict[str, Any], _: Uploads) -> Command:
@@ -57,6 +75,8 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
     words += _numbers(asked, steps=(1, 10**6), batch=(1, 1 << 16), seed=(0, 2**53), samples=(0, 100))
     if asked.get("lr") is not None:
         words += ["--lr", f"{_number(asked, 'lr', 1e-12, 1e6):g}"]
+    if asked["place"] is not None:
+        words += ["--start", asked["place"]]
     if asked.get("bundle", True):
         words.append("--bundle")
     if model in DRAWING:
@@ -65,7 +85,7 @@ def _train(asked: dict[str, Any], _: Uploads) -> Command:
         words.append("--scratch")
     elif asked.get("bundle", True):
         words += ["--save", "{job}/weights.safetensors"]
-    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle", "samples")
+    return _made("train", model, asked, words, "steps", "batch", "seed", "lr", "bundle", "samples", "weights")
 
 
 def _time(asked: dict[str, Any], uploads: Uploads) -> Command:
@@ -94,13 +114,20 @@ def _sample(asked: dict[str, Any], _: Uploads) -> Command:
     prompt = asked.get("prompt")
     if not isinstance(prompt, str) or len(prompt) > 20_000 or "\0" in prompt:
         raise Wrong("a prompt is a text of at most 20,000 characters")
-    words = ["gpt2", "sample", "--stream", "--json", "--device", asked["device"]]
+    model = asked.get("model", "gpt2")
+    if model != "gpt2" and model not in SPEAKING:
+        raise Wrong(f"{str(model)[:60]!r} does not speak; those that do: gpt2, {', '.join(SPEAKING)}")
+    words = ["gpt2", "sample"] if model == "gpt2" else ["run", "text"]
+    words += ["--stream", "--json", "--record", "{job}/recording.zip", "--device", asked["device"]]
     words += _numbers(asked, max_tokens=(1, 1024), top_k=(0, 50257), seed=(0, 2**53))
+    if model != "gpt2" and asked["place"] is not None:
+        words += ["--weights", asked["place"]]
     words += ["--greedy"] if asked.get("greedy") else []
     if asked.get("temperature") is not None:
         words += ["--temperature", f"{_number(asked, 'temperature', 1e-3, 100):g}"]
-    words += ["--", prompt]
-    return _made("sample", "gpt2", asked, words, "prompt", "max_tokens", "top_k", "seed", "greedy", "temperature")
+    words += ["--", *([] if model == "gpt2" else [model]), prompt]
+    told = ("prompt", "max_tokens", "top_k", "seed", "greedy", "temperature", "weights")
+    return _made("sample", model, asked, words, *told)
 
 
 def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Command:
@@ -110,12 +137,17 @@ def script(file: Path, arguments: Sequence[str], device: str = "auto") -> Comman
     return Command("script", file.name, device, tuple(words), about)
 
 
+def _numerics(asked: dict[str, Any], _: Uploads) -> Command:
+    return _made("numerics", asked["device"], asked, ["doctor", "--numerics", "--json", "--device", asked["device"]])
+
+
 _KINDS: dict[str, Callable[[dict[str, Any], Uploads], Command]] = {
     "train": _train,
     "time": _time,
     "check": _check,
     "run": _run,
     "sample": _sample,
+    "numerics": _numerics,
 }
 
 

@@ -176,6 +176,12 @@ class Jobs:
         said = text[-4000:] or "it said nothing"
         return f"killed by signal {-code}; {said}" if code < 0 else said
 
+    def weights(self, id: str) -> Path | None:
+        """What the training `id`, or the training that wrote the run `id`, saved."""
+        found = next((j for j in self.all() if j.kind == "train" and id in (j.id, j.run) and id), None)
+        path = None if found is None else self.place(found) / "weights.safetensors"
+        return path if path is not None and path.is_file() else None
+
     def said(self, job: Job, most: int = 1 << 18) -> str:
         """The end of what the command said on stderr."""
         try:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from anneal import __version__
 from anneal.errors import UserError
-from anneal.training import DRAWING, MODELS
+from anneal.training import DRAWING, MODELS, SPEAKING
 from anneal.web.asking import Inspector
 from anneal.web.commands import Command, Wrong, command
 from anneal.web.events import MOST_STREAMS, stream, told
@@ -54,7 +54,7 @@ VIEWS = (
     "/s/{m}",
 )
 LONGEST = 1 << 20  # bytes of a question
-DOCUMENTS = ("time", "run", "check")  # jobs whose command prints one document, not a line an event
+DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
 # What may be asked of the inspector, and the parameters that a question may have.
 QUESTIONS = (
     "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
@@ -193,7 +193,10 @@ async def _session(request: Request) -> Response:
         {
             "token": studio.key.token,
             "version": __version__,
-            "models": [{"name": n, "about": a, "draws": n in DRAWING} for n, a in MODELS.items()],
+            "models": [
+                {"name": n, "about": a, "draws": n in DRAWING, "speaks": n == "gpt2" or n in SPEAKING}
+                for n, a in MODELS.items()
+            ],
             "uploads": [asdict(u) for u in studio.uploads.all()],
             "jobs": [_told(j) for j in studio.jobs.all()[:20]],
             "runs": studio.runs.all()[:12],
@@ -320,7 +323,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 async def _new_job(request: Request) -> Response:
     try:
-        made = command(await _body(request), _studio(request).uploads)
+        made = command(await _body(request), _studio(request).uploads, _studio(request).jobs.weights)
     except Wrong as error:
         return _error(400, str(error))
     return _queued(request, made)
@@ -442,7 +445,10 @@ async def _runs(request: Request) -> Response:
 
 async def _run(request: Request) -> Response:
     found = await run_in_threadpool(_studio(request).runs.one, request.path_params["id"])
-    return _error(404, "there is no such run") if found is None else _json(found, request)
+    if found is None:
+        return _error(404, "there is no such run")
+    found["weights"] = _studio(request).jobs.weights(request.path_params["id"]) is not None
+    return _json(found, request)
 
 
 async def _picture(request: Request) -> Response:
@@ -456,14 +462,18 @@ async def _run_kernel(request: Request) -> Response:
 
 
 async def _again(request: Request) -> Response:
-    """Resurrect a run: the same model with the same options."""
+    """Resurrect a run: the same model with the same options; with `weights` from those that it ended with."""
+    studio = _studio(request)
     found = await run_in_threadpool(_studio(request).runs.one, request.path_params["id"])
     options = ((found or {}).get("config") or {}).get("options")
     if not isinstance(options, dict):
         return _error(404, "there is no such run, or it does not say its options")
     wanted = {k: options.get(k) for k in ("model", "steps", "batch", "seed", "lr")}
     try:
-        made = command({"kind": "train", "device": options.get("device") or "auto", **wanted}, _studio(request).uploads)
+        if (await _body(request)).get("weights"):
+            wanted["weights"] = request.path_params["id"]
+        asked = {"kind": "train", "device": options.get("device") or "auto", **wanted}
+        made = command(asked, studio.uploads, studio.jobs.weights)
     except Wrong as error:
         return _error(400, str(error))
     return _queued(request, made)

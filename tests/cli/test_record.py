@@ -47,15 +47,16 @@ def test_events_are_apart_from_what_the_script_prints(capsys: pytest.CaptureFixt
 
 
 def test_an_exception_is_told_and_what_ran_before_is_kept(
-    capsys: pytest.CaptureFixture[str], script: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.write_text(SCRIPT + "Tensor([1.0, 2.0]) @ Tensor([[1.0]])\n")
     kept = tmp_path / "r.zip"
+    monkeypatch.chdir(tmp_path)
     outcome = run(capsys, "record", str(script), "-o", str(kept))
     assert (outcome.code, "matmul" in outcome.err, "Traceback" in outcome.err) == (2, True, False)
     found = KeptRecording(kept).summary()
     assert len(found["plans"]) == 1
-    assert f'File "{script}", line 7' in found["error"]
+    assert 'File "mine.py", line 7' in found["error"]
     assert "anneal/ops" not in found["error"]
 
 

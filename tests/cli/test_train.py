@@ -194,3 +194,13 @@ def test_what_is_shown_on_the_way_changes_nothing(
     assert kernels["slowest"][0]["seconds"] >= kernels["slowest"][-1]["seconds"] > 0
     pictures = [e["picture"] for e in events if e["event"] == "sample" and e["picture"]]
     assert all((tmp_path / p).is_file() for p in pictures)
+
+
+def test_a_training_starts_from_weights(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = str(tmp_path / "w.safetensors")
+    flags = ("--batch", "32", "--device", "cpu", "--json")
+    first = run(capsys, "train", "mlp", "--steps", "60", *flags, "--save", place).events
+    again = run(capsys, "train", "mlp", "--steps", "1", *flags, "--start", place).events
+    assert again[1]["loss"] < 0.9 * first[1]["loss"]
+    assert run(capsys, "train", "conv", "--steps", "1", *flags, "--start", place).code != 0
+    assert "--model-dir" in run(capsys, "train", "gpt2", "--start", place).err

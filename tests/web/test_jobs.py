@@ -41,7 +41,7 @@ def test_a_training_is_told_step_by_step_and_kept(client: Client) -> None:
     ended = over(client, job)
     assert ended["state"] == "done", ended
     told = events(client, job)
-    assert [e["event"] for e in told] == ["start", "step", "step", "step", "done"]
+    assert [e["event"] for e in told] == ["start", "step", "step", "kernels", "step", "done"]
     assert {"lr", "norm", "bytes"} <= set(told[1])
     (run,) = client.get("/api/runs").json()
     assert (run["id"], run["steps_done"], run["status"]) == (ended["run"], 3, "done")
@@ -128,3 +128,36 @@ def test_jobs_and_streams_are_bounded(client: Client, monkeypatch: pytest.Monkey
     assert client.get(f"/api/jobs/{jobs[0]}/events").status_code == 503
     for job in jobs:
         client.post(f"/api/jobs/{job}/cancel")
+
+
+def test_a_training_goes_on_from_its_weights_and_speaks_with_them(client: Client) -> None:
+    asked = {"kind": "train", "model": "makemore-bigram", "steps": 3, "device": "cpu"}
+    job = client.post("/api/jobs", json=asked).json()["id"]
+    done = over(client, job)
+    assert client.get(f"/api/runs/{done['run']}").json()["weights"] is True
+    again = client.post(f"/api/runs/{done['run']}/again", json={"weights": True}).json()
+    arguments = client.studio.jobs.get(again["id"]).arguments  # type: ignore[attr-defined]
+    assert arguments[arguments.index("--start") + 1].endswith(f"{job}/weights.safetensors")
+    client.post(f"/api/jobs/{again['id']}/cancel")
+    spoken = {
+        "kind": "sample",
+        "model": "makemore-bigram",
+        "weights": job,
+        "prompt": "a",
+        "max_tokens": 3,
+        "device": "cpu",
+    }
+    said = client.post("/api/jobs", json=spoken).json()["id"]
+    assert over(client, said)["state"] == "done"
+    tokens = [e for e in client.get(f"/api/jobs/{said}/lines").json() if e["event"] == "token"]
+    assert [len(t["likely"]) for t in tokens] == [8, 8, 8]
+    parts = {"model": f"job.{said}", "plan": tokens[2]["plan"]}
+    assert client.get("/api/ask/kernels", params=parts).json()["kernels"]
+
+
+@pytest.mark.parametrize("weights", ["", "20260101T000000-train-aaaaaa", "../x", ["a"], "upload.aa.safetensors"])
+def test_weights_that_are_not_there(client: Client, weights: object) -> None:
+    asked = {"kind": "sample", "model": "nanogpt", "prompt": "a", "weights": weights}
+    answer = client.post("/api/jobs", json=asked)
+    assert (answer.status_code, "not here any more" in answer.json()["error"]) == (400, True)
+    assert client.post("/api/jobs", json={"kind": "sample", "model": "mlp", "prompt": "a"}).status_code == 400

@@ -19,6 +19,8 @@ from tests.cli.helpers import run
 from tests.web.helpers import Client
 from tests.web.test_server import relu, upload
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def kept(page: str) -> dict[str, Any]:
     """What the page has packed."""
@@ -40,12 +42,16 @@ def test_a_page_has_the_answers_of_its_view_and_no_more_than_that(client: Client
     found = kept(page)
     assert found["view"] == "/k/mlp?kernel=2&line=12"
     asked = client.get("/api/ask/kernel", params={"model": "mlp", "step": "1", "kernel": 2}).json()
-    assert found["answers"]["/api/ask/kernel&kernel=2&model=mlp&step=1"] == asked
+    kernel = found["answers"]["/api/ask/kernel&kernel=2&model=mlp&step=1"]
+    assert [x["text"] for x in kernel["text"]["lines"]] == [x["text"] for x in asked["text"]["lines"]]
     line = next(x["lines"][0] for x in asked["text"]["lines"] if x["lines"])
-    source = f"/api/ask/source&file={line['file']}&line={line['line']}&model=mlp&step=1"
+    file = Path(line["file"]).relative_to(ROOT)
+    source = f"/api/ask/source&file={file}&line={line['line']}&model=mlp&step=1"
     assert found["answers"][source]["line"] == line["line"]
     session = found["answers"]["/api/session"]
     assert (session["token"], session["uploads"], session["jobs"], session["runs"]) == ("", [], [], [])
+    assert Path(line["file"]).is_absolute()
+    assert str(ROOT) not in json.dumps(found)
     assert client.app.key.token not in page  # type: ignore[attr-defined]
     assert other["id"] not in page
 
@@ -128,3 +134,12 @@ def test_it_opens_from_a_file_and_asks_nobody(client: Client, tmp_path: Path) ->
         page.wait_for_selector("h2:has-text('Kernel 0')")
         browser.close()
     assert (asked, wrong) == ([], [])
+
+
+def test_the_page_of_the_gallery_is_whole() -> None:
+    page = (ROOT / "docs/studio/kernels.html").read_text(encoding="utf-8")
+    found = kept(page)
+    assert found["view"] == "/k/mlp?kernel=2&line=14"
+    assert found["answers"]["/api/ask/kernel&kernel=2&model=mlp&step=1"]["text"]["lines"][13]["lines"]
+    script = page.split('<script type="module">', 1)[1].split("</script>", 1)[0]
+    assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in page

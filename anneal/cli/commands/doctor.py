@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import AdapterFlag, Json, Quiet
+from anneal.cli._flags import AdapterFlag, DeviceFlag, Json, Quiet
+from anneal.errors import UserError
 
 __all__ = ["app"]
 
@@ -17,6 +18,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def doctor(
     adapter: AdapterFlag = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every adapter's features and limits.")] = False,
+    numerics: Annotated[
+        bool, typer.Option("--numerics", help="Measure how a device rounds: errors of functions, denormals, sums.")
+    ] = False,
+    device: DeviceFlag = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -24,5 +29,10 @@ def doctor(
     adapter.
     """
     from anneal.cli._doctor import doctor as run
+    from anneal.cli._doctor import numerics_card
 
+    if numerics:
+        raise typer.Exit(numerics_card(device.value if device else None, adapter, as_json=as_json))
+    if device is not None:
+        raise UserError("--device says whose --numerics to measure; add --numerics")
     raise typer.Exit(run(adapter=adapter, verbose=verbose, as_json=as_json))

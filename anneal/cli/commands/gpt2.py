@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json, Quiet
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Json, Quiet, Record
 from anneal.cli._groups import Group
 
 __all__ = ["app"]
@@ -58,6 +58,7 @@ def gpt2_sample(
     stream: Annotated[
         bool, typer.Option("--stream", help="JSON too: a line for each token as it comes, with its chance.")
     ] = False,
+    record: Record = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -69,5 +70,6 @@ def gpt2_sample(
         prompt=prompt, max_tokens=max_tokens, greedy=greedy, temperature=temperature, top_k=top_k, seed=seed,
         device=device.value if device else None, adapter=adapter, model_dir=model_dir, plain=plain,
         as_json=as_json or stream, stream=stream,
+        record=record,
     )  # fmt: skip
     raise typer.Exit(run(options))

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet
+from anneal.cli._flags import LAST_SEED, MOST, AdapterFlag, DeviceFlag, Download, Json, Quiet, Record
 from anneal.cli._groups import Group
+from anneal.training import SPEAKING
 
 __all__ = ["app"]
 
@@ -57,6 +58,39 @@ def run_llama2c(
         seed=seed, device=device.value if device else None, adapter=adapter, as_json=as_json,
     )  # fmt: skip
     raise typer.Exit(llama2c(story))
+
+
+@app.command("text")
+def run_text(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One that speaks: {', '.join(SPEAKING)}.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on with.")] = "",
+    weights: Annotated[
+        Path | None, typer.Option("--weights", metavar="FILE", help="What `anneal train MODEL --save FILE` wrote.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, max=MOST, help="Characters to add.")] = 200,
+    temperature: Annotated[float, typer.Option("--temperature", help="Below 1 tamer, above 1 wilder.")] = 1.0,
+    top_k: Annotated[
+        int, typer.Option("--top-k", min=0, max=MOST, help="Choose among so many of the likeliest; 0: among all.")
+    ] = 0,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always take the likeliest.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LAST_SEED, help="Another seed, another text.")] = 0,
+    device: DeviceFlag = None,
+    adapter: AdapterFlag = None,
+    record: Record = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="JSON too: a line for each character, with its chance.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a text, character by character, by a model of examples/ that was trained. Ctrl-C stops."""
+    from anneal.cli._text import Options, speak
+
+    options = Options(
+        model=model, prompt=prompt, weights=weights, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
+        greedy=greedy, seed=seed, device=device.value if device else None, adapter=adapter, record=record,
+        stream=stream, as_json=as_json or stream,
+    )  # fmt: skip
+    raise typer.Exit(speak(options))
 
 
 @app.command("resnet9")

@@ -14,6 +14,13 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+Samples = Annotated[
+    int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
+]
+Start = Annotated[
+    Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
+]
+
 
 @app.command(cls=ModelCommand)
 def train(
@@ -33,6 +40,7 @@ def train(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Write the trained weights as safetensors.")
     ] = None,
+    start: Start = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Where a model that makes pictures writes its PNG: MODEL.png."),
@@ -58,9 +66,7 @@ def train(
             help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
         ),
     ] = False,
-    samples: Annotated[
-        int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
-    ] = 0,
+    samples: Samples = 0,
     download: Download = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -73,6 +79,6 @@ def train(
         model=model, steps=steps, batch=batch, seed=seed, lr=lr, log_every=log_every, plain=plain, save=save,
         picture=picture, as_json=as_json, device=device.value if device else None, adapter=adapter,
         model_dir=model_dir, scratch=scratch, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
-        bundle=bundle, vitals=vitals, samples=samples, download=download,
+        bundle=bundle, vitals=vitals, samples=samples, start=start, download=download,
     )  # fmt: skip
     raise typer.Exit(run(options))

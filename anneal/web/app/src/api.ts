@@ -44,7 +44,7 @@ export interface KernelText {
   text: { number: number; name: string; label: string; lines: TextLine[] } | null; error: string; launch: Launch | null;
 }
 export interface Source { file: string; first: number; line: number; lines: string[] }
-export interface Model { name: string; about: string; draws: boolean }
+export interface Model { name: string; about: string; draws: boolean; speaks: boolean }
 export interface Upload { id: string; name: string; kind: string; bytes: number }
 export interface Job {
   id: string; kind: string; model: string; device: string; about: Record<string, unknown>; state: string;

@@ -1,7 +1,9 @@
 // /d: the machine's devices beside what this browser says of its own.
 import { useEffect, useState } from "preact/hooks";
-import { get, useAsked } from "./api";
+import { follow, get, send, useAsked, type Job } from "./api";
 import { bytes } from "./format";
+import { current, put } from "./route";
+import { isSnapshot } from "./snapshot";
 import { Facts, Head, Panel, Shown, Table } from "./ui";
 
 export interface Adapter { name: string; backend: string; kind: string; driver: string; hardware: boolean; shader_f16: boolean; features: string[]; limits: Record<string, number> }
@@ -38,6 +40,7 @@ export function DoctorView() {
                     {probe.state === "ok" ? <Facts rows={[["adapter", probe.name || "it does not say"], ["shader-f16", probe.features.includes("shader-f16") ? "yes" : "no"], ["subgroups", probe.features.includes("subgroups") ? "yes" : "no"], ["features", probe.features.length]]} /> : <p>{probe.state}</p>}
                   </div>
                 </Panel>
+                <Cards adapters={r.adapters} />
                 <Panel title="Limits"><Limits report={r} probe={probe} /></Panel>
                 {r.settings && <Panel title="Settings in force"><div class="pad"><Facts rows={Object.entries(r.settings).map(([k, v]) => [k, String(v === "" ? "unset" : v)])} /></div></Panel>}
               </div>
@@ -47,6 +50,51 @@ export function DoctorView() {
       </Shown>
     </>
   );
+}
+
+interface Card { device: string; adapter: string | null; functions: { name: string; low: number; high: number; ulps: number; at: number }[]; facts: [string, string][] }
+
+// How each device rounds, measured in a job whose id is in the address.
+function Cards({ adapters }: { adapters: Adapter[] }) {
+  const query = current().query;
+  const cpu = useCard(query.get("cpu"));
+  const gpu = useCard(query.get("webgpu"));
+  const [error, setError] = useState("");
+  const measure = (device: string) => send<Job>("POST", "/api/jobs", { kind: "numerics", device }).then((j) => { setError(""); put({ [device]: j.id }, true); }, (e: Error) => setError(e.message));
+  const cards = [cpu, gpu].filter((c) => c.card).map((c) => c.card!);
+  const names = cards[0]?.functions.map((f) => f.name) ?? [];
+  const busy = [cpu, gpu].some((c) => c.job && ["queued", "running"].includes(c.job.state));
+  const failed = [cpu, gpu].find((c) => c.job?.state === "failed");
+  return (
+    <Panel title="Numerics" aside={!isSnapshot() && <span class="buttons"><button type="button" onClick={() => measure("cpu")} disabled={busy}>Measure cpu</button>{adapters.length > 0 && <button type="button" onClick={() => measure("webgpu")} disabled={busy}>Measure webgpu</button>}</span>}>
+      <div role="status">
+        {busy && <p class="pad faint"><span class="spin" aria-hidden="true" /> measuring</p>}
+        {failed && <pre class="pad bad">{failed.job!.error}</pre>}
+        {error && <p class="pad bad">{error}</p>}
+        {!cards.length && !busy && <p class="pad faint">How far each device's functions are from exact ones, and how it rounds: measured in a few seconds.</p>}
+      </div>
+      {cards.length > 0 && (
+        <>
+          <Table caption="Largest errors of functions, in units of the last place" rows={names} columns={[
+            { head: "function", cell: (n) => <code>{n}</code> },
+            ...cards.map((c) => ({ head: `${c.adapter ?? c.device}, ULP`, cell: (n: string) => { const f = c.functions.find((x) => x.name === n); return f ? <span title={`at ${f.at}`}>{f.ulps.toFixed(2)}</span> : "–"; }, by: (n: string) => c.functions.find((x) => x.name === n)?.ulps ?? 0, figure: true })),
+          ]} />
+          {cards.map((c) => <div class="pad"><h3>{c.adapter ?? c.device}</h3><Facts rows={c.facts} /></div>)}
+        </>
+      )}
+    </Panel>
+  );
+}
+
+function useCard(id: string | null): { card: Card | null; job: Job | null } {
+  const [card, setCard] = useState<Card | null>(null);
+  const [job, setJob] = useState<Job | null>(null);
+  useEffect(() => {
+    setCard(null);
+    setJob(null);
+    if (id) return follow(id, (lines) => setCard(lines[lines.length - 1] as unknown as Card), setJob);
+  }, [id]);
+  return { card, job };
 }
 
 const camel = (name: string): string => name.replace(/-(\w)/g, (_, c: string) => c.toUpperCase());

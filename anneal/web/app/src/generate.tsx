@@ -2,10 +2,13 @@
 import { useEffect, useState } from "preact/hooks";
 import { follow, send, type Event, type Job } from "./api";
 import { Chart } from "./chart";
-import { link, put, type Route } from "./route";
-import { Facts, Head, Live, Panel } from "./ui";
+import { when } from "./format";
+import { remembered, title } from "./models";
+import { go, link, put, type Route } from "./route";
+import { isSnapshot } from "./snapshot";
+import { Choice, Facts, Head, Live, Panel } from "./ui";
 
-interface Token { event: string; id: number; text: string; chance: number; ms: number; likely: { text: string; chance: number }[]; phase: string; kernels: number }
+interface Token { event: string; id: number; text: string; chance: number; ms: number; likely: { text: string; chance: number }[]; phase: string; plan: number | null }
 interface Prompt { event: string; prompt: string; device: string; adapter: string | null }
 
 export function GenerateView({ route }: { route: Route }) {
@@ -33,19 +36,26 @@ export function GenerateView({ route }: { route: Route }) {
     setError("");
     const form = new FormData(e.currentTarget as HTMLFormElement);
     const body = {
-      kind: "sample", device: form.get("device"), prompt: form.get("prompt"), greedy: form.get("greedy") === "on",
+      kind: "sample", model: route.name, weights: form.get("weights") || null, device: form.get("device"), prompt: form.get("prompt"), greedy: form.get("greedy") === "on",
       max_tokens: Number(form.get("max_tokens")), top_k: Number(form.get("top_k")), temperature: Number(form.get("temperature")), seed: Number(form.get("seed")),
     };
     send<Job>("POST", "/api/jobs", body).then((made) => put({ job: made.id, token: null }), (x: Error) => setError(x.message));
   };
+  const small = route.name !== "gpt2";
+  const all = remembered();
+  const learnt = [...(all?.jobs.filter((j) => j.kind === "train" && j.model === route.name && ["done", "stopped"].includes(j.state) && j.about.bundle !== false) ?? []).map((j): [string, string] => [j.id, `${j.state} ${when(j.created)}`]),
+    ...(all?.uploads.filter((u) => u.kind === "safetensors") ?? []).map((u): [string, string] => [u.id, u.name])];
   const live = job && ["running", "queued", "paused"].includes(job.state);
   return (
     <>
-      <Head title={`Generate with ${route.name}`} sub="GPT-2 small goes on with a text. The first time its weights are downloaded, 548 MB, if this machine may." />
+      <Head title={`Generate with ${route.name}`} sub={small ? `${title(route.name)} goes on with a text, character by character, with the weights of a training.` : "GPT-2 small goes on with a text. The first time its weights are downloaded, 548 MB, if this machine may."}>
+        {!isSnapshot() && <Choice label="Model" value={route.name} options={(all?.models.filter((m) => m.speaks) ?? []).map((m) => [m.name, m.name])} onChange={(m) => go(link("g", m))} />}
+      </Head>
       <div class="training">
         <Panel title="Prompt">
           <form class="pad form" onSubmit={submit}>
-            <label class="field wide"><span>Text to go on with</span><textarea name="prompt" rows={4} required>{(job?.about.prompt as string | undefined) ?? "Hello, I am a tensor compiler, and"}</textarea></label>
+            <label class="field wide"><span>Text to go on with</span><textarea name="prompt" rows={4} required={!small}>{(job?.about.prompt as string | undefined) ?? (small ? (route.name.startsWith("makemore") ? "an" : "ROMEO:") : "Hello, I am a tensor compiler, and")}</textarea></label>
+            {small && <label class="field wide"><span>Weights</span><select name="weights">{learnt.map(([v, text]) => <option value={v}>{text}</option>)}<option value="">none: it has not learnt anything</option></select></label>}
             <label class="field"><span>Tokens</span><input name="max_tokens" type="number" min="1" max="1024" defaultValue="40" /></label>
             <label class="field"><span>Temperature</span><input name="temperature" type="number" min="0.05" step="0.05" defaultValue="1" /></label>
             <label class="field"><span>Among the likeliest</span><input name="top_k" type="number" min="0" defaultValue="40" /></label>
@@ -75,7 +85,7 @@ export function GenerateView({ route }: { route: Route }) {
           {chosen && (
             <Panel title={`Token ${at}`}>
               <div class="pad">
-                <Facts rows={[["token", JSON.stringify(chosen.text)], ["number", chosen.id], ["chance", `${(chosen.chance * 100).toFixed(2)} %`], ["time", `${chosen.ms.toFixed(1)} ms`], ["made by", <a href={link("k", "gpt2", { step: "0" })}>{chosen.phase}</a>]]} />
+                <Facts rows={[["token", JSON.stringify(chosen.text)], ["number", chosen.id], ["chance", `${(chosen.chance * 100).toFixed(2)} %`], ["time", `${chosen.ms.toFixed(1)} ms`], ["made by", chosen.plan === null || chosen.plan === undefined ? chosen.phase : live ? `${chosen.phase}; its kernels when the text has ended` : <a href={link("k", `job.${id}`, { plan: chosen.plan })}>the kernels of {chosen.phase}</a>]]} />
                 <h3>What else was likely</h3>
                 <ul class="likely">{chosen.likely.map((l) => <li><code>{JSON.stringify(l.text)}</code><meter min={0} max={1} value={l.chance} aria-label={`chance of ${JSON.stringify(l.text)}`} /><span>{(l.chance * 100).toFixed(1)} %</span></li>)}</ul>
               </div>

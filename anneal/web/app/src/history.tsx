@@ -12,7 +12,7 @@ import { Sample } from "./train";
 interface Kernel { name: string; label: string; phase: string; flops: number; bytes: number; fused: string[] }
 interface Bundle extends Run {
   config: { options: Record<string, unknown>; settings: Record<string, unknown> } | null; schedule: { kernels: Kernel[] } | null;
-  losses: [number, number, number][]; events: { event: string; sample?: string }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; python: string;
+  losses: [number, number, number][]; events: { event: string; sample?: string }[]; vitals: { step: number; lr?: number; norm?: number }[]; picture: boolean; weights?: boolean; python: string;
 }
 
 export function HistoryView({ route }: { route: Route }) {
@@ -62,7 +62,7 @@ function List({ route }: { route: Route }) {
 
 function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
   const [error, setError] = useState("");
-  const again = () => send<Job>("POST", `/api/runs/${a.id}/again`).then((j) => go(link("t", j.model, { job: j.id })), (e: Error) => setError(e.message));
+  const again = (weights: boolean) => send<Job>("POST", `/api/runs/${a.id}/again`, { weights }).then((j) => go(link("t", j.model, { job: j.id })), (e: Error) => setError(e.message));
   const runs = b ? [a, b] : [a];
   const curves = useMemo(() => {
     const steps = [...new Set(runs.flatMap((r) => r.losses.map((l) => l[0])))].sort((x, y) => x - y);
@@ -92,7 +92,8 @@ function Both({ a, b }: { a: Bundle; b: Bundle | null }) {
           {b && <Differences a={a} b={b} />}
           {!b && (
             <div class="buttons">
-              <button type="button" class="primary" onClick={again}>Resurrect: run it again</button>
+              <button type="button" class="primary" onClick={() => again(false)}>Resurrect: run it again</button>
+              {a.weights && <button type="button" onClick={() => again(true)}>Go on from its weights</button>}
               <a class="button" href={link("t", a.model, { steps: a.steps ?? null, batch: a.batch ?? null, lr: a.lr ?? null, seed: a.seed ?? null })}>With other options</a>
               <a class="button" href={link("v", a.model)}>Its graph</a>
             </div>

@@ -22,7 +22,7 @@ export function HomeView({ session, route, set }: { session: Session; route: Rou
                 <li class="model">
                   <h3><a href={link("v", m.name)}>{m.name}</a></h3>
                   <p>{m.about}</p>
-                  <p class="links"><a href={link("v", m.name)} aria-label={`Graph of ${m.name}`}>Graph</a><a href={link("k", m.name)} aria-label={`Kernels of ${m.name}`}>Kernels</a><a href={link("t", m.name)} aria-label={`Train ${m.name}`}>Train</a>{m.name === "gpt2" && <a href="/g/gpt2" aria-label="Generate with gpt2">Generate</a>}</p>
+                  <p class="links"><a href={link("v", m.name)} aria-label={`Graph of ${m.name}`}>Graph</a><a href={link("k", m.name)} aria-label={`Kernels of ${m.name}`}>Kernels</a><a href={link("t", m.name)} aria-label={`Train ${m.name}`}>Train</a>{m.speaks && <a href={link("g", m.name)} aria-label={`Generate with ${m.name}`}>Generate</a>}</p>
                 </li>
               ))}
             </ul>
@@ -67,7 +67,7 @@ export function JobsPanel({ jobs }: { jobs: Job[] }) {
 }
 
 export const jobLink = (j: Job): string =>
-  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : j.kind === "script" ? link("s", `job.${j.id}`) : "/";
+  j.kind === "train" ? link("t", j.model, { job: j.id }) : j.kind === "sample" ? link("g", j.model, { job: j.id }) : j.kind === "check" ? link("c", j.model, { job: j.id }) : j.kind === "time" ? link("k", j.model, { time: j.id }) : j.kind === "numerics" ? link("d", "", { [j.device]: j.id }) : j.kind === "script" ? link("s", `job.${j.id}`) : "/";
 
 function RunList({ runs }: { runs: Run[] }) {
   return (

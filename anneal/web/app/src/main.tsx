@@ -80,7 +80,7 @@ function View({ route, session, set }: { route: Route; session: Session; set: (s
     case "s": return <ScriptView route={route} key={route.name} />;
     case "x": return <ExplainView route={route} />;
     case "t": return <TrainView route={route} key={route.name} />;
-    case "g": return <GenerateView route={{ ...route, name: route.name || "gpt2" }} />;
+    case "g": return <GenerateView route={{ ...route, name: route.name || "gpt2" }} key={route.name} />;
     case "r": return <HistoryView route={route} />;
     case "d": return <DoctorView />;
     default: return <Missing />;
