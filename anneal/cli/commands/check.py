@@ -16,6 +16,21 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL|FILE.onnx|SCRIPT.py",
+        help="A model of examples/, an ONNX file, or your program.",
+        autocompletion=runnable,
+    ),
+]
+Elements = Annotated[
+    int,
+    typer.Option(
+        "--elements", metavar="N", min=64, max=MOST, help="Work for each store of a kernel; beyond it points are drawn."
+    ),
+]
+
 
 Target = Annotated[
     str | None,
