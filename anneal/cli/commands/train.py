@@ -59,7 +59,8 @@ def train(
         ),
     ] = False,
     samples: Annotated[
-        int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
+        int,
+        typer.Option("--samples", metavar="N", min=0, max=1000, help="How often it shows on the way what it learnt."),
     ] = 0,
     download: Download = False,
     quiet: Quiet = False,
