@@ -14,6 +14,14 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+Vitals = Annotated[
+    bool,
+    typer.Option(
+        "--vitals",
+        help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
+    ),
+]
+
 
 @app.command(cls=ModelCommand)
 def train(
@@ -51,13 +59,7 @@ def train(
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
     ] = False,
-    vitals: Annotated[
-        bool,
-        typer.Option(
-            "--vitals",
-            help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
-        ),
-    ] = False,
+    vitals: Vitals = False,
     samples: Annotated[
         int,
         typer.Option("--samples", metavar="N", min=0, max=1000, help="How often it shows on the way what it learnt."),
