@@ -7,6 +7,7 @@ is missing, unwritable or corrupt; 130 stopped with Ctrl-C.
 from __future__ import annotations
 
 import os
+import re
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -28,11 +29,25 @@ class _Commands(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands.update({name: TyperCommand(name, short_help=line) for name, line in COMMANDS.items()})
+        for option in self.params:
+            if option.name == "install_completion":
+                option.callback = _install
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments call: its name, itself, and the arguments that are left."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, name and typer.main.get_command(import_module(f"anneal.cli.commands.{name}").app), rest
+
+
+def _install(context: Any, option: Any, value: Any) -> Any:
+    """Install completion, and stop."""
+    if not value or context.resilient_parsing:
+        return value
+    from anneal.cli._complete import install
+    from anneal.cli._output import data
+
+    data(f"{install(value)}; it takes effect in the next shell that you start")
+    raise typer.Exit
 
 
 app = typer.Typer(
@@ -107,7 +122,8 @@ def _mistyped(error: Any) -> int:
     from anneal.cli._output import complain
 
     context = getattr(error, "ctx", None)
-    text = error.format_message().replace("Value error, ", "")
+    # what the library that converts values says of itself
+    text = re.sub("Value error, |, unable to parse string as an? .*", "", error.format_message())
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
@@ -115,7 +131,7 @@ def _mistyped(error: Any) -> int:
         import difflib
 
         name = getattr(error, "option_name", "")
-        near = difflib.get_close_matches(name, possible, n=2, cutoff=0.5) or sorted(possible)[:3]
+        near = difflib.get_close_matches(name, possible, n=1, cutoff=0.6) or sorted(possible)[:3]
         text = f"No such option: {name}. Did you mean {' or '.join(near)}?"
     if context is not None:
         complain(context.get_usage())

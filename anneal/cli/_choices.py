@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from anneal import files, settings
 from anneal.errors import DataError, SettingError
+from anneal.training import suggest
 
-__all__ = ["check_writable", "choose_device", "may_download", "unwritable", "write_file"]
+__all__ = ["check_writable", "choose_device", "may_download", "refuse_option", "unwritable", "write_file"]
 
 
 def choose_device(device: str | None, adapter: str | None) -> dict[str, object]:
@@ -41,6 +43,15 @@ def may_download(example: object, flag: bool) -> bool:
     except DataError:  # said where the file is asked for
         return False
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def refuse_option(context: Any, text: str | None) -> None:
+    """UserError, with the nearest option, for an argument that looks like one: where a script may have options of its
+    own, nobody else refuses it.
+    """
+    if text is not None and text.startswith("-") and text != "-":
+        known = [o for p in context.command.params for o in p.opts if o.startswith("--")]
+        raise suggest("option", text, [*known, *context.help_option_names])
 
 
 def check_writable(path: Path) -> None:

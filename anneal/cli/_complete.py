@@ -4,11 +4,15 @@ since completing is to take no time and importing it does.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 
-__all__ = ["explained", "methods", "models", "ops", "passes", "runnable", "traceable"]
+from anneal.errors import DataError, UserError
+
+__all__ = ["explained", "install", "methods", "models", "ops", "passes", "runnable", "traceable"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -61,6 +65,45 @@ def methods() -> list[str]:
     properties |= set(re.findall(r"^    (\w+) = property\(", text, re.MULTILINE))
     names = re.findall(r"^    (?:def )?([a-z]\w*)(?: = |\()", text, re.MULTILINE)
     return sorted(set(names) - properties)
+
+
+def install(wanted: object) -> str:
+    """Have a shell complete the command: the one that is named, or that this runs in; what was done.
+
+    The user's own file of settings is replaced whole or not at all. UserError for a shell that is not known, DataError
+    for a file that cannot be written.
+    """
+    from anneal.cli._choices import write_file
+
+    shell = wanted if isinstance(wanted, str) else _shell()
+    if shell not in ("bash", "zsh", "fish"):
+        raise UserError(f"anneal completes in bash, zsh and fish, not in {shell or 'this shell'}: --show-completion")
+    home = Path.home()
+    path, settings, line = {
+        "bash": (home / ".bash_completions" / "anneal.sh", home / ".bashrc", "source ~/.bash_completions/anneal.sh"),
+        "zsh": (home / ".zfunc" / "_anneal", home / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
+        "fish": (home / ".config" / "fish" / "completions" / "anneal.fish", None, ""),
+    }[shell]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        old = settings.read_bytes() if settings is not None and settings.exists() else b""
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}") from None
+    script = import_module("typer.completion").get_completion_script(
+        prog_name="anneal", complete_var="_ANNEAL_COMPLETE", shell=shell
+    )
+    write_file(path, f"{script}\n".encode())
+    if settings is None or line.encode() in old:
+        return f"{shell}: {path}"
+    write_file(settings, old + f"\n{line}\n".encode())
+    return f"{shell}: {path}, and a line in {settings}"
+
+
+def _shell() -> str:
+    try:
+        return str(import_module("shellingham").detect_shell()[0])
+    except (ImportError, OSError):  # its own error, that it found none, is an OSError
+        return Path(os.environ.get("SHELL", "")).name
 
 
 def _text(file: str) -> str:

@@ -208,7 +208,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
     inner = width - 4
     below = [*_figures(start, made, inner), *_kernels(made, inner, fancy, height)]
     end = [_bar(start, made, inner, fancy)]
-    said_lines = [Text(text, style="bold") for text in said or () if text]
+    said_lines = [Text(text.splitlines()[0], style="bold") for text in said or () if text.strip()]
     room = height - 2 - len(below) - len(end) - len(said_lines) - 1
     if room < 6:  # a low terminal: the curve and the essential
         below = below[: max(0, height - 2 - len(end) - len(said_lines) - 7)]

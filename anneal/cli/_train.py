@@ -77,7 +77,8 @@ def train(options: Options) -> int:
         if options.download and not hasattr(example, "DOWNLOADS"):
             raise SettingError(f"--download is for what learns from a download, and {options.model} does not")
         stack.enter_context(downloads(may_download(example, options.download)))
-        training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
+        with work(f"making {options.model} and its data"):
+            training = example.make(steps=steps, batch=batch, seed=options.seed, lr=lr, **_places(options))
         if options.start is not None:
             from anneal.tensor.io import safe_open
 
@@ -154,12 +155,38 @@ def choose_reporter(options: Options) -> Reporter:
 def _run(
     options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, bundle: Bundle | None
 ) -> int:
-    every = options.checkpoint_every
     from anneal.runtime import compile_seconds
 
     compiled = compile_seconds()
+    with interrupts("this step") as stop:
+        _steps(options, training, steps, reporter, progress, stop)
+        progress.compile_s = compile_seconds() - compiled
+        stopped = bool(stop) and progress.count < steps
+        stop.clear()
+        if options.save is not None:  # before anything that can fail, or be stopped
+            from anneal.tensor.io import safe_save
+
+            safe_save(training.model.state_dict(), options.save)
+        reporter.ended(progress)
+        with work("sampling"):
+            sample = training.sample()
+            shown = _draw(training, options)
+        _describe(options, training, progress, bundle)
+        reporter.done(progress, sample, shown, stopped)
+    if shown is not None:
+        message(f"picture {shown.path}")
+    if options.save is not None:
+        message(f"saved   {options.save}")
+    return STOPPED if stopped else 0
+
+
+def _steps(
+    options: Options, training: Any, steps: int, reporter: Reporter, progress: Progress, stop: list[int]
+) -> None:
+    """Do the steps that are left, or those until `stop`."""
+    every = options.checkpoint_every
     shown_at = {steps * (n + 1) // (options.samples + 1) for n in range(options.samples)} - {0, steps}
-    with work("training", steps) as going, interrupts("this step") as stop:
+    with work("training", steps) as going:
         going.resume(progress.count)
         while progress.count < steps and not stop:
             left = steps - progress.count
@@ -176,30 +203,19 @@ def _run(
                 reporter.timed(progress)
             if progress.count in shown_at and not stop:
                 reporter.sampled(progress, training.glimpse(), _draw(training, options, progress.count))
-        progress.compile_s = compile_seconds() - compiled
-        stopped = bool(stop) and progress.count < steps
-        stop.clear()
-        if options.save is not None:  # before anything that can fail, or be stopped
-            from anneal.tensor.io import safe_save
 
-            safe_save(training.model.state_dict(), options.save)
-        reporter.ended(progress)
-        sample = training.sample()
-        shown = _draw(training, options)
-        from anneal.inspect import step_graph
 
+def _describe(options: Options, training: Any, progress: Progress, bundle: Bundle | None) -> None:
+    """Count the nodes of a step, and keep what a bundle has of it."""
+    from anneal.inspect import step_graph
+
+    with work("tracing a step"):
         traced = step_graph(options.model, training)
-        progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
-        if bundle is not None:
-            from anneal.backend import get_device
+    progress.uops_forward, progress.uops_backward = traced.forward, traced.backward
+    if bundle is not None:
+        from anneal.backend import get_device
 
-            bundle.describe(traced, get_device(settings.current().device))
-        reporter.done(progress, sample, shown, stopped)
-    if shown is not None:
-        message(f"picture {shown.path}")
-    if options.save is not None:
-        message(f"saved   {options.save}")
-    return STOPPED if stopped else 0
+        bundle.describe(traced, get_device(settings.current().device))
 
 
 def _picture(options: Options) -> Path | None:

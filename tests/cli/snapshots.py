@@ -31,7 +31,9 @@ def matches(name: str, text: str, version: str = "") -> None:
     kept = path.read_text(encoding="utf-8")
     if version and not kept.startswith(f"made with {version}\n"):
         return
-    assert text.rstrip("\n") == kept.rstrip("\n")
+    assert text.rstrip("\n") == kept.rstrip("\n"), (
+        f"{path.name} is another; if that is right: see tests/cli/snapshots.py"
+    )
 
 
 def check_lines(lines: Iterable[str], width: int) -> None:

@@ -90,3 +90,37 @@ def test_bash_itself(tmp_path: Path) -> None:
         ["bash", "--norc", "-c", f"{shown.stdout}\n{line}"], capture_output=True, text=True, env=env, check=False
     )
     assert done.stdout == "nanogpt\n", (shown, done)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_installing_leaves_what_the_user_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    from anneal import files
+    from anneal.errors import DataError
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / f".{shell}rc"
+    own.write_text("alias a=anneal\n")
+    for _ in range(2):
+        said = _complete.install(shell)
+    text = own.read_text()
+    assert text.startswith("alias a=anneal\n")
+    added = {"bash": "source ~/.bash_completions/anneal.sh", "zsh": "fpath+=~/.zfunc", "fish": "alias"}[shell]
+    assert text.count(added) == 1, "it was added twice"
+    script = Path(said.split(": ")[1].split(",")[0])
+    assert "_ANNEAL_COMPLETE" in script.read_text()
+
+    def full(path: Path, write: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(files, "replace", full)
+    own.write_text("alias a=anneal\n")
+    with pytest.raises(DataError, match="No space left"):
+        _complete.install(shell)
+    assert own.read_text() == "alias a=anneal\n"
+
+
+def test_a_shell_that_is_not_known() -> None:
+    from anneal.errors import UserError
+
+    with pytest.raises(UserError, match="bash, zsh and fish"):
+        _complete.install("csh")

@@ -115,6 +115,8 @@ def test_it_is_whole_after_every_resize_and_the_terminal_is_as_before(terminal: 
                 progress.times += progress.times[:7]
                 dashboard.step(progress)
                 until(terminal, lambda: boxed(terminal))
+            dashboard.sampled(progress, "To be,\nor not", None)
+            until(terminal, lambda: boxed(terminal))
             message("stopping after this step; Ctrl-C again stops at once")
             until(terminal, lambda: boxed(terminal))
             assert "stopping after this step" in terminal.text
@@ -123,6 +125,7 @@ def test_it_is_whole_after_every_resize_and_the_terminal_is_as_before(terminal: 
     terminal.read()
     assert terminal.lines[0] == "what stood there before"
     text = terminal.text
+    assert "To be,\nor not" in text
     assert text.index("model   nanogpt") < text.index("\u256d\u2500 anneal train") < text.index("stopping after")
     assert terminal.raw.count(b"\x1b[?1049h") == terminal.raw.count(b"\x1b[?1049l") == 1
     assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l"), "the cursor stays hidden"

@@ -244,6 +244,29 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     assert words(without_codes(shown)) == words(without_codes(bare))
 
 
+def mistyped(word: str) -> str:
+    """The word without a letter of its middle."""
+    return word[: len(word) // 2 + 1] + word[len(word) // 2 + 2 :]
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if c], ids="-".join)
+def test_a_typing_mistake_in_every_command_and_option(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest right one is named, and nothing else happens."""
+    *above, name = command
+    if len(name) > 3:
+        said = printed([*above, mistyped(name)], None, monkeypatch)
+        assert f"Did you mean '{name}'" in said, said
+    for option in re.findall(
+        r"^  (?:-\w, )?(--[a-z-]+)", printed([*command, "--help"], 200, monkeypatch), re.MULTILINE
+    ):
+        if len(option) < 6:  # without a letter it is any other word
+            continue
+        said = printed([*command, mistyped(option)], None, monkeypatch)
+        assert "Did you mean" in said, (option, said)
+        assert option in said.split("Did you mean")[1].split("?")[0], (option, said)
+        assert "Traceback" not in said
+
+
 def test_a_checker_that_sees() -> None:
     whole = "a kernel computes what nobody reads\n"
     check_screen("a kernel\ncomputes what\nnobody rea\u2026\n", whole, 14)

@@ -16,7 +16,6 @@ __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-
 Target = Annotated[
     str | None,
     typer.Argument(
@@ -35,8 +34,9 @@ Elements = Annotated[
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def check(
+    context: typer.Context,
     target: Target = None,
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of SCRIPT.py.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of SCRIPT.py.")] = None,
     step: Annotated[bool, typer.Option("--step", help="A whole training step instead of the forward pass.")] = False,
     batch: Batch = None,
     gradients: Annotated[
@@ -71,8 +71,10 @@ def check(
     from anneal.cli._check import Task
     from anneal.cli._check import check as run
     from anneal.cli._check import replay as run_again
-    from anneal.cli._choices import choose_device
+    from anneal.cli._choices import choose_device, refuse_option
 
+    for text in (target, *(arguments or ())[: 0 if (target or "").endswith(".py") else None]):
+        refuse_option(context, text)
     if (target is None) == (replay is None):
         raise UserError("check takes a MODEL, a FILE.onnx or a SCRIPT.py, or --replay FILE")
     with settings.override(**choose_device(device.value if device else None, adapter)):

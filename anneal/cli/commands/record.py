@@ -17,8 +17,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command(context_settings={"ignore_unknown_options": True})
 def record(
+    context: typer.Context,
     script: Annotated[str, typer.Argument(metavar="SCRIPT.py", help="Your program, run as Python would run it.")],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="Keep it: the studio opens such a file.")
     ] = None,
@@ -37,9 +38,10 @@ def record(
     """Run your script and list every plan that it runs: kernels, nodes, times, your line; with -o all that the studio
     shows of them.
     """
-    from anneal.cli._choices import choose_device
+    from anneal.cli._choices import choose_device, refuse_option
     from anneal.cli._record import Task
     from anneal.cli._record import record as run
 
+    refuse_option(context, script)
     with settings.override(**choose_device(device.value if device else None, adapter)):
         run(Task(script, arguments or (), output, trace, plans, not no_times, as_json))

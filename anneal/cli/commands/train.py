@@ -15,10 +15,18 @@ __all__ = ["app"]
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 Samples = Annotated[
-    int, typer.Option("--samples", min=0, max=1000, help="How often it shows on the way what it learnt.")
+    int,
+    typer.Option("--samples", metavar="N", min=0, max=1000, help="How often it shows on the way what it learnt."),
 ]
 Start = Annotated[
     Path | None, typer.Option("--start", metavar="FILE", help="Begin with the weights that --save wrote.")
+]
+Vitals = Annotated[
+    bool,
+    typer.Option(
+        "--vitals",
+        help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
+    ),
 ]
 
 
@@ -59,13 +67,7 @@ def train(
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Keep what the run was and did in a folder of its own in runs/.")
     ] = False,
-    vitals: Annotated[
-        bool,
-        typer.Option(
-            "--vitals",
-            help="With --json or --bundle: each step's learning rate, gradients' norm and memory; the slowest kernels.",
-        ),
-    ] = False,
+    vitals: Vitals = False,
     samples: Samples = 0,
     download: Download = False,
     quiet: Quiet = False,
