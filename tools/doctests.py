@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from typing import Any
 
 import griffe
@@ -35,9 +37,20 @@ def _named(item: str) -> str:
     return f"{', '.join(f'`{name}`' for name in names.split(', '))}:{said}"
 
 
+_CALLED = (griffe.Kind.FUNCTION, griffe.Kind.CLASS)
+
+
+def at_run_time(path: str) -> str | None:
+    """The docstring that `help` shows, which has the arguments of `anneal.ops.glossary` besides."""
+    module, _, name = path.rpartition(".")
+    found = sys.modules.get(module)
+    return inspect.getdoc(getattr(found, name)) if found is not None and hasattr(found, name) else None
+
+
 class Doctests(griffe.Extension):
     """Runs over every object with a docstring before it is drawn."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = fenced(obj.docstring.value)
+            said = at_run_time(obj.path) if obj.kind in _CALLED else None
+            obj.docstring.value = fenced(said or obj.docstring.value)

@@ -12,7 +12,7 @@ from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError
 from anneal.nn._hooks import Hooks, RemovableHandle, called, hook_on
 from anneal.nn._parameter import Parameter
-from anneal.ops import DTypeLike, as_dtype, said
+from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp, arena, dtypes
@@ -82,6 +82,10 @@ class Module:
     training: bool = True
     _hooks: Hooks | None = None
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_class(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name, getattr(type(self), name, value))

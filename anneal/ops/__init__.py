@@ -74,6 +74,7 @@ from anneal.ops.extremes import *
 from anneal.ops.functions import *
 from anneal.ops.further import *
 from anneal.ops.gamma import *
+from anneal.ops.glossary import explain_class
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.host import called_on_host
 from anneal.ops.images import *
@@ -130,6 +131,7 @@ __all__ = [
     "checked",
     "default_generator",
     "deferred",
+    "explain_class",
     "grad_enabled",
     "host_generator",
     "host_normal",

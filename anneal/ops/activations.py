@@ -50,14 +50,24 @@ _BOOL = dtypes.bool_
 @checked
 @in_single()
 def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).sigmoid()
+    Tensor([0.5   , 0.7311], dtype=float32)
+    """
     return x._new(_logistic(alu(Op.NEG, (real_node(x),))))
 
 
 @checked
 @in_single()
 def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)), without overflow."""
+    """log(sigmoid(x)), without overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 100.0]).logsigmoid()
+    Tensor([-6.9315e-01, -3.9236e-44], dtype=float32)
+    """
     return -((-x).softplus())
 
 
@@ -74,13 +84,23 @@ def relu(x: Tensor) -> Tensor:
 
 @checked
 def relu6(x: Tensor) -> Tensor:
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 3.0, 9.0]).relu6()
+    Tensor([0., 3., 6.], dtype=float32)
+    """
     return clipped(x, 0, 6)
 
 
 @checked
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x above 0, negative_slope * x elsewhere."""
+    """x above 0, negative_slope * x elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).leaky_relu(0.1)
+    Tensor([-0.1,  2. ], dtype=float32)
+    """
     x = x._new(real_node(x))
     return choose(x > 0.0, x, x * negative_slope)
 
@@ -88,7 +108,12 @@ def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
 @checked
 @in_single()
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x) - 1) elsewhere."""
+    """x above 0, alpha * (exp(x) - 1) elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).elu()
+    Tensor([-0.6321,  2.    ], dtype=float32)
+    """
     x = x._new(real_node(x))
     above = x > 0.0
     # where x is taken the other branch sees 0, so that it cannot overflow and spoil the gradient
@@ -98,7 +123,12 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 @checked
 @in_single()
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).celu()
+    Tensor([-0.6321,  2.    ], dtype=float32)
+    """
     x = x._new(real_node(x))
     above = x > 0.0
     return choose(above, x, (choose(above, 0.0, x) / alpha).expm1() * alpha)
@@ -107,14 +137,24 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
 @checked
 @in_single()
 def selu(x: Tensor) -> Tensor:
-    """The x-normalising exponential unit (Klambauer et al., 2017)."""
+    """The x-normalising exponential unit (Klambauer et al., 2017).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).selu()
+    Tensor([-1.1113,  2.1014], dtype=float32)
+    """
     return x.elu(1.6732632423543772) * 1.0507009873554805
 
 
 @checked
 @in_single()
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x), also called swish."""
+    """x * sigmoid(x), also called swish.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).silu()
+    Tensor([-0.2689,  1.7616], dtype=float32)
+    """
     x = x._new(real_node(x))
     return x * x.sigmoid()
 
@@ -152,7 +192,12 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 @checked
 @in_single()
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold."""
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x passes the threshold.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 50.0]).softplus()
+    Tensor([ 0.6931, 50.    ], dtype=float32)
+    """
     floats = x._new(real_node(x))
     scaled = floats if beta == 1.0 else floats * beta
     bent, far = scaled.minimum(threshold), scaled > threshold
@@ -166,34 +211,59 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 @checked
 @in_single()
 def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 3.0]).softsign()
+    Tensor([-0.5 ,  0.75], dtype=float32)
+    """
     return x / (x.abs() + 1)
 
 
 @checked
 @in_single()
 def mish(x: Tensor) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 2.0]).mish()
+    Tensor([-0.3034,  1.944 ], dtype=float32)
+    """
     return x * x.softplus().tanh()
 
 
 @checked
 def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x clipped to [min_val, max_val]."""
+    """x clipped to [min_val, max_val].
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-2.0, 0.5, 2.0]).hardtanh()
+    Tensor([-1. ,  0.5,  1. ], dtype=float32)
+    """
     return clipped(x, min_val, max_val)
 
 
 @checked
 @in_single()
 def hardsigmoid(x: Tensor) -> Tensor:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-4.0, 0.0, 1.5]).hardsigmoid()
+    Tensor([0.  , 0.5 , 0.75], dtype=float32)
+    """
     return (x + 3.0).relu6() / 6.0
 
 
 @checked
 @in_single()
 def hardswish(x: Tensor) -> Tensor:
-    """x * relu6(x + 3) / 6."""
+    """x * relu6(x + 3) / 6.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-4.0, 1.0, 4.0]).hardswish()
+    Tensor([-0.    ,  0.6667,  4.    ], dtype=float32)
+    """
     return x * x.hardsigmoid()
 
 
@@ -211,20 +281,35 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 @checked
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where |x| > lambd, 0 elsewhere."""
+    """x where |x| > lambd, 0 elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.0, 0.2, 2.0]).hardshrink()
+    Tensor([-1.,  0.,  2.], dtype=float32)
+    """
     return choose(x.abs() <= lambd, 0, x)
 
 
 @checked
 @in_single()
 def tanhshrink(x: Tensor) -> Tensor:
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 2.0]).tanhshrink()
+    Tensor([0.   , 1.036], dtype=float32)
+    """
     return x - x.tanh()
 
 
 @checked
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x above `threshold`, `value` elsewhere."""
+    """x above `threshold`, `value` elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.5, 2.0]).threshold(1.0, -1.0)
+    Tensor([-1.,  2.], dtype=float32)
+    """
     return choose(x <= threshold, value, x)
 
 

@@ -67,37 +67,67 @@ _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.333294915
 
 @checked
 def sin(x: Tensor) -> Tensor:
-    """The sine of an angle in radians."""
+    """The sine of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).sin()
+    Tensor([0.    , 0.8415], dtype=float32)
+    """
     return real_unary(x, Op.SIN)
 
 
 @checked
 def cos(x: Tensor) -> Tensor:
-    """The cosine of an angle in radians."""
+    """The cosine of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).cos()
+    Tensor([1.    , 0.5403], dtype=float32)
+    """
     return real_unary(x, Op.COS)
 
 
 @checked
 def tan(x: Tensor) -> Tensor:
-    """The tangent of an angle in radians."""
+    """The tangent of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).tan()
+    Tensor([0.    , 1.5574], dtype=float32)
+    """
     return real_unary(x, Op.TAN)
 
 
 @checked
 def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).tanh()
+    Tensor([0.    , 0.7616], dtype=float32)
+    """
     return real_unary(x, Op.TANH)
 
 
 @checked
 def sinh(x: Tensor) -> Tensor:
-    """The hyperbolic sine."""
+    """The hyperbolic sine.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).sinh()
+    Tensor([0.    , 1.1752], dtype=float32)
+    """
     return by_slope(x, lambda x: (_sinh(x), _cosh(x)))
 
 
 @checked
 def cosh(x: Tensor) -> Tensor:
-    """The hyperbolic cosine."""
+    """The hyperbolic cosine.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).cosh()
+    Tensor([1.    , 1.5431], dtype=float32)
+    """
     return by_slope(x, lambda x: (_cosh(x), _sinh(x)))
 
 
@@ -286,13 +316,23 @@ def sinc(x: Tensor) -> Tensor:
 
 @checked
 def deg2rad(x: Tensor) -> Tensor:
-    """Degrees as radians."""
+    """Degrees as radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 180.0]).deg2rad()
+    Tensor([0.    , 3.1416], dtype=float32)
+    """
     return x._new(real_node(x)) * (math.pi / 180)
 
 
 @checked
 def rad2deg(x: Tensor) -> Tensor:
-    """Radians as degrees."""
+    """Radians as degrees.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 3.14159265]).rad2deg()
+    Tensor([  0., 180.], dtype=float32)
+    """
     return x._new(real_node(x)) * (180 / math.pi)
 
 

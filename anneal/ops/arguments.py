@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import numpy as np
 
 from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, UserError
+from anneal.ops.glossary import arguments_of, explained
 from anneal.runtime import Handle, call_late, here, register_late
 from anneal.uop import UOp
 from anneal.uop.sizes import Count, is_symbolic
@@ -335,6 +336,8 @@ def checked(function: F, name: str = "") -> F:
 
     if name:
         called.__name__ = name
+    if called.__doc__ is not None and not of_class and inner.__module__.startswith("anneal."):
+        called.__doc__ = explained(called.__doc__, [a for a in arguments_of(code) if a != "self"], inner.__module__)
     return deferred(called, function) if _defers(function) else called  # type: ignore[return-value]
 
 

@@ -49,6 +49,11 @@ def scaled_dot_product_attention(
         (..., l, v). A row whose every position is masked gives the mean of the values.
 
     Raises ShapeError if sizes do not fit or both a mask and is_causal are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> q = Tensor.ones(1, 2, 4)
+    >>> q.scaled_dot_product_attention(q, q, is_causal=True).shape
+    (1, 2, 4)
     """
     need_float(_NAME, "query", query)
     same_device(_NAME, query, key, value, attn_mask)

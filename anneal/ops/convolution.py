@@ -112,7 +112,12 @@ def conv1d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`."""
+    """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[[1.0, 2.0, 4.0]]]).conv1d(Tensor([[[1.0, -1.0]]]))
+    Tensor([[[-1., -2.]]], dtype=float32)
+    """
     return _convolve("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -157,7 +162,12 @@ def conv3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see `conv2d`."""
+    """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see `conv2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(1, 1, 3, 3, 3).conv3d(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 2, 2, 2)
+    """
     return _convolve("conv3d", 3, x, weight, bias, stride, padding, dilation, groups)
 
 
@@ -250,7 +260,12 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see `conv_transpose2d`."""
+    """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see `conv_transpose2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]]))
+    Tensor([[[ 1., 12., 20.]]], dtype=float32)
+    """
     return _transposed("conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
@@ -298,5 +313,9 @@ def conv_transpose3d(
 ) -> Tensor:
     """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw); see
     `conv_transpose2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(1, 1, 2, 2, 2).conv_transpose3d(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 3, 3, 3)
     """
     return _transposed("conv_transpose3d", 3, x, weight, bias, stride, padding, output_padding, groups, dilation)

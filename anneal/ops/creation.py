@@ -95,7 +95,13 @@ def ones(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Ones."""
+    """Ones.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 2, dtype="int32")
+    Tensor([[1, 1],
+            [1, 1]], dtype=int32)
+    """
     return made.fresh(broadcast(const(_or_float(dtype), 1), _sizes("ones", shape)), device, requires_grad)
 
 
@@ -106,7 +112,12 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Values that nobody promises (zeros, as it happens)."""
+    """Values that nobody promises (zeros, as it happens).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.empty(2, 3).shape
+    (2, 3)
+    """
     return zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -135,7 +146,14 @@ def eye(
 def tri(
     n: int, m: int | None = None, k: int = 0, *, dtype: DTypeLike | None = None, device: str | None = None
 ) -> Tensor:
-    """Ones at and below the k-th diagonal of an n by m matrix, zeros above."""
+    """Ones at and below the k-th diagonal of an n by m matrix, zeros above.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.tri(3, dtype="int32")
+    Tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=int32)
+    """
     return ones(n, n if m is None else m, dtype=dtype, device=device).tril(k)
 
 
@@ -274,7 +292,13 @@ def tril_indices(row: int, col: int, offset: int = 0, *, device: str | None = No
 
 @checked
 def triu_indices(row: int, col: int, offset: int = 0, *, device: str | None = None) -> Tensor:
-    """The rows and columns, as two rows, of the upper triangle of a matrix."""
+    """The rows and columns, as two rows, of the upper triangle of a matrix.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.triu_indices(2, 3)
+    Tensor([[0, 0, 0, 1, 1],
+            [0, 1, 2, 1, 2]], dtype=int32)
+    """
     _sizes("triu_indices", (row, col))
     return made.tensor(np.array(np.triu_indices(row, offset, col), np.int32), device=device)
 
@@ -302,19 +326,35 @@ def hann_window(window_length: int, periodic: bool = True, *, device: str | None
 
 @checked
 def hamming_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
-    """0.54 less 0.46 times a cosine."""
+    """0.54 less 0.46 times a cosine.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.hamming_window(4).round(2)
+    Tensor([0.08, 0.54, 1.  , 0.54], dtype=float32)
+    """
     return _window(window_length, periodic, (0.54, -0.46), device)
 
 
 @checked
 def blackman_window(window_length: int, periodic: bool = True, *, device: str | None = None) -> Tensor:
-    """0.42 less half a cosine, plus 0.08 of one of twice the frequency."""
+    """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.blackman_window(4).round(2)
+    Tensor([-0.  ,  0.34,  1.  ,  0.34], dtype=float32)
+    """
     return _window(window_length, periodic, (0.42, -0.5, 0.08), device)
 
 
 @checked
 def from_numpy(array: np.ndarray[Any, Any], device: str | None = None) -> Tensor:
-    """A copy of an array, of its dtype."""
+    """A copy of an array, of its dtype.
+
+    >>> from anneal.tensor import Tensor
+    >>> import numpy as np
+    >>> Tensor.from_numpy(np.array([1.5, 2.5]))
+    Tensor([1.5, 2.5], dtype=float64)
+    """
     return made.tensor(array, device=device)
 
 
@@ -339,7 +379,12 @@ def zeros_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | 
 
 @checked
 def ones_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
-    """Ones of this tensor's shape, dtype and device."""
+    """Ones of this tensor's shape, dtype and device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.5, 2.5]).ones_like()
+    Tensor([1., 1.], dtype=float32)
+    """
     return _alike(x, 1, dtype, requires_grad)
 
 
@@ -347,13 +392,23 @@ def ones_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | N
 def full_like(
     x: Tensor, fill_value: Number, dtype: DTypeLike | None = None, requires_grad: bool | None = None
 ) -> Tensor:
-    """One value everywhere, in this tensor's shape, dtype and device."""
+    """One value everywhere, in this tensor's shape, dtype and device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).full_like(7)
+    Tensor([7, 7], dtype=int32)
+    """
     return _alike(x, fill_value, dtype, requires_grad)
 
 
 @checked
 def empty_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
-    """`zeros_like`."""
+    """`zeros_like`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).empty_like().dtype
+    dtypes.int32
+    """
     return _alike(x, 0, dtype, requires_grad)
 
 

@@ -33,7 +33,13 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @checked
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """The upper triangle of the last two axes; 0 below the diagonal."""
+    """The upper triangle of the last two axes; 0 below the diagonal.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).triu()
+    Tensor([[1, 2],
+            [0, 4]], dtype=int32)
+    """
     return _triangle(x, "triu", diagonal, False)
 
 
@@ -144,11 +150,23 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @checked
 def fliplr(x: Tensor) -> Tensor:
-    """The second axis reversed."""
+    """The second axis reversed.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).fliplr()
+    Tensor([[2, 1],
+            [4, 3]], dtype=int32)
+    """
     return x.flip(1)
 
 
 @checked
 def flipud(x: Tensor) -> Tensor:
-    """The first axis reversed."""
+    """The first axis reversed.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).flipud()
+    Tensor([[3, 4],
+            [1, 2]], dtype=int32)
+    """
     return x.flip(0)

@@ -91,13 +91,26 @@ def _true_first(mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 @checked
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """`nonzero(size=size)`."""
+    """`nonzero(size=size)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 5, 6]).nonzero_static(size=3)
+    Tensor([[ 1],
+            [ 2],
+            [-1]], dtype=int32)
+    """
     return x.nonzero(size=size, fill_value=fill_value)
 
 
 @checked
 def argwhere(x: Tensor, *, size: int | None = None, fill_value: int = -1) -> Tensor:
-    """`nonzero`: the positions of elements that are not 0, (count, axes), int32."""
+    """`nonzero`: the positions of elements that are not 0, (count, axes), int32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 5, 6]).argwhere()
+    Tensor([[1],
+            [2]], dtype=int32)
+    """
     return x.nonzero(size=size, fill_value=fill_value)
 
 

@@ -135,7 +135,12 @@ def difference(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 @checked
 def mul(x: Tensor, other: Operand) -> Tensor:
-    """x * other; a logical and on bools."""
+    """x * other; a logical and on bools.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 5]).mul(2)
+    Tensor([ 2, 10], dtype=int32)
+    """
     return binary(x, "mul", Op.MUL, other)
 
 
@@ -297,13 +302,23 @@ def pow(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def maximum(x: Tensor, other: Operand) -> Tensor:
-    """The larger of each pair; nan if either is nan. At a tie each side has half the gradient."""
+    """The larger of each pair; nan if either is nan. At a tie each side has half the gradient.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 5]).maximum(Tensor([3, 2]))
+    Tensor([3, 5], dtype=int32)
+    """
     return binary(x, "maximum", Op.MAX, other)
 
 
 @checked
 def minimum(x: Tensor, other: Operand) -> Tensor:
-    """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient."""
+    """The smaller of each pair; nan if either is nan. At a tie each side has half the gradient.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 5]).minimum(3)
+    Tensor([1, 3], dtype=int32)
+    """
     return binary(x, "minimum", Op.MIN, other)
 
 
@@ -321,13 +336,23 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 @checked
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
-    """x + value * a * b."""
+    """x + value * a * b.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 1.0]).addcmul(Tensor([2.0, 3.0]), Tensor([4.0, 5.0]), value=10)
+    Tensor([ 81., 151.], dtype=float32)
+    """
     return x + x._lift("addcmul", a).mul(b).mul(value)
 
 
 @checked
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
-    """x + value * a / b."""
+    """x + value * a / b.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 1.0]).addcdiv(Tensor([2.0, 6.0]), Tensor([2.0, 3.0]), value=10)
+    Tensor([11., 21.], dtype=float32)
+    """
     return x + x._lift("addcdiv", a).div(b).mul(value)
 
 

@@ -112,7 +112,12 @@ def amax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = Non
 
 @checked
 def amin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
+    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[3, 1], [2, 5]]).amin(axis=1)
+    Tensor([1, 2], dtype=int32)
+    """
     return _extreme(x, "amin", Op.MIN, one_of("amin", axis, dim), keepdim)
 
 
@@ -130,13 +135,23 @@ def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 @checked
 def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The largest of what is not nan; nan where everything is."""
+    """The largest of what is not nan; nan where everything is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
+    Tensor(3., dtype=float32)
+    """
     return _nan_extreme(x, "nanmax", Op.MAX, axis, keepdim, dim)
 
 
 @checked
 def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest of what is not nan; nan where everything is."""
+    """The smallest of what is not nan; nan where everything is.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()
+    Tensor(1., dtype=float32)
+    """
     return _nan_extreme(x, "nanmin", Op.MIN, axis, keepdim, dim)
 
 
@@ -188,5 +203,10 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: in
 
 @checked
 def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None) -> Tensor:
-    """The position of the first smallest value (or nan) along an axis, as int32."""
+    """The position of the first smallest value (or nan) along an axis, as int32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[3, 1], [2, 5]]).argmin(axis=1)
+    Tensor([1, 0], dtype=int32)
+    """
     return _position(x, "argmin", Op.MIN, one_of("argmin", axis, dim), keepdim)

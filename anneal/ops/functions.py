@@ -119,14 +119,24 @@ def exp(x: Tensor) -> Tensor:
 
 @checked
 def exp2(x: Tensor) -> Tensor:
-    """2 ** x."""
+    """2 ** x.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 3]).exp2()
+    Tensor([1., 8.], dtype=float32)
+    """
     return real_unary(x, Op.EXP2)
 
 
 @checked
 @in_single()
 def expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1, exact for small values too."""
+    """exp(x) - 1, exact for small values too.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).expm1()
+    Tensor([0.    , 1.7183], dtype=float32)
+    """
     # Near 0 the difference cancels.
     x = x._new(real_node(x))
     if x.uop.dtype.bits == 64:
@@ -142,27 +152,47 @@ def expm1(x: Tensor) -> Tensor:
 
 @checked
 def log(x: Tensor) -> Tensor:
-    """The natural logarithm; -inf at 0, nan below."""
+    """The natural logarithm; -inf at 0, nan below.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 10.0]).log()
+    Tensor([0.    , 2.3026], dtype=float32)
+    """
     return real_unary(x, Op.LOG)
 
 
 @checked
 def log2(x: Tensor) -> Tensor:
-    """The logarithm to base 2."""
+    """The logarithm to base 2.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 8.0]).log2()
+    Tensor([0., 3.], dtype=float32)
+    """
     return real_unary(x, Op.LOG2)
 
 
 @checked
 @in_single()
 def log10(x: Tensor) -> Tensor:
-    """The logarithm to base 10."""
+    """The logarithm to base 10.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 100.0]).log10()
+    Tensor([0., 2.], dtype=float32)
+    """
     return real_unary(x, Op.LOG2) * math.log10(2)
 
 
 @checked
 @in_single()
 def log1p(x: Tensor) -> Tensor:
-    """log(1 + x), exact for small values too."""
+    """log(1 + x), exact for small values too.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).log1p()
+    Tensor([0.    , 0.6931], dtype=float32)
+    """
     x = x._new(real_node(x))
     # 1 + x is rounded, and a GPU's log is coarse next to 1: there, 2 artanh(x / (2 + x)) by its series, to the last
     # bit.
@@ -175,31 +205,56 @@ def log1p(x: Tensor) -> Tensor:
 
 @checked
 def sqrt(x: Tensor) -> Tensor:
-    """The square root; nan below 0."""
+    """The square root; nan below 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([4.0, 16.0]).sqrt()
+    Tensor([2., 4.], dtype=float32)
+    """
     return real_unary(x, Op.SQRT)
 
 
 @checked
 def rsqrt(x: Tensor) -> Tensor:
-    """1 / sqrt(x)."""
+    """1 / sqrt(x).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([4.0, 16.0]).rsqrt()
+    Tensor([0.5 , 0.25], dtype=float32)
+    """
     return real_unary(x, Op.RSQRT)
 
 
 @checked
 def reciprocal(x: Tensor) -> Tensor:
-    """1 / x."""
+    """1 / x.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, 4.0]).reciprocal()
+    Tensor([0.5 , 0.25], dtype=float32)
+    """
     return one_over(x)
 
 
 @checked
 def square(x: Tensor) -> Tensor:
-    """x * x."""
+    """x * x.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, -3]).square()
+    Tensor([4, 9], dtype=int32)
+    """
     return x * x
 
 
 @checked
 def erf(x: Tensor) -> Tensor:
-    """The error function."""
+    """The error function.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).erf()
+    Tensor([0.    , 0.8427], dtype=float32)
+    """
     return real_unary(x, Op.ERF)
 
 

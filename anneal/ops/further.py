@@ -70,7 +70,12 @@ def fmax(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def fmin(x: Tensor, other: Any) -> Tensor:
-    """The smaller of two elements; of a number and nan, the number."""
+    """The smaller of two elements; of a number and nan, the number.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("nan"), 5.0]).fmin(3.0)
+    Tensor([3., 3.], dtype=float32)
+    """
     return _not_nan(x, "fmin", other)
 
 
@@ -83,14 +88,19 @@ def _not_nan(x: Tensor, name: str, other: Any) -> Tensor:
 
 @checked
 def float_power(x: Tensor, exponent: Any) -> Tensor:
-    """`x ** exponent` as floats."""
+    """`x ** exponent` as floats; shapes broadcast.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3]).float_power(2).numpy()
+    array([4., 9.], dtype=float32)
+    """
     out: Tensor = x._new(real_node(x)) ** exponent
     return out
 
 
 @checked
 def logaddexp2(x: Tensor, other: Any) -> Tensor:
-    """log2(2**x + 2**other), without overflow.
+    """log2(2**x + 2**other), without overflow; shapes broadcast.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1000.0]).logaddexp2(Tensor([1000.0]))
@@ -102,7 +112,7 @@ def logaddexp2(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def ldexp(x: Tensor, other: Any) -> Tensor:
-    """x * 2**other.
+    """x * 2**other; shapes broadcast.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).ldexp(Tensor([4, -1]))
@@ -213,25 +223,45 @@ def equal(x: Tensor, other: Any) -> bool:
 
 @checked
 def positive(x: Tensor) -> Tensor:
-    """The tensor itself."""
+    """The tensor itself.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1, 2]).positive()
+    Tensor([-1,  2], dtype=int32)
+    """
     return x
 
 
 @checked
 def isreal(x: Tensor) -> Tensor:
-    """True everywhere: there are no complex numbers."""
+    """True everywhere: there are no complex numbers.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).isreal()
+    Tensor([ True,  True], dtype=bool)
+    """
     return x.eq(x) | True
 
 
 @checked
 def clamp_min(x: Tensor, min: Any) -> Tensor:
-    """`clamp(min=min)`."""
+    """`clamp(min=min)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 5]).clamp_min(3)
+    Tensor([3, 5], dtype=int32)
+    """
     return x.clamp(min=min)
 
 
 @checked
 def clamp_max(x: Tensor, max: Any) -> Tensor:
-    """`clamp(max=max)`."""
+    """`clamp(max=max)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 5]).clamp_max(3)
+    Tensor([1, 3], dtype=int32)
+    """
     return x.clamp(max=max)
 
 
@@ -240,50 +270,91 @@ def clamp_max(x: Tensor, max: Any) -> Tensor:
 
 @checked
 def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
-    """`cast`."""
+    """`cast`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.7]).astype("int32")
+    Tensor([1], dtype=int32)
+    """
     return x.cast(dtype)
 
 
 @checked
 def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
-    """`unsqueeze`."""
+    """`unsqueeze`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).expand_dims(1).shape
+    (2, 1)
+    """
     return x.unsqueeze(axis)
 
 
 @checked
 def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """`permute`."""
+    """`permute`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 3, 4).permute_dims((2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return x.permute(*axes)
 
 
 @checked
 def matrix_transpose(x: Tensor) -> Tensor:
-    """`mT`."""
+    """`mT`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).matrix_transpose()
+    Tensor([[1, 3],
+            [2, 4]], dtype=int32)
+    """
     return x.mT
 
 
 @checked
 def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
-    """`unbind`."""
+    """`unbind`.
+
+    >>> from anneal.tensor import Tensor
+    >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unstack()]
+    [[1, 2], [3, 4]]
+    """
     return x.unbind(axis)
 
 
 @checked
 def bitwise_invert(x: Tensor) -> Tensor:
-    """`bitwise_not`."""
+    """`bitwise_not`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 5]).bitwise_invert()
+    Tensor([-1, -6], dtype=int32)
+    """
     return x.bitwise_not()
 
 
 @checked
 def cumulative_sum(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
-    """`cumsum`, with a zero before it if `include_initial`."""
+    """`cumsum`, with a zero before it if `include_initial`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3, 4]).cumulative_sum(include_initial=True)
+    Tensor([0, 2, 5, 9], dtype=int32)
+    """
     at = axis_of("cumulative_sum", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumsum(at), at, 0) if include_initial else x.cumsum(at)
 
 
 @checked
 def cumulative_prod(x: Tensor, axis: int | None = None, *, include_initial: bool = False) -> Tensor:
-    """`cumprod`, with a one before it if `include_initial`."""
+    """`cumprod`, with a one before it if `include_initial`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3, 4]).cumulative_prod()
+    Tensor([ 2,  6, 24], dtype=int32)
+    """
     at = axis_of("cumulative_prod", 0 if axis is None and x.ndim == 1 else axis, x.ndim)  # type: ignore[arg-type]
     return _after(x.cumprod(at), at, 1) if include_initial else x.cumprod(at)
 
@@ -299,25 +370,45 @@ def _after(x: Tensor, at: int, first: Number) -> Tensor:
 
 @checked
 def type_as(x: Tensor, other: Any) -> Tensor:
-    """`cast(other.dtype)`."""
+    """`cast(other.dtype)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.7]).type_as(Tensor([1]))
+    Tensor([1], dtype=int32)
+    """
     return x.cast(need_tensor("type_as", "other", other).dtype)
 
 
 @checked
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`."""
+    """`split`.
+
+    >>> from anneal.tensor import Tensor
+    >>> [part.tolist() for part in Tensor([1, 2, 3]).split_with_sizes([1, 2])]
+    [[1], [2, 3]]
+    """
     return x.split(list(split_sizes), dim)
 
 
 @checked
 def nelement(x: Tensor) -> int:
-    """`numel`."""
+    """`numel`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2]]).nelement()
+    2
+    """
     return x.numel()
 
 
 @checked
 def ndimension(x: Tensor) -> int:
-    """`ndim`."""
+    """`ndim`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2]]).ndimension()
+    2
+    """
     return x.ndim
 
 
@@ -330,7 +421,12 @@ def new_tensor(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of `data` with this one's dtype and device, unless others are given."""
+    """A tensor of `data` with this one's dtype and device, unless others are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0]).new_tensor([2, 3])
+    Tensor([2., 3.], dtype=float32)
+    """
     out = x._made(data, device=device or x.device, dtype=x.dtype if dtype is None else dtype)
     return out.requires_grad_() if requires_grad else out
 
@@ -345,7 +441,12 @@ def new_full(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of one number with this one's dtype and device, unless others are given."""
+    """A tensor of one number with this one's dtype and device, unless others are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).new_full((2,), 7)
+    Tensor([7, 7], dtype=int32)
+    """
     one = x._made(fill_value, device=device or x.device, dtype=x.dtype if dtype is None else dtype)
     out = one.expand(tuple(size))
     return out.requires_grad_() if requires_grad else out
@@ -355,7 +456,12 @@ def new_full(
 def new_zeros(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Zeros with this tensor's dtype and device, unless others are given."""
+    """Zeros with this tensor's dtype and device, unless others are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).new_zeros(2)
+    Tensor([0, 0], dtype=int32)
+    """
     shape = int_args("new_zeros", size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -364,7 +470,12 @@ def new_zeros(
 def new_ones(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones with this tensor's dtype and device, unless others are given."""
+    """Ones with this tensor's dtype and device, unless others are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).new_ones(2)
+    Tensor([1, 1], dtype=int32)
+    """
     shape = int_args("new_ones", size)
     return x.new_full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -373,7 +484,12 @@ def new_ones(
 def new_empty(
     x: Tensor, *size: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Values that nobody promises, with this tensor's dtype and device, unless others are given."""
+    """Values that nobody promises, with this tensor's dtype and device, unless others are given.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).new_empty(2, 3).shape
+    (2, 3)
+    """
     shape = int_args("new_empty", size)
     return x.new_full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -397,5 +513,10 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
 
 @checked
 def is_contiguous(x: Tensor) -> bool:
-    """True: what a view reads is for the compiler to say, and every tensor counts as contiguous."""
+    """True: what a view reads is for the compiler to say, and every tensor counts as contiguous.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2]]).T.is_contiguous()
+    True
+    """
     return True

@@ -49,5 +49,9 @@ class no_grad:
 
 
 def grad_enabled() -> bool:
-    """False inside `no_grad`."""
+    """False inside `no_grad`.
+
+    >>> grad_enabled()
+    True
+    """
     return here.grad

@@ -114,7 +114,13 @@ def _fits(name: str, dim: int, small: tuple[int, ...], big: tuple[int, ...], who
 
 @checked
 def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
-    """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
+    """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[1], [0]]), dim=1)
+    Tensor([[2],
+            [3]], dtype=int32)
+    """
     if dim is None:
         return x.ravel().take_along_dim(x._lift("take_along_dim", index).ravel(), 0)
     i = index_node(x, "take_along_dim", index)

@@ -92,21 +92,36 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 @checked
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
-    """x - alpha * other in place; errors as for `add_`."""
+    """x - alpha * other in place; errors as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, 4.0]).sub_(1, alpha=2)
+    Tensor([0., 2.], dtype=float32)
+    """
     need_changeable(x, "sub_")
     return changed(x, "sub_", x.sub(other, alpha))
 
 
 @checked
 def mul_(x: Tensor, other: Operand) -> Tensor:
-    """x * other in place; errors as for `add_`."""
+    """x * other in place; errors as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, 4.0]).mul_(2)
+    Tensor([4., 8.], dtype=float32)
+    """
     need_changeable(x, "mul_")
     return changed(x, "mul_", x.mul(other))
 
 
 @checked
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
-    """x / other in place, as `div`; errors as for `add_`."""
+    """x / other in place, as `div`; errors as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, 4.0]).div_(2)
+    Tensor([1., 2.], dtype=float32)
+    """
     need_changeable(x, "div_")
     return changed(x, "div_", x.div(other, rounding_mode))
 
@@ -125,7 +140,12 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
 
 @checked
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
-    """x + weight * (end - x) in place; errors as for `add_`."""
+    """x + weight * (end - x) in place; errors as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 4.0]).lerp_(Tensor([10.0, 8.0]), 0.5)
+    Tensor([5., 6.], dtype=float32)
+    """
     need_changeable(x, "lerp_")
     return changed(x, "lerp_", x.lerp(end, weight))
 
@@ -166,7 +186,12 @@ def fill_(x: Tensor, value: Any) -> Tensor:
 
 @checked
 def zero_(x: Tensor) -> Tensor:
-    """Zeros everywhere."""
+    """Zeros everywhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, 4.0]).zero_()
+    Tensor([0., 0.], dtype=float32)
+    """
     need_changeable(x, "zero_")
     return changed(x, "zero_", x._new_plain(broadcast(const(x.uop.dtype, 0), x.uop.shape)))
 

@@ -54,7 +54,12 @@ def uniform_(
 
 @checked
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0."""
+    """Normal numbers, drawn into this tensor; errors as for `uniform_`, ShapeError for std < 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(3).normal_(5.0, 0.0)
+    Tensor([5., 5., 5.], dtype=float32)
+    """
     _need_float(x, "normal_")
     if not std >= 0:
         raise ShapeError(f"normal_: std must not be negative, not {std}")
@@ -63,7 +68,12 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
 
 @checked
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
-    """exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`."""
+    """exp of normal numbers of this mean and deviation, drawn into this tensor; errors as for `uniform_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> (Tensor.zeros(3).log_normal_() > 0).all().item()
+    True
+    """
     _need_float(x, "log_normal_")
     if not std > 0:
         raise ShapeError(f"log_normal_: std must be above 0, not {std}")
@@ -86,7 +96,12 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 
 @checked
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`."""
+    """Numbers of Cauchy's distribution, drawn into this tensor; errors as for `uniform_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(3).cauchy_().shape
+    (3,)
+    """
     _need_float(x, "cauchy_")
     if not sigma > 0:
         raise ShapeError(f"cauchy_: sigma must be above 0, not {sigma}")
@@ -98,6 +113,10 @@ def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Te
     """How many trials of chance `p` the first success takes, 1 or more, drawn into this tensor.
 
     Raises ShapeError for a p that is not in (0, 1), GradientError as for `add_`.
+
+    >>> from anneal.tensor import Tensor
+    >>> (Tensor.zeros(3).geometric_(0.5) >= 1).all().item()
+    True
     """
     need_changeable(x, "geometric_")
     if not 0 < p < 1:
@@ -128,6 +147,10 @@ def random_(x: Tensor, from_: int = 0, to: int | None = None, *, generator: Gene
     """Whole numbers of [from, to), or of [0, from) if `to` is missing, drawn into this tensor.
 
     Without both: of [0, 2**31 - 1) or, for a narrower dtype, as many as it holds exactly. Errors as for `randint`.
+
+    >>> from anneal.tensor import Tensor
+    >>> (Tensor.zeros(3).random_(0, 4) < 4).all().item()
+    True
     """
     need_changeable(x, "random_")
     if to is None and from_:

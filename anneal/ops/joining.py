@@ -175,7 +175,12 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None, axis: int | None = Non
 
 @checked
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """One tensor for each position of an axis, without that axis."""
+    """One tensor for each position of an axis, without that axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
+    [[1, 2], [3, 4]]
+    """
     a = axis_of("unbind", dim, x.ndim)
     need_axes("unbind", x.shape)
     rest = (*x.shape[:a], *x.shape[a + 1 :])
@@ -278,7 +283,12 @@ def select_scatter(x: Tensor, src: Any, dim: int, index: int) -> Tensor:
 def slice_scatter(
     x: Tensor, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    """A copy whose elements `start:end:step` of an axis are `src`."""
+    """A copy whose elements `start:end:step` of an axis are `src`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(4).slice_scatter(Tensor([1.0, 2.0]), start=1, end=3)
+    Tensor([0., 1., 2., 0.], dtype=float32)
+    """
     at = axis_of("slice_scatter", dim, x.ndim)
     return _with(x, (slice(None),) * at + (slice(start, end, step),), src)
 
@@ -315,25 +325,46 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
 
 @checked
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` of the columns (of a vector, its elements)."""
+    """`tensor_split` of the columns (of a vector, its elements).
+
+    >>> from anneal.tensor import Tensor
+    >>> [part.tolist() for part in Tensor([1, 2, 3, 4]).hsplit(2)]
+    [[1, 2], [3, 4]]
+    """
     return x.tensor_split(indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
 @checked
 def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` of the rows."""
+    """`tensor_split` of the rows.
+
+    >>> from anneal.tensor import Tensor
+    >>> [part.tolist() for part in Tensor([[1], [2]]).vsplit(2)]
+    [[[1]], [[2]]]
+    """
     return x.tensor_split(indices_or_sections, 0)
 
 
 @checked
 def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` of the third axis."""
+    """`tensor_split` of the third axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> [part.shape for part in Tensor.ones(1, 2, 4).dsplit(2)]
+    [(1, 2, 2), (1, 2, 2)]
+    """
     return x.tensor_split(indices_or_sections, 2)
 
 
 @checked
 def diagflat(x: Tensor, offset: int = 0) -> Tensor:
-    """The matrix whose diagonal the elements are."""
+    """The matrix whose diagonal the elements are.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).diagflat()
+    Tensor([[1, 0],
+            [0, 2]], dtype=int32)
+    """
     return x.reshape(-1).diag(offset)
 
 
@@ -418,7 +449,12 @@ def atleast_1d(tensors: Tensor) -> Tensor: ...
 def atleast_1d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @checked
 def atleast_1d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with one axis at least; of several tensors, or a list, a tuple of them."""
+    """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor(5).atleast_1d()
+    Tensor([5], dtype=int32)
+    """
     return _each("atleast_1d", tensors, others, lambda x: x if x.ndim else x.reshape(1))
 
 
@@ -428,7 +464,12 @@ def atleast_2d(tensors: Tensor) -> Tensor: ...
 def atleast_2d(tensors: Tensor | Sequence[Tensor], *others: Tensor) -> Tensor | tuple[Tensor, ...]: ...
 @checked
 def atleast_2d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them."""
+    """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).atleast_2d()
+    Tensor([[1, 2]], dtype=int32)
+    """
     return _each("atleast_2d", tensors, others, lambda x: x if x.ndim > 1 else x.reshape(1, -1))
 
 
@@ -441,6 +482,10 @@ def atleast_3d(tensors: Any, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
 
     Of several tensors, or a list, a tuple of them.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).atleast_3d().shape
+    (1, 2, 1)
     """
     return _each("atleast_3d", tensors, others, lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x)
 
@@ -479,7 +524,13 @@ def vstack(tensors: Any, *others: Any) -> Tensor:
 
 @checked
 def dstack(tensors: Any, *others: Any) -> Tensor:
-    """Tensors one behind the other, along the third axis."""
+    """Tensors one behind the other, along the third axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])])
+    Tensor([[[1, 3],
+             [2, 4]]], dtype=int32)
+    """
     parts = [t.atleast_3d() for t in members_of("dstack", tensors, others, None)[0]]
     return parts[0].cat(*parts[1:], dim=2)
 

@@ -163,7 +163,12 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 @checked
 def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out)."""
+    """For each output o, a @ weight[o] @ b, plus a bias: (..., m), (..., n), (out, m, n) to (..., out).
+
+    >>> from anneal.tensor import Tensor
+    >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [10.0]]]))
+    Tensor([[63.]], dtype=float32)
+    """
     if weight.ndim != 3 or a.shape[-1:] != weight.shape[1:2] or b.shape[-1:] != weight.shape[2:]:
         raise ShapeError(f"bilinear: weight {weight.shape} does not fit {a.shape} and {b.shape}")
     left = (a.unsqueeze(-2) @ weight.permute(1, 0, 2).reshape(a.shape[-1], -1)).squeeze(-2)
@@ -174,7 +179,12 @@ def bilinear(a: Tensor, b: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 @checked
 def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1) -> Tensor:
-    """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one."""
+    """Softmax of the logits plus Gumbel noise, over tau; with `hard` one-hot, its gradient that of the soft one.
+
+    >>> from anneal.tensor import Tensor
+    >>> gumbel_softmax(Tensor([[0.0, 50.0]]), hard=True)
+    Tensor([[0., 1.]], dtype=float32)
+    """
     noise = -(-(type(logits).rand(*logits.shape, device=logits.device) + 2.0**-25).log()).log()
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:

@@ -89,7 +89,12 @@ def outer(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def trace(x: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix."""
+    """The sum of the diagonal of a matrix.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).trace()
+    Tensor(5, dtype=int32)
+    """
     if x.ndim != 2:
         raise ShapeError(f"trace: takes a matrix, not shape {x.shape}")
     return x.diagonal().sum()
@@ -148,7 +153,7 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
 
 @checked
 def kron(x: Tensor, other: Any) -> Tensor:
-    """The Kronecker product: a copy of `other` for each element of x, times it.
+    """The Kronecker product: a copy of `other` for each element of x, times it; sizes multiply.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2]]).kron(Tensor([[1], [10]]))
@@ -182,7 +187,12 @@ def cross(x: Tensor, other: Any, dim: int = -1) -> Tensor:
 
 @checked
 def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * (a @ b); with beta = 0 x counts for nothing, nan or not."""
+    """beta * x + alpha * (a @ b), of shape (n, m); with beta = 0 x counts for nothing, nan or not.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).addmm(Tensor([[1.0, 1.0]]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    Tensor([[5., 8.]], dtype=float32)
+    """
     return added(x, "addmm", x._lift("addmm", a).matmul(b), beta, alpha)
 
 
@@ -432,29 +442,55 @@ def inner(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def vdot(x: Tensor, other: Any) -> Tensor:
-    """The inner product of two vectors."""
+    """The inner product of two vectors.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).vdot(Tensor([3.0, 4.0]))
+    Tensor(11., dtype=float32)
+    """
     return x.dot(other)
 
 
 @checked
 def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * (mat @ vec)."""
+    """beta * x + alpha * (mat @ vec), of shape (n,).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([5.0, 6.0]))
+    Tensor([6., 8.], dtype=float32)
+    """
     return added(x, "addmv", x._lift("addmv", mat).matmul(vec), beta, alpha)
 
 
 @checked
 def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * outer(vec1, vec2)."""
+    """beta * x + alpha * outer(vec1, vec2).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(2, 2).addr(Tensor([1.0, 2.0]), Tensor([3.0, 4.0]))
+    Tensor([[3., 4.],
+            [6., 8.]], dtype=float32)
+    """
     return added(x, "addr", x._lift("addr", vec1).outer(vec2), beta, alpha)
 
 
 @checked
 def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * (batch1 @ batch2)."""
+    """beta * x + alpha * (batch1 @ batch2), of shape (batch, n, m).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(2, 1, 1).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
+    [[[4.0]], [[4.0]]]
+    """
     return added(x, "baddbmm", x._lift("baddbmm", batch1).matmul(batch2), beta, alpha)
 
 
 @checked
 def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * the sum of batch1 @ batch2 over the batch."""
+    """beta * x + alpha * the sum of batch1 @ batch2 over the batch, of shape (n, m).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
+    Tensor([[6.]], dtype=float32)
+    """
     return added(x, "addbmm", x._lift("addbmm", batch1).matmul(batch2).sum(0), beta, alpha)

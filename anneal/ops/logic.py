@@ -78,31 +78,56 @@ def eq(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def ne(x: Tensor, other: Operand) -> Tensor:
-    """Whether each pair differs, as bool; true for nan."""
+    """Whether each pair differs, as bool; true for nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).ne(2)
+    Tensor([ True, False,  True], dtype=bool)
+    """
     return comparison(x, "ne", Op.NE, other)
 
 
 @checked
 def lt(x: Tensor, other: Operand) -> Tensor:
-    """x < other, as bool."""
+    """x < other, as bool.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).lt(2)
+    Tensor([ True, False, False], dtype=bool)
+    """
     return comparison(x, "lt", Op.LT, other)
 
 
 @checked
 def gt(x: Tensor, other: Operand) -> Tensor:
-    """x > other, as bool."""
+    """x > other, as bool.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).gt(2)
+    Tensor([False, False,  True], dtype=bool)
+    """
     return comparison(x, "gt", Op.LT, other, True)
 
 
 @checked
 def le(x: Tensor, other: Operand) -> Tensor:
-    """x <= other, as bool; false for nan."""
+    """x <= other, as bool; false for nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).le(2)
+    Tensor([ True,  True, False], dtype=bool)
+    """
     return at_most(x, "le", other, False)
 
 
 @checked
 def ge(x: Tensor, other: Operand) -> Tensor:
-    """x >= other, as bool; false for nan."""
+    """x >= other, as bool; false for nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2, 3]).ge(2)
+    Tensor([False,  True,  True], dtype=bool)
+    """
     return at_most(x, "ge", other, True)
 
 
@@ -174,25 +199,45 @@ def shift(x: Tensor, name: str, op: Op, other: Operand, swap: bool = False) -> T
 
 @checked
 def bitwise_and(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of both; logical and on bools. Raises DTypeError for floats."""
+    """Each bit of both; logical and on bools. Raises DTypeError for floats.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([6, 5]).bitwise_and(3)
+    Tensor([2, 1], dtype=int32)
+    """
     return bitwise(x, "bitwise_and", Op.AND, other)
 
 
 @checked
 def bitwise_or(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of either; logical or on bools. Raises DTypeError for floats."""
+    """Each bit of either; logical or on bools. Raises DTypeError for floats.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([6, 5]).bitwise_or(3)
+    Tensor([7, 7], dtype=int32)
+    """
     return bitwise(x, "bitwise_or", Op.OR, other)
 
 
 @checked
 def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
-    """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats."""
+    """Each bit of exactly one; logical xor on bools. Raises DTypeError for floats.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([6, 5]).bitwise_xor(3)
+    Tensor([5, 6], dtype=int32)
+    """
     return bitwise(x, "bitwise_xor", Op.XOR, other)
 
 
 @checked
 def bitwise_not(x: Tensor) -> Tensor:
-    """Every bit inverted; logical not on bools. Raises DTypeError for floats."""
+    """Every bit inverted; logical not on bools. Raises DTypeError for floats.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0, 5]).bitwise_not()
+    Tensor([-1, -6], dtype=int32)
+    """
     if x.uop.dtype.is_float:
         raise DTypeError(f"bitwise_not: takes integers or bools, not {x.dtype.name}; use .logical_not()")
     return x._new_plain(alu(Op.NOT, (x.uop,)))
@@ -211,7 +256,12 @@ def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
 
 @checked
 def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
-    """x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+    """x >> other, for shifts from 0 to the width minus one; the sign is kept.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([8, -8]).bitwise_right_shift(1)
+    Tensor([ 4, -4], dtype=int32)
+    """
     return shift(x, "bitwise_right_shift", Op.SHR, other)
 
 
@@ -232,19 +282,34 @@ def logical_not(x: Tensor) -> Tensor:
 
 @checked
 def logical_and(x: Tensor, other: Operand) -> Tensor:
-    """Whether both differ from 0."""
+    """Whether both differ from 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
+    Tensor([ True, False], dtype=bool)
+    """
     return bitwise(truth(x), "logical_and", Op.AND, truth(x._lift("logical_and", other)))
 
 
 @checked
 def logical_or(x: Tensor, other: Operand) -> Tensor:
-    """Whether either differs from 0."""
+    """Whether either differs from 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
+    Tensor([ True, False], dtype=bool)
+    """
     return bitwise(truth(x), "logical_or", Op.OR, truth(x._lift("logical_or", other)))
 
 
 @checked
 def logical_xor(x: Tensor, other: Operand) -> Tensor:
-    """Whether exactly one differs from 0."""
+    """Whether exactly one differs from 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
+    Tensor([False,  True], dtype=bool)
+    """
     return bitwise(truth(x), "logical_xor", Op.XOR, truth(x._lift("logical_xor", other)))
 
 

@@ -220,7 +220,12 @@ def nll_loss(
     ignore_index: int | None = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
+    """Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`.
+
+    >>> from anneal.tensor import Tensor
+    >>> nll_loss(Tensor([[0.25, 0.75]]).log(), Tensor([1]))
+    Tensor(0.2877, dtype=float32)
+    """
     name = "nll_loss"
     need_float(name, "the input", input)
     same_device(name, input, target, weight)
@@ -249,7 +254,12 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 @checked
 @in_single()
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute difference."""
+    """The absolute difference.
+
+    >>> from anneal.tensor import Tensor
+    >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 5.0]))
+    Tensor(1.5, dtype=float32)
+    """
     _same_shape("l1_loss", input, target)
     return _reduce_loss("l1_loss", (input - target).abs(), reduction)
 
@@ -257,7 +267,12 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 @checked
 @in_single()
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere."""
+    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> huber_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
+    Tensor(1.3125, dtype=float32)
+    """
     _same_shape("huber_loss", input, target)
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
@@ -269,7 +284,12 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 @checked
 @in_single()
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere."""
+    """`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere.
+
+    >>> from anneal.tensor import Tensor
+    >>> smooth_l1_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
+    Tensor(1.3125, dtype=float32)
+    """
     if beta == 0:
         return l1_loss(input, target, reduction)
     _same_shape("smooth_l1_loss", input, target)
@@ -288,6 +308,10 @@ def binary_cross_entropy(
     """`-(t*log(x) + (1-t)*log(1-x))` for probabilities x; each logarithm is at least -100, as in torch.
 
     Of its slope, `(x - t) / (x*(1-x))`, the divisor is at least 1e-12, as in torch: it is finite at 0 and 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> binary_cross_entropy(Tensor([0.9, 0.2]), Tensor([1.0, 0.0]))
+    Tensor(0.1643, dtype=float32)
     """
     _same_shape("binary_cross_entropy", input, target)
     yes, no = input.log().maximum(-100.0), (1.0 - input).log().maximum(-100.0)
@@ -337,6 +361,10 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     """`target * (log(target) - input)` for log-probabilities `input`; "batchmean" divides the sum by the batch.
 
     With log_target the target is given as log-probabilities too. A target of 0 contributes 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> kl_div(Tensor([0.5, 0.5]).log(), Tensor([0.25, 0.75]), reduction="sum")
+    Tensor(0.1308, dtype=float32)
     """
     _same_shape("kl_div", input, target)
     if log_target:
@@ -352,7 +380,12 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
 @checked
 @in_single()
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow."""
+    """`log(1 + exp(-t*x))` for targets t of 1 and -1, without overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> soft_margin_loss(Tensor([0.0, 2.0]), Tensor([1.0, 1.0]))
+    Tensor(0.41, dtype=float32)
+    """
     _same_shape("soft_margin_loss", input, target)
     return _reduce_loss("soft_margin_loss", _ramps(input * -target)[0], reduction)
 
@@ -362,6 +395,10 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """The input itself where the target is 1, `max(0, margin - input)` where it is -1; their sum where it is
     neither.
+
+    >>> from anneal.tensor import Tensor
+    >>> hinge_embedding_loss(Tensor([0.5, 0.2]), Tensor([1, -1]))
+    Tensor(0.65, dtype=float32)
     """
     _same_shape("hinge_embedding_loss", input, target)
     # a target that is neither has both terms, as in torch
@@ -390,7 +427,12 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
-    """`1 - cos` of rows (n, features) where the target (n,) is 1, `max(0, cos - margin)` where it is -1."""
+    """`1 - cos` of rows (n, features) where the target (n,) is 1, `max(0, cos - margin)` where it is -1.
+
+    >>> from anneal.tensor import Tensor
+    >>> cosine_embedding_loss(Tensor([[1.0, 0.0]]), Tensor([[0.0, 1.0]]), Tensor([1]))
+    Tensor(1., dtype=float32)
+    """
     _same_shape("cosine_embedding_loss", input1, input2)
     if target.shape != input1.shape[:-1]:
         raise ShapeError(
@@ -418,6 +460,10 @@ def triplet_margin_loss(
     """`max(0, d(anchor, positive) - d(anchor, negative) + margin)` of rows; d is the p-norm of the difference plus eps.
 
     With `swap` the negative's distance is the smaller one of those to the anchor and to the positive.
+
+    >>> from anneal.tensor import Tensor
+    >>> triplet_margin_loss(Tensor([[0.0]]), Tensor([[1.0]]), Tensor([[1.5]]))
+    Tensor(0.5, dtype=float32)
     """
     _same_shape("triplet_margin_loss", anchor, positive)
     _same_shape("triplet_margin_loss", anchor, negative)
@@ -443,6 +489,10 @@ def multi_margin_loss(
 ) -> Tensor:
     """The mean over the other classes of `weight[target] * max(0, margin - x[target] + x[class])**p`; input
     (n, classes), target (n,), weight (classes,); or input (classes,) and a target of shape () or (1,).
+
+    >>> from anneal.tensor import Tensor
+    >>> multi_margin_loss(Tensor([[0.1, 0.9, 0.3]]), Tensor([1]))
+    Tensor(0.2, dtype=float32)
     """
     name = "multi_margin_loss"
     need_float(name, "the input", input)
@@ -472,7 +522,12 @@ def multi_margin_loss(
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """The mean over the last axis of `binary_cross_entropy_with_logits`, one yes or no for each class."""
+    """The mean over the last axis of `binary_cross_entropy_with_logits`, one yes or no for each class.
+
+    >>> from anneal.tensor import Tensor
+    >>> multilabel_soft_margin_loss(Tensor([[0.0, 2.0]]), Tensor([[0.0, 1.0]]))
+    Tensor(0.41, dtype=float32)
+    """
     losses = binary_cross_entropy_with_logits(input, target, weight, "none").mean(-1)
     return _reduce_loss("multilabel_soft_margin_loss", losses, reduction)
 
@@ -489,6 +544,10 @@ def poisson_nll_loss(
 ) -> Tensor:
     """`exp(x) - t*x` for x the log of a Poisson rate (`x - t*log(x + eps)` for the rate); `full` adds Stirling's
     log(t!).
+
+    >>> from anneal.tensor import Tensor
+    >>> poisson_nll_loss(Tensor([0.0]), Tensor([2.0]))
+    Tensor(1., dtype=float32)
     """
     name = "poisson_nll_loss"
     _same_shape(name, input, target)
@@ -509,6 +568,10 @@ def gaussian_nll_loss(
 
     var has the input's shape, perhaps with sizes of 1, or lacks its last axis: one variance for all along it. The
     gradient does not pass through the lower limit, as in torch. Input and target broadcast.
+
+    >>> from anneal.tensor import Tensor
+    >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
+    Tensor(2., dtype=float32)
     """
     name = "gaussian_nll_loss"
     need_float(name, "the input", input)

@@ -63,8 +63,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 
     Raises ShapeError if the number of elements differs.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.arange(6).reshape(2, -1)
+    >>> from anneal.tensor import Tensor; Tensor.arange(6).reshape(2, -1)
     Tensor([[0, 1, 2],
             [3, 4, 5]], dtype=int32)
     """
@@ -93,8 +92,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 def view(x: Tensor, *shape: Any) -> Tensor:
     """`reshape`; or `bitcast`, given a dtype.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.arange(4).view(2, 2).shape
+    >>> from anneal.tensor import Tensor; Tensor.arange(4).view(2, 2).shape
     (2, 2)
     """
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
@@ -104,7 +102,12 @@ def view(x: Tensor, *shape: Any) -> Tensor:
 
 @checked
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """`reshape(other.shape)`."""
+    """`reshape(other.shape)`.
+
+    >>> from anneal.tensor import Tensor; Tensor([1, 2, 3, 4]).reshape_as(Tensor.ones(2, 2))
+    Tensor([[1, 2],
+            [3, 4]], dtype=int32)
+    """
     return x.reshape(other.shape)
 
 
@@ -115,8 +118,7 @@ view_as = alias(reshape_as, "view_as")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from start_dim to end_dim as one.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.zeros(2, 3, 4).flatten(1).shape
+    >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).flatten(1).shape
     (2, 12)
     """
     n = x.ndim
@@ -131,7 +133,11 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @checked
 def ravel(x: Tensor) -> Tensor:
-    """All axes as one."""
+    """All axes as one.
+
+    >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).ravel()
+    Tensor([1, 2, 3, 4], dtype=int32)
+    """
     return x.reshape(-1) if x.numel() else x.reshape(0)
 
 
@@ -139,8 +145,7 @@ def ravel(x: Tensor) -> Tensor:
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One axis as several, of the given sizes (one may be -1).
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
+    >>> from anneal.tensor import Tensor; Tensor.zeros(2, 12).unflatten(1, (3, -1)).shape
     (2, 3, 4)
     """
     a = axis_of("unflatten", dim, x.ndim)
@@ -168,8 +173,7 @@ def squeeze(x: Tensor, dim: int | Sequence[int] | None = None, axis: int | Seque
 def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Tensor:
     """With a new axis of size 1 at `dim`.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.zeros(3).unsqueeze(-1).shape
+    >>> from anneal.tensor import Tensor; Tensor.zeros(3).unsqueeze(-1).shape
     (3, 1)
     """
     at = one_of("unsqueeze", axis, dim)
@@ -187,8 +191,7 @@ def unsqueeze(x: Tensor, dim: int | None = None, axis: int | None = None) -> Ten
 def permute(x: Tensor, *dims: Any) -> Tensor:
     """The axes in another order: axis i of the result is axis dims[i].
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
+    >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
     (4, 2, 3)
     """
     order = int_args("permute", dims)
@@ -205,8 +208,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
 def transpose(x: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
     """Two axes exchanged.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 2, 3]]).transpose(0, 1).shape
+    >>> from anneal.tensor import Tensor; Tensor([[1, 2, 3]]).transpose(0, 1).shape
     (3, 1)
     """
     n = x.ndim
@@ -224,7 +226,12 @@ swapdims = alias(transpose, "swapdims")
 
 @checked
 def t(x: Tensor) -> Tensor:
-    """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes."""
+    """The transpose of a matrix; a vector or scalar is itself. Raises ShapeError above two axes.
+
+    >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).t()
+    Tensor([[1, 3],
+            [2, 4]], dtype=int32)
+    """
     if x.ndim > 2:
         raise ShapeError(f"t: takes at most two axes, not shape {x.shape}; use .mT or .transpose")
     return x.transpose(0, 1) if x.ndim == 2 else x
@@ -234,8 +241,7 @@ def t(x: Tensor) -> Tensor:
 def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """The axes `source` moved to `destination`; the others keep their order.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.zeros(2, 3, 4).movedim(0, -1).shape
+    >>> from anneal.tensor import Tensor; Tensor.zeros(2, 3, 4).movedim(0, -1).shape
     (3, 4, 2)
     """
     n = x.ndim
@@ -255,8 +261,7 @@ moveaxis = alias(movedim, "moveaxis")
 def flip(x: Tensor, *dims: Any, axis: int | Sequence[int] | None = None) -> Tensor:
     """The axes reversed; all of them if none is named.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 2], [3, 4]]).flip(1)
+    >>> from anneal.tensor import Tensor; Tensor([[1, 2], [3, 4]]).flip(1)
     Tensor([[2, 1],
             [4, 3]], dtype=int32)
     """
@@ -273,8 +278,7 @@ def roll(
 ) -> Tensor:
     """Shifted along the axes, what leaves at one end entering at the other; without axes, as one flat row.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor.arange(5).roll(2)
+    >>> from anneal.tensor import Tensor; Tensor.arange(5).roll(2)
     Tensor([3, 4, 0, 1, 2], dtype=int32)
     """
     where = one_of("roll", axis, dims)
@@ -313,8 +317,7 @@ def roll(
 def expand(x: Tensor, *shape: Any) -> Tensor:
     """Axes of size 1 repeated to `shape`, new axes in front; -1 keeps a size.
 
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1], [2]]).expand(-1, 3)
+    >>> from anneal.tensor import Tensor; Tensor([[1], [2]]).expand(-1, 3)
     Tensor([[1, 1, 1],
             [2, 2, 2]], dtype=int32)
     """
@@ -335,13 +338,22 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
 
 @checked
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """`expand(other.shape)`."""
+    """`expand(other.shape)`.
+
+    >>> from anneal.tensor import Tensor; Tensor([[1], [2]]).expand_as(Tensor.ones(2, 3)).tolist()
+    [[1, 1, 1], [2, 2, 2]]
+    """
     return x.expand(other.shape)
 
 
 @checked
 def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
-    """`expand`, NumPy's name for it."""
+    """`expand`, NumPy's name for it.
+
+    >>> from anneal.tensor import Tensor; Tensor([1, 2]).broadcast_to(2, 2)
+    Tensor([[1, 2],
+            [1, 2]], dtype=int32)
+    """
     return x.expand(*shape)
 
 
@@ -371,7 +383,12 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
 
 @checked
 def tile(x: Tensor, *repeats: Any) -> Tensor:
-    """`repeat`, with missing counts taken as 1."""
+    """`repeat`, with missing counts taken as 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 2]).tile(2)
+    Tensor([1, 2, 1, 2], dtype=int32)
+    """
     times = int_args("tile", repeats)
     return x.repeat((1,) * (x.ndim - len(times)) + times)
 

@@ -103,6 +103,10 @@ def group_norm(
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels (axis 1) and all axes after it, then weight and bias
     (channels,).
+
+    >>> from anneal.tensor import Tensor
+    >>> group_norm(Tensor([[1.0, 3.0, 5.0, 5.0]]), 2).round(2)
+    Tensor([[-1.,  1.,  0.,  0.]], dtype=float32)
     """
     need_float("group_norm", "x", x)
     same_device("group_norm", x, weight, bias)
@@ -144,6 +148,11 @@ def batch_norm(
     variance; a number, or a tensor of shape ()), by assignment. Otherwise the running statistics are used.
 
     Raises ShapeError for shapes that do not fit, or a single value per channel in training.
+
+    >>> from anneal.tensor import Tensor
+    >>> batch_norm(Tensor([[1.0], [3.0]]), training=True).round(2)
+    Tensor([[-1.],
+            [ 1.]], dtype=float32)
     """
     need_float("batch_norm", "x", x)
     same_device("batch_norm", x, running_mean, running_var, weight, bias)
@@ -234,7 +243,12 @@ def instance_norm(
 
 @checked
 def local_response_norm(x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Each element over a power of k plus alpha times the mean square of `size` channels about its own."""
+    """Each element over a power of k plus alpha times the mean square of `size` channels about its own.
+
+    >>> from anneal.tensor import Tensor
+    >>> local_response_norm(Tensor.ones(1, 3, 1), 3, alpha=3.0).shape
+    (1, 3, 1)
+    """
     if x.ndim < 3:
         raise ShapeError(f"local_response_norm: takes (batch, channels, places...), not shape {x.shape}")
     before, after = size // 2, (size - 1) // 2

@@ -38,7 +38,13 @@ _WAYS = ("sum", "prod", "mean", "amax", "amin")
 
 @checked
 def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
-    """`take_along_dim`, by NumPy's name."""
+    """`take_along_dim`, by NumPy's name.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1, 2], [3, 4]]).take_along_axis(Tensor([[1], [0]]), axis=1)
+    Tensor([[2],
+            [3]], dtype=int32)
+    """
     return x.take_along_dim(index, axis)
 
 
@@ -199,6 +205,10 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
 def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.5, 2.0, 9.0]).bucketize(Tensor([1.0, 2.0, 3.0]))
+    Tensor([0, 1, 3], dtype=int32)
     """
     return x._lift("bucketize", boundaries).searchsorted(x, right)
 

@@ -84,7 +84,12 @@ def max_pool1d(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The largest value of each window of the last axis; see `max_pool2d`."""
+    """The largest value of each window of the last axis; see `max_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[[1.0, 3.0, 5.0, 7.0]]]).max_pool1d(2)
+    Tensor([[[3., 7.]]], dtype=float32)
+    """
     return _max_pool("max_pool1d", 1, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -118,7 +123,12 @@ def max_pool3d(
     dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The largest value of each window of the last three axes; see `max_pool2d`."""
+    """The largest value of each window of the last three axes; see `max_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(1, 1, 4, 4, 4).max_pool3d(2).shape
+    (1, 1, 2, 2, 2)
+    """
     return _max_pool("max_pool3d", 3, x, kernel_size, stride, padding, dilation, ceil_mode)
 
 
@@ -159,7 +169,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of the last axis; see `avg_pool2d`."""
+    """The mean of each window of the last axis; see `avg_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[[1.0, 3.0, 5.0, 7.0]]]).avg_pool1d(2)
+    Tensor([[[2., 6.]]], dtype=float32)
+    """
     return _avg_pool("avg_pool1d", 1, x, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -195,7 +210,12 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window of the last three axes; see `avg_pool2d`."""
+    """The mean of each window of the last three axes; see `avg_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(1, 1, 4, 4, 4).avg_pool3d(2).shape
+    (1, 1, 2, 2, 2)
+    """
     return _avg_pool("avg_pool3d", 3, x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -246,7 +266,12 @@ def pooled(u: UOp, axis: int, m: int, op: Op) -> UOp:
 
 @checked
 def adaptive_avg_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`."""
+    """The mean of windows that make `output_size` of the last axis; see `adaptive_avg_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_avg_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
+    Tensor([[[2., 6.]]], dtype=float32)
+    """
     need_float("adaptive_avg_pool1d", "x", x)
     return _adaptive("adaptive_avg_pool1d", 1, x, output_size, Op.ADD)
 
@@ -265,38 +290,68 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
 
 @checked
 def adaptive_avg_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`."""
+    """The mean of windows that make `output_size` of the last three axes; see `adaptive_avg_pool2d`.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_avg_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
+    (1, 1, 2, 2, 2)
+    """
     need_float("adaptive_avg_pool3d", "x", x)
     return _adaptive("adaptive_avg_pool3d", 3, x, output_size, Op.ADD)
 
 
 @checked
 def adaptive_max_pool1d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last axis."""
+    """The largest of windows that make `output_size` of the last axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_max_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
+    Tensor([[[3., 7.]]], dtype=float32)
+    """
     return _adaptive("adaptive_max_pool1d", 1, x, output_size, Op.MAX)
 
 
 @checked
 def adaptive_max_pool2d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last two axes; None keeps an axis."""
+    """The largest of windows that make `output_size` of the last two axes; None keeps an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_max_pool2d(Tensor.ones(1, 1, 4, 6), (2, 3)).shape
+    (1, 1, 2, 3)
+    """
     return _adaptive("adaptive_max_pool2d", 2, x, output_size, Op.MAX)
 
 
 @checked
 def adaptive_max_pool3d(x: Tensor, output_size: Outputs) -> Tensor:
-    """The largest of windows that make `output_size` of the last three axes; None keeps an axis."""
+    """The largest of windows that make `output_size` of the last three axes; None keeps an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> adaptive_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
+    (1, 1, 2, 2, 2)
+    """
     return _adaptive("adaptive_max_pool3d", 3, x, output_size, Op.MAX)
 
 
 @checked
 def lp_pool1d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last axis."""
+    """The p-norm of each window of the last axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> lp_pool1d(Tensor([[[3.0, 4.0, 6.0, 8.0]]]), 2, 2)
+    Tensor([[[ 5., 10.]]], dtype=float32)
+    """
     count = math.prod(per_axis("lp_pool1d", "kernel_size", kernel_size, 1))
     return root(avg_pool1d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)
 
 
 @checked
 def lp_pool2d(x: Tensor, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None) -> Tensor:
-    """The p-norm of each window of the last two axes."""
+    """The p-norm of each window of the last two axes.
+
+    >>> from anneal.tensor import Tensor
+    >>> lp_pool2d(Tensor.ones(1, 1, 2, 2), 2, 2)
+    Tensor([[[[2.]]]], dtype=float32)
+    """
     count = math.prod(per_axis("lp_pool2d", "kernel_size", kernel_size, 2))
     return root(avg_pool2d(size_power(x, norm_type), kernel_size, stride) * float(count), norm_type)

@@ -191,7 +191,12 @@ def _device(device: str | None) -> str:
 
 @checked
 def random_bits(*shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
-    """uint32 words, every bit random. Shape as ints or one tuple."""
+    """uint32 words, every bit random. Shape as ints or one tuple.
+
+    >>> from anneal.tensor import Tensor
+    >>> random_bits(2).dtype
+    dtypes.uint32
+    """
     device = _device(device)
     return made.fresh(_bits(_shape("random_bits", shape), device, generator)[0], device)
 
@@ -225,7 +230,12 @@ def uniform(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Uniform floats in [low, high): those of `rand` scaled, so a device may differ in the last bit."""
+    """Uniform floats in [low, high): those of `rand` scaled, so a device may differ in the last bit.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.uniform(2, low=3.0, high=3.0)
+    Tensor([3., 3.], dtype=float32)
+    """
     d = _float_dtype("uniform", dtype)
     device = _device(device)
     u = _unit(_bits(_shape("uniform", shape), device, generator)[0], d)
@@ -242,7 +252,12 @@ def randn(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words)."""
+    """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.randn(2, 3).shape
+    (2, 3)
+    """
     return normal(*shape, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator)
 
 
@@ -256,7 +271,12 @@ def normal(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal floats of the given mean and standard deviation."""
+    """Normal floats of the given mean and standard deviation.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.normal(2, 3, mean=5.0).shape
+    (2, 3)
+    """
     d = _float_dtype("normal", dtype)
     device = _device(device)
     a, b = _bits(_shape("normal", shape), device, generator, 2)
@@ -283,6 +303,10 @@ def randint(
     The word modulo the span: a value's chance differs from another's by at most one part in 2**32/(high-low).
 
     Raises ShapeError if the range is empty or wider than 2**32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.randint(3, 4, (2,))
+    Tensor([3, 3], dtype=int32)
     """
     if high is None:
         low, high = 0, low
@@ -314,7 +338,12 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
 
 @checked
 def randperm(n: int, *, device: str | None = None, generator: Generator | None = None) -> Tensor:
-    """The integers 0..n-1 in random order, int32: the stable sorting order of n random words."""
+    """The integers 0..n-1 in random order, int32: the stable sorting order of n random words.
+
+    >>> from anneal.tensor import Tensor
+    >>> sorted(Tensor.randperm(4).tolist())
+    [0, 1, 2, 3]
+    """
     device = _device(device)
     bits = _bits(_shape("randperm", (n,)), device, generator)[0]
     keys = UOp(Op.BITCAST, dtypes.int32, (bits,))
@@ -335,6 +364,10 @@ def categorical(logits: Tensor, num_samples: int | None = None, *, generator: Ge
     The argmax of logits plus Gumbel noise, so no probabilities are summed.
 
     Raises ShapeError for logits of shape () and for a negative number of samples.
+
+    >>> from anneal.tensor import Tensor
+    >>> categorical(Tensor([[0.0, 100.0]]))
+    Tensor([1], dtype=int32)
     """
     if not logits.ndim:
         raise ShapeError("categorical: logits have one axis or more, not shape ()")
@@ -356,6 +389,10 @@ def multinomial(
     Shape `(*probs.shape[:-1], num_samples)`. Without replacement no class is drawn twice.
 
     Raises ShapeError for more axes, or more samples without replacement than classes.
+
+    >>> from anneal.tensor import Tensor
+    >>> multinomial(Tensor([0.0, 1.0]))
+    Tensor([1], dtype=int32)
     """
     if probs.ndim not in (1, 2):
         raise ShapeError(f"multinomial: probs has 1 or 2 axes, not shape {probs.shape}")
@@ -404,13 +441,23 @@ def host_uniform(shape: tuple[int, ...], bound: float, dtype: DType = dtypes.flo
 
 @checked
 def rand_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
-    """`rand` in this tensor's shape, dtype and device."""
+    """`rand` in this tensor's shape, dtype and device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).rand_like().shape
+    (2,)
+    """
     return rand(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
 
 
 @checked
 def randn_like(x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
-    """`randn` in this tensor's shape, dtype and device."""
+    """`randn` in this tensor's shape, dtype and device.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0]).randn_like().shape
+    (2,)
+    """
     return randn(*x.shape, dtype=_random_dtype(x, dtype), device=x.device)
 
 

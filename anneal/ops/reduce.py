@@ -110,7 +110,12 @@ def prod(
 
 @checked
 def any(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """Whether some element along axes differs from 0; False over nothing."""
+    """Whether some element along axes differs from 0; False over nothing.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
+    Tensor([ True, False], dtype=bool)
+    """
     axis = one_of("any", axis, dim)
     return x._new_plain(reduced(x, "any", Op.MAX, truth(x).uop, axis, keepdim).uop)
 
@@ -129,7 +134,12 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
 
 @checked
 def count_nonzero(x: Tensor, axis: Axes = None, *, dim: Axes = None) -> Tensor:
-    """How many elements along axes differ from 0, as int32."""
+    """How many elements along axes differ from 0, as int32.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[0, 1], [2, 3]]).count_nonzero(axis=1)
+    Tensor([1, 2], dtype=int32)
+    """
     return truth(x).sum(axis, dim=dim)
 
 
@@ -209,7 +219,12 @@ def std(
     dim: Axes = None,
     unbiased: bool | None = None,
 ) -> Tensor:
-    """The square root of `var`. The gradient is 0 where it is 0."""
+    """The square root of `var`. The gradient is 0 where it is 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[1.0, 3.0], [5.0, 5.0]]).std(axis=1, correction=0)
+    Tensor([1., 0.], dtype=float32)
+    """
     return root(x.var(axis, correction, keepdim, dim=dim, unbiased=unbiased), 2)
 
 
@@ -223,7 +238,12 @@ def var_mean(
     dim: Axes = None,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`var` and `mean`."""
+    """`var` and `mean`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 3.0]).var_mean(correction=0)
+    (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
+    """
     axis, unbiased = _unbiased(axis, unbiased)
     axis = one_of("var_mean", axis, dim)
     return x.var(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
@@ -239,7 +259,12 @@ def std_mean(
     dim: Axes = None,
     unbiased: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`std` and `mean`."""
+    """`std` and `mean`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 3.0]).std_mean(correction=0)
+    (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
+    """
     axis, unbiased = _unbiased(axis, unbiased)
     axis = one_of("std_mean", axis, dim)
     return x.std(axis, correction, keepdim, unbiased=unbiased), x.mean(axis, keepdim)
@@ -327,6 +352,10 @@ def nanvar(
 ) -> Tensor:
     """The variance of what is not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan"), 3.0]).nanvar(correction=0)
+    Tensor(1., dtype=float32)
     """
     axis = one_of("nanvar", axis, dim)
     x = x._new(real_node(x))
@@ -341,7 +370,12 @@ def nanvar(
 def nanstd(
     x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
 ) -> Tensor:
-    """The square root of `nanvar`."""
+    """The square root of `nanvar`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("nan"), 3.0]).nanstd(correction=0)
+    Tensor(1., dtype=float32)
+    """
     return root(x.nanvar(axis, correction, keepdim, dim=dim), 2)
 
 
@@ -400,7 +434,12 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 @checked
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """`softmax` of what is negated."""
+    """`softmax` of what is negated.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 0.0]).softmin(0)
+    Tensor([0.5, 0.5], dtype=float32)
+    """
     return x.neg().softmax(axis, dim=dim)
 
 

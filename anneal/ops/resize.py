@@ -196,7 +196,12 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
 
 @checked
 def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
-    """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`."""
+    """(..., c, h*r, w*r) to (..., c*r*r, h, w): the reverse of `pixel_shuffle`.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor.ones(1, 1, 4, 4).pixel_unshuffle(2).shape
+    (1, 4, 2, 2)
+    """
     r, s = downscale_factor, x.shape
     if len(s) < 3 or r < 1 or s[-2] % r or s[-1] % r:
         raise ShapeError(f"pixel_unshuffle: x is (..., c, h*{r}, w*{r}), not {s}")

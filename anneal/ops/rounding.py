@@ -38,7 +38,12 @@ _BOOL = dtypes.bool_
 
 @checked
 def neg(x: Tensor) -> Tensor:
-    """-x; unsigned integers wrap. Raises DTypeError for bools."""
+    """-x; unsigned integers wrap. Raises DTypeError for bools.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 2.0]).neg()
+    Tensor([ 1.5, -2. ], dtype=float32)
+    """
     if x.uop.dtype is _BOOL:
         raise DTypeError("neg: a bool has no negative; use ~ (logical_not), or .int() first")
     return unary(x, Op.NEG)
@@ -49,7 +54,12 @@ negative = alias(neg, "negative")
 
 @checked
 def abs(x: Tensor) -> Tensor:
-    """The distance from 0; the lowest signed integer stays itself."""
+    """The distance from 0; the lowest signed integer stays itself.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 2.0]).abs()
+    Tensor([1.5, 2. ], dtype=float32)
+    """
     return unary(x, Op.ABS) if x.uop.dtype.kind in ("float", "int") else x
 
 
@@ -58,7 +68,12 @@ absolute = alias(abs, "absolute")
 
 @checked
 def sign(x: Tensor) -> Tensor:
-    """-1, 0 or 1; nan stays nan."""
+    """-1, 0 or 1; nan stays nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 0.0, 2.0]).sign()
+    Tensor([-1.,  0.,  1.], dtype=float32)
+    """
     return x if x.uop.dtype is _BOOL else unary(x, Op.SIGN)
 
 
@@ -68,19 +83,34 @@ def _rounded(x: Tensor, op: Op) -> Tensor:
 
 @checked
 def floor(x: Tensor) -> Tensor:
-    """The whole number at or below; integers are themselves."""
+    """The whole number at or below; integers are themselves.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 1.2]).floor()
+    Tensor([-2.,  1.], dtype=float32)
+    """
     return _rounded(x, Op.FLOOR)
 
 
 @checked
 def ceil(x: Tensor) -> Tensor:
-    """The whole number at or above; integers are themselves."""
+    """The whole number at or above; integers are themselves.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 1.2]).ceil()
+    Tensor([-1.,  2.], dtype=float32)
+    """
     return _rounded(x, Op.CEIL)
 
 
 @checked
 def trunc(x: Tensor) -> Tensor:
-    """The whole number towards 0; integers are themselves."""
+    """The whole number towards 0; integers are themselves.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 1.2]).trunc()
+    Tensor([-1.,  1.], dtype=float32)
+    """
     return _rounded(x, Op.TRUNC)
 
 
@@ -100,19 +130,34 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
 
 @checked
 def frac(x: Tensor) -> Tensor:
-    """x minus its whole part towards 0."""
+    """x minus its whole part towards 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([-1.5, 1.25]).frac()
+    Tensor([-0.5 ,  0.25], dtype=float32)
+    """
     return x - x.trunc()
 
 
 @checked
 def isnan(x: Tensor) -> Tensor:
-    """Whether each element is not a number."""
+    """Whether each element is not a number.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("inf"), float("nan")]).isnan()
+    Tensor([False, False,  True], dtype=bool)
+    """
     return x._new_plain(broadcast(alu(Op.NE, (x.uop, x.uop)), x.shape))
 
 
 @checked
 def isinf(x: Tensor) -> Tensor:
-    """Whether each element is plus or minus infinity."""
+    """Whether each element is plus or minus infinity.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("inf"), float("nan")]).isinf()
+    Tensor([False,  True, False], dtype=bool)
+    """
     if not x.uop.dtype.is_float:
         return x._new_plain(broadcast(const(_BOOL, False), x.shape))
     return x.abs().eq(math.inf)
@@ -120,19 +165,34 @@ def isinf(x: Tensor) -> Tensor:
 
 @checked
 def isposinf(x: Tensor) -> Tensor:
-    """Whether each element is infinity."""
+    """Whether each element is infinity.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("inf"), -float("inf")]).isposinf()
+    Tensor([ True, False], dtype=bool)
+    """
     return x.isinf() & (x > 0)
 
 
 @checked
 def isneginf(x: Tensor) -> Tensor:
-    """Whether each element is minus infinity."""
+    """Whether each element is minus infinity.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([float("inf"), -float("inf")]).isneginf()
+    Tensor([False,  True], dtype=bool)
+    """
     return x.isinf() & (x < 0)
 
 
 @checked
 def isfinite(x: Tensor) -> Tensor:
-    """Whether each element is neither infinite nor nan."""
+    """Whether each element is neither infinite nor nan.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, float("inf"), float("nan")]).isfinite()
+    Tensor([ True, False, False], dtype=bool)
+    """
     if not x.uop.dtype.is_float:
         return x._new_plain(broadcast(const(_BOOL, True), x.shape))
     return x.abs().lt(math.inf)

@@ -50,7 +50,12 @@ def cumsum(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype:
 @checked
 @in_single()
 def cumprod(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """The product of the elements up to and including each, along an axis."""
+    """The product of the elements up to and including each, along an axis.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2, 3, 4]).cumprod(0)
+    Tensor([ 2,  6, 24], dtype=int32)
+    """
     return _running(x, "cumprod", _fold(Op.MUL), wide_node(x, dtype), one_of("cumprod", axis, dim))
 
 

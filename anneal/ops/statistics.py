@@ -146,7 +146,13 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
 
 @checked
 def msort(x: Tensor) -> Tensor:
-    """`sort` along the first axis, the values only."""
+    """`sort` along the first axis, the values only.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([[3, 1], [2, 5]]).msort()
+    Tensor([[2, 1],
+            [3, 5]], dtype=int32)
+    """
     return x.sort(0)[0]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, SettingError, ShapeError
-from anneal.ops import take_running_updates, wrap_array
+from anneal.ops import explain_class, take_running_updates, wrap_array
 from anneal.ops.nodes import reshape
 from anneal.runtime import Numbering, composite, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
@@ -139,6 +139,10 @@ class Optimizer:
     >>> [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups]
     [(0.01, 0.1), (0.01, 0.01)]
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_class(cls)
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -486,8 +490,9 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before, shape ().
 
-    `norm_type` is the norm's p, math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises
-    GradientError where it is no number. Raises SettingError for a negative max_norm.
+    `params` are the tensors whose gradients these are; `foreach` is of no account. `norm_type` is the norm's p,
+    math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises GradientError where it is no
+    number. Raises SettingError for a negative max_norm.
 
     >>> w = Tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w * 0.5).sum().backward()
@@ -531,7 +536,7 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
 def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Move every element of all gradients into [-clip_value, clip_value].
 
-    Raises SettingError for a negative clip_value.
+    `params` are the tensors whose gradients these are; `foreach` is of no account. Raises SettingError for a negative clip_value.
 
     >>> w = Tensor([3.0, 0.5], requires_grad=True)
     >>> (w * w * 0.5).sum().backward()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anneal.errors import SettingError
+from anneal.ops import explain_class
 from anneal.optim._base import Optimizer
 
 __all__ = ["LRScheduler"]
@@ -27,6 +28,10 @@ class LRScheduler:
     >>> schedule.step(); schedule.get_last_lr()
     [0.5]
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_class(cls)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__

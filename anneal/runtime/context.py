@@ -213,12 +213,19 @@ def set_default_device(device: str | None) -> None:
     the setting.
 
     Raises DeviceError for an unknown name or when there is no such device.
+
+    >>> set_default_device("cpu")
+    >>> set_default_device(None)
     """
     here.device = None if device is None else resolve_device(device)
 
 
 def default_device() -> str:
-    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu"."""
+    """The device of tensors that name none: the last `set_default_device`, else ANNEAL_DEVICE, else "cpu".
+
+    >>> default_device()
+    'cpu'
+    """
     if here.device is None:
         wanted = settings.current().device
         return HOST if wanted == "auto" else resolve_device(wanted)

@@ -117,7 +117,14 @@ def tracing() -> Iterator[list[Handle]]:
 
 
 def realize(tensors: Sequence[Handle]) -> None:
-    """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory."""
+    """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory.
+
+    >>> from anneal.tensor import Tensor
+    >>> x = Tensor([1, 2]) + 1
+    >>> realize([x])
+    >>> x.is_realized
+    True
+    """
     if here.tracing:
         here.tracing[-1].extend(t for t in tensors if not is_realized(t.uop))
         return

@@ -213,13 +213,16 @@ class Tensor(Handle):
         return len(self.shape)
 
     def dim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor([[1, 2]]).dim()
+        2
+        """
         return len(self.shape)
 
     def numel(self) -> int:
         """The number of elements.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor.zeros(2, 3).numel()
         6
         """
@@ -238,15 +241,27 @@ class Tensor(Handle):
         return interchange.Elements.of(self.shape)
 
     def element_size(self) -> int:
-        """Bytes of one element in host memory."""
+        """Bytes of one element in host memory.
+
+        >>> Tensor([1]).element_size()
+        4
+        """
         return self.dtype.itemsize
 
     def nbytes(self) -> int:
-        """Bytes of all elements in host memory."""
+        """Bytes of all elements in host memory.
+
+        >>> Tensor([1, 2]).nbytes()
+        8
+        """
         return self.numel() * self.dtype.itemsize
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a float."""
+        """Whether the dtype is a float.
+
+        >>> Tensor([1]).is_floating_point()
+        False
+        """
         return self.dtype.is_float
 
     @property
@@ -282,9 +297,8 @@ class Tensor(Handle):
         self._grad = value
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for (or decline) a gradient of this tensor; returns it. Raises DTypeError if it is not a float.
+        """Ask for a gradient of this tensor (`requires_grad=False`: none); returns it. DTypeError if it is no float.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([1.0]).requires_grad_().requires_grad
         True
         """
@@ -308,7 +322,6 @@ class Tensor(Handle):
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows.
 
-        >>> from anneal.tensor import Tensor
         >>> x = Tensor([3.0], requires_grad=True)
         >>> (x * x.detach()).sum().backward()
         >>> x.grad
@@ -320,7 +333,14 @@ class Tensor(Handle):
     backward = transforms.backward
 
     def zero_grad(self) -> None:
-        """Forget `.grad`."""
+        """Forget `.grad`.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.sum().backward()
+        >>> w.zero_grad()
+        >>> w.grad is None
+        True
+        """
         self.grad = None
 
     register_hook = transforms.register_hook
@@ -334,7 +354,6 @@ class Tensor(Handle):
     def cast(self, dtype: DTypeLike) -> Tensor:
         """Every element converted to `dtype`. Floats truncate to ints and stop at the ends of the range.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([1.7, -1.7]).cast("int32")
         Tensor([ 1, -1], dtype=int32)
         """
@@ -348,7 +367,6 @@ class Tensor(Handle):
     def bitcast(self, dtype: DTypeLike) -> Tensor:
         """The same bits read as another dtype of the same width. Raises DTypeError if the widths differ.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([1.0]).bitcast("int32")
         Tensor([1065353216], dtype=int32)
         """
@@ -374,7 +392,6 @@ class Tensor(Handle):
 
         A copy on another device is a new leaf: gradients do not flow back between devices.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([1, 2]).to("float32").to("cpu")
         Tensor([1., 2.], dtype=float32)
         """
@@ -403,7 +420,11 @@ class Tensor(Handle):
         return self._made(self.numpy(), device=device, requires_grad=self.requires_grad)
 
     def cpu(self) -> Tensor:
-        """`.to("cpu")`."""
+        """`.to("cpu")`.
+
+        >>> Tensor([1, 2]).cpu().device
+        'cpu'
+        """
         return self._moved("cpu")
 
     # -- values ---------------------------------------------------------------------------------------------------
@@ -411,7 +432,6 @@ class Tensor(Handle):
     def realize(self, *others: Tensor) -> Self:
         """Compute the values of this tensor and `others` now, together; returns this tensor.
 
-        >>> from anneal.tensor import Tensor
         >>> x = (Tensor.arange(3) + 1).realize()
         >>> x.is_realized
         True
@@ -436,7 +456,11 @@ class Tensor(Handle):
 
     @checked
     def contiguous(self) -> Tensor:
-        """The same values, materialised before anything that follows is computed."""
+        """The same values, materialised before anything that follows is computed.
+
+        >>> Tensor([[1, 2]]).T.contiguous().shape
+        (2, 1)
+        """
         return self._new(UOp(Op.CONTIGUOUS, self.uop.dtype, (self.uop,)))
 
     def _kept(self) -> UOp:
@@ -455,7 +479,11 @@ class Tensor(Handle):
 
     @checked
     def clone(self) -> Tensor:
-        """A tensor of the same values with a life of its own; gradients flow through."""
+        """A tensor of the same values with a life of its own; gradients flow through.
+
+        >>> Tensor([1, 2]).clone()
+        Tensor([1, 2], dtype=int32)
+        """
         return self._new(self.uop)
 
     @checked
@@ -466,7 +494,6 @@ class Tensor(Handle):
 
         Raises ShapeError if the shapes differ, DeviceError if the devices do.
 
-        >>> from anneal.tensor import Tensor
         >>> x = Tensor([1.0, 2.0])
         >>> y = x + 1
         >>> x.assign(x * 10), y
@@ -519,7 +546,6 @@ class Tensor(Handle):
     def numpy(self) -> Array:
         """The values as a new NumPy array.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2]]).numpy()
         array([[1, 2]], dtype=int32)
         """
@@ -551,7 +577,6 @@ class Tensor(Handle):
     def item(self) -> Number:
         """The one value as a Python number. Raises ShapeError if there are more or none.
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([[2.5]]).item()
         2.5
         """
@@ -563,7 +588,6 @@ class Tensor(Handle):
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers; a number for shape ().
 
-        >>> from anneal.tensor import Tensor
         >>> Tensor([[1, 2], [3, 4]]).tolist()
         [[1, 2], [3, 4]]
         """
@@ -1228,44 +1252,77 @@ class Tensor(Handle):
 
     @staticmethod
     def manual_seed(seed: int) -> None:
-        """Start the stream of random numbers anew; see `anneal.tensor.random.manual_seed`."""
+        """Start the stream of random numbers anew with `seed`; see `anneal.tensor.random.manual_seed`.
+
+        >>> Tensor.manual_seed(0); a = Tensor.rand(2); Tensor.manual_seed(0)
+        >>> (a == Tensor.rand(2)).all().item()
+        True
+        """
         ops.manual_seed(seed)
 
     # The short casts stand here and last, because they hide Python's own names in the body of a class.
 
     @checked
     def half(self) -> Tensor:
-        """`.cast("float16")`."""
+        """`.cast("float16")`.
+
+        >>> Tensor([1]).half().dtype
+        dtypes.float16
+        """
         return self.cast(dtypes.float16)
 
     @checked
     def bfloat16(self) -> Tensor:
-        """`.cast("bfloat16")`."""
+        """`.cast("bfloat16")`.
+
+        >>> Tensor([1.5]).bfloat16().dtype
+        dtypes.bfloat16
+        """
         return self.cast(dtypes.bfloat16)
 
     @checked
     def double(self) -> Tensor:
-        """`.cast("float64")`."""
+        """`.cast("float64")`.
+
+        >>> Tensor([1]).double().dtype
+        dtypes.float64
+        """
         return self.cast(dtypes.float64)
 
     @checked
     def long(self) -> Tensor:
-        """`.cast("int64")`."""
+        """`.cast("int64")`.
+
+        >>> Tensor([1]).long().dtype
+        dtypes.int64
+        """
         return self.cast(dtypes.int64)
 
     @checked
     def float(self) -> Tensor:
-        """`.cast("float32")`."""
+        """`.cast("float32")`.
+
+        >>> Tensor([1]).float()
+        Tensor([1.], dtype=float32)
+        """
         return self.cast(dtypes.float32)
 
     @checked
     def int(self) -> Tensor:
-        """`.cast("int32")`."""
+        """`.cast("int32")`.
+
+        >>> Tensor([1.7]).int()
+        Tensor([1], dtype=int32)
+        """
         return self.cast(dtypes.int32)
 
     @checked
     def bool(self) -> Tensor:
-        """`.cast("bool")`: whether each element differs from 0."""
+        """`.cast("bool")`: whether each element differs from 0.
+
+        >>> Tensor([0, 2]).bool()
+        Tensor([False,  True], dtype=bool)
+        """
         return self.cast(dtypes.bool_)
 
 

@@ -1,0 +1,317 @@
+"""What arguments mean that many ops share, said once: `checked` adds to a docstring those that it does not name itself.
+
+A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from types import CodeType
+
+__all__ = ["arguments_of", "explain_class", "explained"]
+
+MEANINGS: Mapping[str, str] = {
+    "a": "a tensor, or a number.",
+    "accumulate": "whether values are added to what is there.",
+    "activation": 'the function between the two products, "relu", "gelu" or a function of tensors.',
+    "affine": "whether there are a weight and a bias that are learnt, of one number a channel.",
+    "align_corners": "whether the outermost places are centres of elements, not their edges.",
+    "alpha": "a number that the second term is multiplied with.",
+    "axes": "the order of the axes, each once.",
+    "axis": "the axis, or for reductions several; negative ones count from the end, None is all of them.",
+    "b": "a tensor, or a number.",
+    "batch1": "matrices, (batch, n, k).",
+    "batch2": "matrices, (batch, k, m).",
+    "batch_first": "whether the batch is the first axis and time the second.",
+    "beta": "a number that x is multiplied with.",
+    "bias": "what is added, one number for each output channel; a bool of a layer says whether there is one.",
+    "bidirectional": "whether a second row of cells reads the sequence from its end.",
+    "blank": "the class that stands for no class.",
+    "bounds": "a pair of begin and end for each axis.",
+    "ceil_mode": "whether a window that begins inside and ends outside counts.",
+    "col": "how many columns.",
+    "correction": "what is subtracted from the number of elements before it divides.",
+    "count_include_pad": "whether padding counts in a mean.",
+    "data": "a number, a nested list, an array or a tensor.",
+    "decimals": "how many digits behind the point are kept.",
+    "descending": "whether the largest comes first.",
+    "device": 'the name of a device, "cpu" or "webgpu"; None: the default one.',
+    "diagonal": "which diagonal: 0 is the main one, positive ones lie above it.",
+    "dilation": "the step between the elements of a window, one number or one for each axis.",
+    "dim": "the axis; negative ones count from the end. Reductions take several, and None for all.",
+    "dim0": "the one axis.",
+    "dim1": "the first of two axes, or the other one.",
+    "dim2": "the second of two axes.",
+    "dim_feedforward": "the width between the two products.",
+    "dims": "the axes.",
+    "distance_function": "takes two tensors and gives the distance of their rows.",
+    "divisor_override": "what sums are divided by, in place of the number of elements.",
+    "downscale_factor": "by how much sides shrink.",
+    "dropout": "the chance with which an element is made 0 in training.",
+    "dropout_p": "the chance with which a weight is made 0.",
+    "dtype": "the dtype of the result, by name or as a member of `dtypes`; None: the op's own choice.",
+    "dx": "the distance between neighbours.",
+    "embedding_dim": "how many numbers a row has.",
+    "eps": "a small number that keeps divisors and logarithms away from 0.",
+    "equal_nan": "whether nan equals nan.",
+    "exponent": "a number or a tensor.",
+    "fill_value": "the number that fills it, or what stands for missing ones.",
+    "foreach": "of no account here: updates are fused anyway.",
+    "from_": "the least value.",
+    "full": "whether a constant term is added to the loss.",
+    "generator": "where random numbers come from; None: the stream of `manual_seed`.",
+    "groups": "into how many parts the channels fall that do not mix.",
+    "hidden_size": "how many numbers the state has.",
+    "ignore_index": "targets that are this class do not count.",
+    "include_self": "whether what is there takes part.",
+    "index": "integers: positions along the axis.",
+    "indices": "integers, positions.",
+    "indices_or_sections": "how many equal parts, or the positions to cut at.",
+    "init": "the value to begin with.",
+    "inplace": "whether x itself takes the result's values.",
+    "input": "what a model gives; for the shape see above.",
+    "input1": "the first of a pair of inputs.",
+    "input2": "the second of a pair of inputs.",
+    "input_size": "how many numbers a step of the sequence has.",
+    "interpolation": 'how a place between two elements is read: "linear", "lower", "higher", "nearest" or "midpoint".',
+    "is_causal": "whether a position sees only itself and those before it.",
+    "keepdim": "whether reduced axes stay, with size 1.",
+    "kernel_size": "the window's size, one number or one for each axis.",
+    "label_smoothing": "what part of a target is spread over all classes.",
+    "layer_norm_eps": "the epsilon of the norms.",
+    "log_input": "whether the input is a logarithm.",
+    "margin": "how far apart is far enough.",
+    "mask": "a bool tensor, whose shape broadcasts with x's.",
+    "mat": "a matrix, (n, m).",
+    "max": "the largest value that is let through, a number or a tensor.",
+    "max_norm": "rows with a larger norm are scaled down to it.",
+    "maxnorm": "the norm above which a part is scaled down.",
+    "mean": "the mean of the distribution.",
+    "median": "the median of the distribution.",
+    "min": "the smallest value that is let through, a number or a tensor.",
+    "momentum": "what part of a running statistic a new batch replaces; None: the mean of all batches.",
+    "named": "options of the same meaning by name.",
+    "nan": "what nan becomes.",
+    "neginf": "what -inf becomes; None: the dtype's least number.",
+    "nhead": "how many heads attention has.",
+    "norm_first": "whether norms stand before attention and products, not behind.",
+    "norm_type": "the power of the norm.",
+    "normalized_shape": "the sizes of the last axes, over which it normalises.",
+    "num_channels": "how many channels x has.",
+    "num_classes": "how many classes there are.",
+    "num_embeddings": "how many rows there are.",
+    "num_features": "how many channels x has.",
+    "num_groups": "into how many groups the channels fall.",
+    "num_heads": "how many heads attention has.",
+    "num_layers": "how many layers stand on top of each other.",
+    "num_parameters": "how many slopes are learnt: 1, or one a channel.",
+    "offset": "which diagonal: 0 is the main one, positive ones lie above it.",
+    "ord": "which norm.",
+    "other": "a tensor, an array or a number; shapes broadcast.",
+    "others": "more tensors, where the first argument is one and no list.",
+    "out_features": "how many numbers a row of the result has.",
+    "output_padding": "how much longer the result is at its end, one number or one for each axis.",
+    "output_ratio": "the output's size as a part of x's, one number or one for each axis.",
+    "output_size": "the sizes of the result's last axes, one number or one for each axis; None: x's own.",
+    "p": "a power, or a chance between 0 and 1.",
+    "padding": "how many places are added at both ends, one number or one for each axis.",
+    "padding_idx": "a row that gets no gradient.",
+    "padding_mode": 'what padding is: "zeros", "reflect", "replicate" or "circular".',
+    "periodic": "whether the window goes on into the next one, as for a spectrum.",
+    "posinf": "what inf becomes; None: the dtype's largest number.",
+    "proj_size": "0: there are no projections.",
+    "q": "a part from 0 to 1, or several.",
+    "reduce": 'how values that meet are joined: "sum", "prod", "mean", "amax" or "amin".',
+    "reduction": '"mean", "sum", or "none" for each element\'s own.',
+    "repeats": "how often, one number or one for each axis.",
+    "requires_grad": "whether `backward()` gives it a gradient.",
+    "return_counts": "whether the numbers of equal elements are given too.",
+    "return_indices": "whether the positions of the maxima are given too.",
+    "return_inverse": "whether the place of each element among the results is given too.",
+    "rounding_mode": 'None, "floor" or "trunc": what becomes of a quotient.',
+    "row": "how many rows.",
+    "rtol": "the relative tolerance.",
+    "atol": "the absolute tolerance.",
+    "running_mean": "(channels,), what training keeps and evaluation takes.",
+    "running_var": "(channels,), what training keeps and evaluation takes.",
+    "scale_factor": "by how much sides grow, one number or one for each axis.",
+    "scale_grad_by_freq": "has to be False.",
+    "shape": "sizes, one by one or as a tuple.",
+    "shifts": "by how many places.",
+    "sigma": "the scale of the distribution.",
+    "size": "sizes, one by one or as a tuple; for results of unknown length, how many.",
+    "sorted": "whether the results are in order; they always are.",
+    "source": "a tensor of the values that are taken.",
+    "sparse": "has to be False: gradients are dense.",
+    "split_sizes": "the sizes of the parts, which add up to the axis.",
+    "src": "a tensor of the values that are written.",
+    "stable": "whether equal elements keep their order; they always do.",
+    "std": "the standard deviation of the distribution.",
+    "stride": "how far the window moves, one number or one for each axis; None: its size.",
+    "swap": "whether the harder of two distances counts.",
+    "target": "what is right, of the input's shape.",
+    "tensors": "tensors, in a list or one by one.",
+    "theta": "affine maps, (batch, rows, columns).",
+    "track_running_stats": "whether statistics of training are kept for evaluation.",
+    "training": "whether it is training; in evaluation nothing is dropped, and kept statistics are taken.",
+    "unbiased": "whether the variance divides by one less than the number of elements.",
+    "unflattened_size": "the sizes that the axis becomes.",
+    "upscale_factor": "by how much sides grow.",
+    "value": "a number or a tensor.",
+    "values": "a tensor of the values that are written, or modules or parameters.",
+    "vec": "a vector, (m,).",
+    "vec1": "a vector, (n,).",
+    "vec2": "a vector, (m,).",
+    "weight": "what it is multiplied with: of a loss a weight for each class or element, of a norm one a channel.",
+    "window_length": "how many elements.",
+    "with_replacement": "whether an element may come several times.",
+    "x": "a tensor; any shape where nothing else is said.",
+    "y": "a tensor of the heights.",
+    "zero_infinity": "whether losses that are infinite are 0.",
+    "config": "the sizes of the model.",
+    "n_head": "how many heads attention has.",
+    "n_heads": "how many heads attention has.",
+    "residual_std": "the spread of the last product's weights at the start.",
+    "rotary": "the angles of positions.",
+    "in1_features": "how many numbers a row of the first input has.",
+    "in2_features": "how many numbers a row of the second input has.",
+    "img_size": "the side of a picture in pixels.",
+    "patch_size": "the side of a patch in pixels.",
+    "mlp_ratio": "how many times wider the MLP is.",
+    "include_last_offset": "whether the last offset is the end.",
+    "mode": "which way it is computed; for the names see above.",
+    "k": "a number that is added to the squares.",
+    "N": "how many columns.",
+    "pad": "how many places are added at both ends.",
+    "add_zero_attn": "whether attention sees a row of zeros besides.",
+    "average_attn_weights": "whether the weights given are the mean over the heads.",
+    "bias_k": "a row of keys that is seen besides.",
+    "bias_v": "a row of values that is seen besides.",
+    "custom_decoder": "a module in the decoder's place.",
+    "custom_encoder": "a module in the encoder's place.",
+    "decoder_layer": "a layer that is copied.",
+    "embed_dim_to_check": "how many numbers a row of the query has.",
+    "enable_nested_tensor": "of no account here.",
+    "encoder_layer": "a layer that is copied.",
+    "gain": "a number that the spread is multiplied with.",
+    "in_proj_bias": "(3 * width,), of queries, keys and values.",
+    "in_proj_weight": "(3 * width, width), of queries, keys and values.",
+    "k_proj_weight": "(width, key width), where the projections are apart.",
+    "mask_check": "of no account here.",
+    "nonlinearity": 'the function behind it, such as "relu" or "leaky_relu".',
+    "num_decoder_layers": "how many layers the decoder has.",
+    "num_encoder_layers": "how many layers the encoder has.",
+    "out_proj_bias": "(width,), of the result.",
+    "out_proj_weight": "(width, width), of the result.",
+    "q_proj_weight": "(width, width), where the projections are apart.",
+    "seed": "an integer that the stream of random numbers begins with.",
+    "static_k": "keys that are projected already.",
+    "static_v": "values that are projected already.",
+    "use_separate_proj_weight": "whether the projections are apart.",
+    "v_proj_weight": "(width, value width), where the projections are apart.",
+    "val": "the number that fills it.",
+    "modules": "modules, in a list or one by one.",
+    "step": "the distance between positions.",
+    "as_tuple": "whether each axis's positions are a tensor of their own.",
+    "inputs": "tensors.",
+}
+
+_OF_NO_ACCOUNT = "of no account here: updates are fused and differentiable as they are."
+_OPTIMISER = {
+    "params": 'tensors that require gradients, or dicts `{"params": tensors, "lr": ...}` with settings of their own.',
+    "lr": "how far a step goes.",
+    "weight_decay": "how strongly parameters are drawn to 0.",
+    "momentum": "what part of the last step goes on.",
+    "maximize": "whether it climbs instead of descending.",
+    "foreach": _OF_NO_ACCOUNT,
+    "fused": _OF_NO_ACCOUNT,
+    "capturable": _OF_NO_ACCOUNT,
+    "differentiable": _OF_NO_ACCOUNT,
+    "betas": "by how much the means of gradients and of their squares decay in a step.",
+    "amsgrad": "whether the largest mean of squares so far divides.",
+    "decoupled_weight_decay": "whether decay is a step of its own, as in AdamW.",
+    "optimizer": "the optimiser whose learning rates it sets.",
+    "last_epoch": "the number of the last step; -1 before the first.",
+    "schedulers": "schedules of one optimiser.",
+}
+_WINDOWED = {"x": "(batch, channels, *sizes), or without the batch."}
+_LAYERS = {"device": "where its parameters are; None: the default one.", "dtype": "of its parameters; None: float32."}
+_SEQUENCES = _LAYERS | {"bias": "whether something is added in the products."}
+FAMILIES: Mapping[str, Mapping[str, str]] = {
+    "anneal.ops.convolution": _WINDOWED
+    | {"weight": "(out, in / groups, *kernel); transposed: (in, out / groups, ...)."},
+    "anneal.ops.pooling": _WINDOWED,
+    "anneal.nn._f_pools": _WINDOWED,
+    "anneal.nn._recurrent": _SEQUENCES,
+    "anneal.nn._cells": _SEQUENCES,
+    **{f"anneal.optim.{name}": _OPTIMISER for name in ("_adam", "_base", "_cycles", "_formulas", "_lbfgs", "_muon")},
+    "anneal.optim._schedule": _OPTIMISER,
+    "anneal.optim.lr_scheduler": _OPTIMISER,
+    "anneal.nn.init": {"tensor": "the tensor that takes the values, of any shape where nothing else is said."},
+    "anneal.nn._init_in_place": {
+        "tensor": "the tensor that takes the values, of any shape where nothing else is said."
+    },
+}
+
+_SAME = "Gives a tensor of x's shape."
+_MEET = "Gives a tensor of the shape that the arguments broadcast to."
+_REDUCED = "Gives x's shape without the reduced axes; () where all are."
+RESULTS: Mapping[str, str] = {
+    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running")},
+    **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
+    **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
+    **{f"anneal.ops.{name}": "Gives x itself, whose shape stays." for name in ("inplace", "inplace_random")},
+    "anneal.ops.losses": 'Gives a tensor of shape () by reduction "mean" and "sum", and a loss for each by "none".',
+    "anneal.ops.normalisation": _SAME,
+}
+WORD = re.compile(r"\w+")
+
+
+def explain_class(cls: type) -> None:
+    """`explained` for what the `__init__` of a class of ours takes; a user's class stays as it is."""
+    start = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+    if cls.__doc__ is not None and start is not None and cls.__module__.startswith("anneal."):
+        cls.__doc__ = explained(cls.__doc__, arguments_of(start)[1:], cls.__module__)
+
+
+def arguments_of(code: CodeType) -> tuple[str, ...]:
+    """The names of a function's arguments, those that stand for several among them."""
+    several = inspect.CO_VARARGS & code.co_flags != 0
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + several]
+
+
+def explained(doc: str, arguments: Iterable[str], module: str) -> str:
+    """A docstring with a line for each argument that it does not name, and its result's shape, before its examples.
+
+    >>> print(explained("The angle.", ["x", "deg"], "anneal.ops.angles"))
+    The angle.
+    <BLANKLINE>
+    Gives a tensor of x's shape.
+    <BLANKLINE>
+    Args:
+        x: a tensor; any shape where nothing else is said.
+    """
+    begin, prompt, examples = doc.partition(">>>")
+    said = set(WORD.findall(begin))
+    family = FAMILIES.get(module, _LAYERS if module.startswith("anneal.nn._") else {})
+    listed = {a: m for a in arguments if a not in said and (m := family.get(a) or MEANINGS.get(a))}
+    result = "" if {"shape", "shapes", "Gives"} & said else RESULTS.get(module, "")
+    if not listed and not result:
+        return doc
+    lines = begin.rstrip().split("\n")
+    indent = next((" " * (len(line) - len(line.lstrip())) for line in lines[1:] if line.strip()), "")
+    if not lines[1:] and prompt:
+        indent = begin[len(begin.rstrip()) :].rpartition("\n")[2]
+    if result:
+        lines += ["", indent + result]
+    if listed:
+        if not any(line.strip() == "Args:" for line in lines):
+            lines += ["", f"{indent}Args:"]
+            lines += [f"{indent}    {name}: {meaning}" for name, meaning in listed.items()]
+        else:  # among those that are there
+            at = next(n for n, line in enumerate(lines) if line.strip() == "Args:") + 1
+            lines[at:at] = [f"{indent}    {name}: {meaning}" for name, meaning in listed.items()]
+    ending = f"\n\n{indent}{prompt}{examples}" if prompt else "\n" + indent if doc.endswith(indent) and indent else ""
+    return "\n".join(lines) + ending
