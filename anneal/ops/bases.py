@@ -120,14 +120,15 @@ def _undone(u: UOp, new: UOp, parent: UOp) -> UOp:
 
 def _is_view(shape: tuple[int, ...], movements: list[UOp]) -> bool:
     """Whether torch gives a view, rather than a copy: whether strides can say where the elements are."""
-    strides: list[int] | None = _contiguous(shape)
+    strides = _contiguous(shape)
     for u in reversed(movements):
         if not all(isinstance(n, int) for n in (*u.shape, *u.src[0].shape)):
             return True
         if u.op is Op.RESHAPE:
-            strides = _strides(u.src[0].shape, strides, u.shape)
-            if strides is None:
+            found = _strides(u.src[0].shape, strides, u.shape)
+            if found is None:
                 return False
+            strides = found
         elif u.op is Op.PERMUTE:
             strides = [strides[a] for a in u.arg]
         elif u.op is Op.FLIP:

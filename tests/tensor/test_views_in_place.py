@@ -104,7 +104,7 @@ def _gradient(lib: Any) -> Any:
     x[0] *= 3
     x.view(-1)[5:].mul_(lib.tensor(2.0))
     a, b = x[:, :2], x[:, 2:]
-    a.mul_(b)
+    a.mul_(b.clone())
     (x * x).sum().backward()
     return w.grad
 
