@@ -42,4 +42,4 @@ def __dir__() -> list[str]:
     from importlib import import_module
 
     front = import_module("anneal.front")
-    return sorted({*globals(), *[name for name in vars(front) if not name.startswith("_")]})
+    return sorted({*globals(), "autograd", "func", *[name for name in vars(front) if not name.startswith("_")]})

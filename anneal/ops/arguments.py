@@ -364,6 +364,8 @@ def _defers(function: Callable[..., Any]) -> bool:
 def deferred(function: F, op: Callable[..., Any] | None = None) -> F:
     """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of."""
     known = op or function
+    if known.__name__ in _VIEWS:
+        return _viewed(function, known)
 
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
@@ -372,6 +374,34 @@ def deferred(function: F, op: Callable[..., Any] | None = None) -> F:
         return function(*args, **options)
 
     late.__wrapped__ = known  # what `alias` and `inspect` look for
+    return late  # type: ignore[return-value]
+
+
+# Ops that give views in torch: a change in place of what they give changes what they were given (`bases.py`).
+_VIEW_NAMES = """
+broadcast_to chunk detach diagonal dsplit expand expand_as flatten getitem hsplit matrix_transpose moveaxis movedim narrow
+permute permute_dims ravel reshape reshape_as select split split_with_sizes squeeze swapaxes swapdims t tensor_split
+transpose unbind unflatten unsqueeze view view_as vsplit
+"""
+_VIEWS = frozenset(_VIEW_NAMES.split())
+
+
+def _viewed(function: F, known: Callable[..., Any]) -> F:
+    """`deferred` for a function whose results are views of its first argument."""
+
+    @functools.wraps(function)
+    def late(*args: Any, **options: Any) -> Any:
+        if not here.defers:
+            return function(*args, **options)
+        out = call_late(known, args, options, function)
+        base = args[0] if args else None
+        if isinstance(base, Handle):
+            for part in (out,) if isinstance(out, Handle) else out:
+                if part is not base:
+                    part._part_of(base)
+        return out
+
+    late.__wrapped__ = known
     return late  # type: ignore[return-value]
 
 

@@ -1,7 +1,8 @@
 """In-place ops: `x += y`, `x.add_(y)`. The tensor itself shows the result from now on, under all of its names.
 
-Nodes do not change: what was computed from the old values, views of the tensor among it, keeps them, and gradients go
-on through the old node (`x += f(x)` is right). A leaf that requires a gradient cannot be changed while gradients are
+Nodes do not change: what was computed from the old values keeps them, and gradients go on through the old node
+(`x += f(x)` is right). A view that is changed changes what it is a view of (`bases.py`); other views, taken before,
+keep the old values until they are changed. A leaf that requires a gradient cannot be changed while gradients are
 recorded; under `no_grad` it takes the values and stays a leaf.
 """
 
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops.arguments import checked
 from anneal.ops.axes import broadcast_shapes
+from anneal.ops.bases import Base, base_of, refresh
 from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
-from anneal.ops.grad_mode import grad_enabled
+from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.logic import bitwise, shift
 from anneal.ops.nodes import Number, broadcast
 from anneal.runtime import is_realized
@@ -31,11 +33,15 @@ def _kind(dtype: DType) -> int:
 
 
 def need_changeable(x: Tensor, name: str) -> None:
-    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with."""
+    """Raise GradientError for a leaf whose gradient is wanted and which somebody may have computed with.
+
+    A view shows its base as it is now from here on.
+    """
     if x.requires_grad and x.is_leaf and grad_enabled():
         raise GradientError(
             f"{name}: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
         )
+    refresh(x, name)
 
 
 def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
@@ -52,6 +58,10 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
             f"cast it before, or write x = x + y"
         )
     u = u.cast(old.dtype)
+    base = base_of(x, name)
+    if base is not None:
+        _change_base(x, name, base, u, new)
+        return x
     if grad_enabled() or not x.requires_grad:
         if new.requires_grad and is_realized(u):
             u = UOp(Op.CONTIGUOUS, u.dtype, (u,))  # a leaf's memory: its gradient goes on through a node of its own
@@ -63,6 +73,21 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         # values that nobody records: the gradient goes to what the tensor was computed from, as it did before
         x._take(UOp(Op.CUSTOM_DERIVATIVE, u.dtype, (u, old), ("equal", ())))
     return x
+
+
+def _change_base(x: Tensor, name: str, base: Base, u: UOp, new: Tensor) -> None:
+    """Let the tensor that `x` is a view of show `u` in its place, and `x` be that view of it."""
+    t = base.tensor
+    whole = base.written(u)
+    if base.detached:
+        with no_grad():
+            changed(t, name, t._new_plain(whole))
+    else:
+        need_changeable(t, name)
+        changed(t, name, t._new(whole, new))
+    base.show(x)
+    if not base.detached:
+        x.requires_grad, x.is_leaf, x._spent = t.requires_grad, not t.requires_grad, False
 
 
 def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -235,20 +260,25 @@ def ipow(x: Tensor, other: Operand) -> Tensor:
 
 
 def iand(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "bitwise_and_")
     return changed(x, "bitwise_and_", bitwise(x, "bitwise_and_", Op.AND, other))
 
 
 def ior(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "bitwise_or_")
     return changed(x, "bitwise_or_", bitwise(x, "bitwise_or_", Op.OR, other))
 
 
 def ixor(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "bitwise_xor_")
     return changed(x, "bitwise_xor_", bitwise(x, "bitwise_xor_", Op.XOR, other))
 
 
 def ilshift(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "bitwise_left_shift_")
     return changed(x, "bitwise_left_shift_", shift(x, "bitwise_left_shift_", Op.SHL, other))
 
 
 def irshift(x: Tensor, other: Operand) -> Tensor:
+    need_changeable(x, "bitwise_right_shift_")
     return changed(x, "bitwise_right_shift_", shift(x, "bitwise_right_shift_", Op.SHR, other))

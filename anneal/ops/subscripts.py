@@ -16,6 +16,7 @@ from anneal.ops.axes import broadcast_shapes
 from anneal.ops.data import wrap_array
 from anneal.ops.grad_mode import grad_enabled
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
+from anneal.ops.inplace import changed, need_changeable
 from anneal.ops.nodes import (
     Pick,
     broadcast,
@@ -54,10 +55,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
-    if x.requires_grad and x.is_leaf and grad_enabled():
-        raise GradientError(
-            "index: a leaf that requires a gradient cannot be changed in place; use .clone() first, or no_grad()"
-        )
+    need_changeable(x, "index")
     given = x._lift("index", value)
     old = x.detach() if x.is_leaf else x
     mask = _whole_mask(x, index, given)
@@ -70,6 +68,8 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         return
     basic, picks = parsed(x, index)
     part = basic.read(old.uop)
+    if not picks and given.uop is basic.read(x.uop):
+        return  # `x[i] += y`: the part was changed in place, and x with it
     dtype = x.uop.dtype
     if picks:
         rows, position, shape, front = lay_out(part, picks)
@@ -120,6 +120,9 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
 def _put(x: Tensor, new: UOp, given: Tensor) -> None:
     """Let `x` show `new`, which was made of it and of `given`."""
     out = x._new(broadcast(new, x.shape), given) if not x.is_leaf else given._new(new)
+    if x._base is not None and x._base[0]() is not None:
+        changed(x, "index", out)  # a view: what it is a part of changes too
+        return
     wanted = x.requires_grad and x.is_leaf
     x._assign(out.uop)
     if not wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy.typing as npt
@@ -29,6 +30,7 @@ class Handle:
     __slots__ = (
         "__weakref__",
         "_alias",
+        "_base",
         "_grad",
         "_hooks",
         "_spent",
@@ -46,6 +48,7 @@ class Handle:
     is_leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _spent: bool  # its backward was taken
+    _base: Any  # of a view: what it is a part of (`_part_of`), else None
     _grad: Any  # a handle, None, or INSIDE
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
 
@@ -62,9 +65,18 @@ class Handle:
         t.is_leaf = not requires_grad
         t.requires_grad = requires_grad
         t.late = late
-        t._grad = t._alias = None
+        t._grad = t._alias = t._base = None
         t._spent = False
         return t
+
+    def _part_of(self, other: Handle) -> None:
+        """Note that this is a view of `other`, as it is now, or of what that is a part of."""
+        link = other._base
+        if link is not None and link[0]() is not None:
+            self._base = link
+        else:
+            late = other.late
+            self._base = weakref.ref(other), other.uop if late is None else late
 
     def _is_plain(self) -> bool:
         """Whether it is as an op gives it: nothing is known of it but its node, and whether it wants a gradient."""

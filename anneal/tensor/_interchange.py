@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def data(x: Tensor) -> Tensor:
-    """The same values, through which no gradient flows. What is assigned to it changes this tensor, as under `no_grad`;
-    in-place ops of what it gives leave this tensor as it is.
+    """The same values, through which no gradient flows. What is assigned to it, and in-place ops of it, change this
+    tensor, as under `no_grad`.
     """
     return x.detach()
 

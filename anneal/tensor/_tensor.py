@@ -126,7 +126,7 @@ class Tensor(Handle):
         self._grad = None
         self.is_leaf = True
         self.requires_grad = False
-        self._alias = None
+        self._alias = self._base = None
         self._spent = False
         self._own()
         if requires_grad:
@@ -534,7 +534,7 @@ class Tensor(Handle):
         here.effects += 1
         self.late = None
         self.uop = u
-        self._alias = None
+        self._alias = self._base = None
 
     def _assign(self, u: UOp) -> None:
         """`_become`, of which a jit is told."""
@@ -1337,7 +1337,7 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t._grad = None
     t.is_leaf = True
     t.requires_grad = False
-    t._alias = None
+    t._alias = t._base = None
     t._spent = False
     t.late = None
     t.uop = u

@@ -1,0 +1,165 @@
+"""What is changed through a view, beside torch: the tensor that it is a view of shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal
+from anneal import nn
+from anneal.errors import GradientError, ShapeError
+from anneal.tensor import Tensor, grad, jit, vmap
+
+torch = pytest.importorskip("torch")
+
+
+def seven(lib: Any, x: Any) -> None:
+    row = x[1]
+    row += 7
+    row *= 2
+
+
+def columns(lib: Any, x: Any) -> None:
+    for row in x:
+        row.mul_(2)
+
+
+def parts(lib: Any, x: Any) -> None:
+    a, b = x.chunk(2, dim=1)
+    a.add_(100)
+    b.zero_()
+    a.mul_(2)
+
+
+def both_ways(lib: Any, x: Any) -> None:
+    v = x.view(-1)
+    x[0] = 5
+    v[3:].add_(1)
+    x.mul_(2)
+
+
+def below(lib: Any, x: Any) -> None:
+    a = x.view(-1)
+    b = a[2:6]
+    b[1:].zero_()
+    b.add_(1)
+
+
+def stale(lib: Any, x: Any) -> None:
+    v = x[0]
+    x.add_(1)
+    v.mul_(2)
+
+
+# each changes a tensor of shape (3, 4)
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "view": lambda lib, x: x.view(-1).zero_(),
+    "row": lambda lib, x: x.__getitem__(0).add_(1),
+    "named row": seven,
+    "T": lambda lib, x: x.T.mul_(2),
+    "reshape that copies": lambda lib, x: x.T.reshape(-1).zero_(),
+    "fill": lambda lib, x: x[0].fill_(5),
+    "columns": lambda lib, x: x[:, 1:].zero_(),
+    "steps": lambda lib, x: x[::2].zero_(),
+    "halves": parts,
+    "through several": lambda lib, x: x.unsqueeze(0).squeeze(0).view(-1)[3:5].copy_(lib.tensor([7.0, 8.0])),
+    "item of a row": lambda lib, x: x[0].__setitem__(1, 50),
+    "detach": lambda lib, x: x.detach().zero_(),
+    "data": lambda lib, x: x.data[0].zero_(),
+    "transpose": lambda lib, x: x.transpose(0, 1)[1].mul_(3),
+    "clone": lambda lib, x: x.clone().zero_(),
+    "product": lambda lib, x: (x * 1).add_(1),
+    "rows": columns,
+    "narrow": lambda lib, x: (x.narrow(1, 1, 2).zero_(), x.select(0, 1).fill_(9)),
+    "flatten": lambda lib, x: x.flatten().__setitem__(slice(0, 2), 3),
+    "part and assigned": lambda lib, x: x.__setitem__(0, x[0].mul_(3)),
+    "clamp": lambda lib, x: x[1:, 0].clamp_(max=2.0),
+    "of a changed tensor": stale,
+    "both": both_ways,
+    "a view of a view": below,
+}
+
+
+@pytest.mark.parametrize("kind", ["memory", "lazy", "late"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_reaches_the_base(name: str, kind: str) -> None:
+    start = np.arange(12, dtype=np.float32).reshape(3, 4)
+    theirs = torch.tensor(start) * 1.5
+    CHANGES[name](torch, theirs)
+    for _ in range(1 if kind != "late" else 3):
+        ours = Tensor(start) * 1.5
+        if kind == "memory":
+            ours.realize()
+        CHANGES[name](anneal, ours)
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def _gradient(lib: Any) -> Any:
+    w = lib.ones(3, 4)
+    w.requires_grad_(True)
+    x = w * 2
+    x[0] *= 3
+    x.view(-1)[5:].mul_(lib.tensor(2.0))
+    a, b = x[:, :2], x[:, 2:]
+    a.mul_(b.clone())
+    (x * x).sum().backward()
+    return w.grad
+
+
+def test_gradients_go_through_a_changed_view() -> None:
+    np.testing.assert_allclose(_gradient(anneal).numpy(), _gradient(torch).numpy(), rtol=1e-6)
+
+
+def _parameter(lib: Any) -> Any:
+    linear = lib.nn.Linear(2, 2)
+    with lib.no_grad():
+        linear.weight.copy_(lib.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        linear.weight[0].zero_()
+        linear.weight.view(-1)[-1] = 7
+    linear.weight.data[1].mul_(2)
+    linear.state_dict()["weight"].add_(1)
+    assert linear.weight.requires_grad
+    assert linear.weight.is_leaf
+    return linear.weight.detach()
+
+
+def test_parts_of_a_parameter_change_where_no_gradient_is_recorded(device: str) -> None:
+    assert _parameter(anneal).tolist() == _parameter(torch).tolist() == [[1.0, 1.0], [7.0, 15.0]]
+
+
+def test_what_torch_refuses_is_an_error() -> None:
+    w = nn.Linear(2, 2).weight
+    with pytest.raises(GradientError, match="leaf"):
+        w[0].zero_()
+    with pytest.raises(ShapeError, match=r"use \.clone\(\)"):
+        x = Tensor([1.0, 2.0])
+        x.expand(3, 2).add_(1)
+
+
+def test_views_change_inside_jit_and_transforms() -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        y[0].mul_(3)
+        y.view(-1)[1:].add_(1)
+        return (y * y).sum()
+
+    start = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    factor = np.array([[6.0], [2.0], [2.0]], np.float32)
+    slope = 2 * factor * (start * factor + np.array([[0, 1], [1, 1], [1, 1]]))
+    np.testing.assert_allclose(grad(f)(Tensor(start)).numpy(), slope, rtol=1e-6)
+    np.testing.assert_allclose(vmap(grad(f))(Tensor(np.stack([start, start]))).numpy()[1], slope, rtol=1e-6)
+    compiled = jit(f)
+    assert len({round(compiled(Tensor(start)).item(), 2) for _ in range(4)}) == 1
+    state = Tensor(start).realize()
+
+    @jit
+    def step() -> Tensor:
+        state[0].add_(1)
+        return state * 1
+
+    for _ in range(4):
+        step()
+    np.testing.assert_allclose(state.numpy(), start + np.array([[4.0], [0.0], [0.0]]))
