@@ -104,19 +104,31 @@ def _serve(options: Options, host: str, listening: socket.socket) -> None:
         server(application(studio)).run(sockets=[listening])
     live = sum(not j.over for j in studio.jobs.all())
     if live:
-        those = "a run goes on" if live == 1 else f"{live} runs go on or wait"
-        print(f"{those}; `anneal web` in this folder shows and stops them", file=sys.stderr)
+        said = (
+            "a run goes on; {} shows and stops it"
+            if live == 1
+            else f"{live} runs go on or wait; {{}} shows and stops them"
+        )
+        print(said.format("`anneal web` in this folder"), file=sys.stderr)
 
 
 def server(app: Guard) -> uvicorn.Server:
     """The server of the application: one that a request can neither fill up nor keep waiting at its end."""
+    import logging
+
     import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # What is still asked is cut off after a second. Whoever ended the studio need not hear of it.
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app, log_config=None, log_level="error", access_log=False, server_header=False, ws="none",
         timeout_graceful_shutdown=1, limit_concurrency=256, h11_max_incomplete_event_size=1 << 16,
     )  # fmt: skip
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def _path(studio: Studio, options: Options) -> str:

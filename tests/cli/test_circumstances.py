@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -216,6 +217,56 @@ def test_every_command_in_every_circumstance(
             assert len(io.safe_load(tmp_path / "w.safetensors")) > 3
         if name == "train gpt2":
             assert io.safe_metadata(tmp_path / "c" / "model.safetensors")["training"] == "training-2.safetensors"
+
+
+SERVERS = {"web": "web :0 --no-open", "viz": "viz mlp --no-open", "viz file": "viz {onnx} --no-open"}
+AROUND = (
+    "nothing", "stdout full", "stdout closed", "stderr full", "stderr closed", "all closed", "reader left", "C locale",
+    "nowhere to write",
+)  # fmt: skip
+SERVED = [pytest.param(c, n, id=f"{c}-{n}".replace(" ", "_")) for c, n in product(AROUND, SERVERS)]
+
+
+@pytest.mark.parametrize(("circumstance", "name"), thinned(SERVED, test=9, ci=4))
+def test_every_server_in_every_circumstance(
+    places: dict[str, Path], tmp_path: Path, circumstance: str, name: str
+) -> None:
+    """It serves until Ctrl-C; where nobody can be told its address it does not start."""
+    pytest.importorskip("uvicorn")
+    if name == "viz file":
+        pytest.importorskip("onnx")
+    close = {"stdout closed": ">&-", "stderr closed": "2>&-", "all closed": "<&- >&- 2>&-"}.get(circumstance, "")
+    env, cwd = environment(places), tmp_path
+    if circumstance == "C locale":
+        env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    if circumstance == "nowhere to write":
+        env, cwd = env | {"ANNEAL_CACHE_DIR": "/proc/nowhere"}, Path("/proc")
+    reader, writer = os.pipe()
+    streams: dict[str, Any] = {"stdout": writer, "stderr": subprocess.PIPE}
+    with open("/dev/full", "wb") as full:
+        if circumstance.endswith("full"):
+            streams[circumstance.split(maxsplit=1)[0]] = full
+        if circumstance == "reader left":
+            os.close(reader)
+        arguments = [a.format(**places) for a in SERVERS[name].split()]
+        line = ["sh", "-c", f'exec "$@" {close}', "sh", *ANNEAL, *arguments]
+        child = subprocess.Popen(line, env=env, cwd=cwd, **streams)
+    os.close(writer)
+    speaks = circumstance not in ("stdout full", "stdout closed", "all closed", "reader left")
+    unwritable = name == "viz file" and circumstance == "nowhere to write"  # the file is to be kept there
+    if speaks:
+        with os.fdopen(reader) as told:
+            first = told.readline()
+            if not unwritable:
+                with urllib.request.urlopen(first.split()[-1]) as page:
+                    assert page.status == 200
+                child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    check_said(subprocess.CompletedProcess(arguments, child.returncode, b"", err))
+    wanted = (4,) if unwritable or circumstance in ("stdout full", "stdout closed", "all closed") else (0,)
+    assert child.returncode in wanted, (child.returncode, (err or b"")[-400:])
+    if not speaks and circumstance != "reader left":
+        os.close(reader)
 
 
 @pytest.mark.parametrize("number", thinned(range(60), test=30, ci=10))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import importlib.util
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anneal.web import starting
 from tests.cli.helpers import run
+from tests.web.helpers import opened
 from tests.web.test_requests import served
 from tests.web.test_server import relu
 
@@ -85,3 +93,41 @@ def test_viz_opens_at_the_graph_of_a_file(tmp_path: Path) -> None:
                 assert answer.status == 200
         finally:
             process.terminate()
+
+
+@pytest.mark.ci
+def test_ctrl_c_says_what_goes_on_and_ends_what_was_asked(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from anneal.cli import main; main()", "web", ":0", "--no-open"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, **streams) as process:  # type: ignore[call-overload]
+        url = process.stdout.readline().split()[-1]
+
+        def send(path: str, body: dict[str, object] | None = None, token: str = "") -> Any:
+            data = None if body is None else json.dumps(body).encode()
+            with urllib.request.urlopen(urllib.request.Request(url + path, data, {"x-anneal-token": token})) as answer:
+                return json.load(answer)
+
+        def asked() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                send("api/ask/graph?model=nanogpt&step=1")  # takes a second or more
+
+        body = {"kind": "train", "model": "mlp", "device": "cpu", "steps": 100_000, "bundle": False}
+        job = send("api/jobs", body, send("api/session")["token"])["id"]
+        asking = threading.Thread(target=asked)
+        asking.start()
+        time.sleep(0.3)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        started = children.read_text().split() if children.exists() else []
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        asking.join(10)
+    with opened(tmp_path) as client:
+        try:
+            assert client.get(f"/api/jobs/{job}").json()["state"] == "running"
+            pid = client.get(f"/api/jobs/{job}").json()["pid"]
+        finally:
+            client.post(f"/api/jobs/{job}/cancel")
+    assert (process.returncode, out) == (0, "")
+    assert err == "a run goes on; `anneal web` in this folder shows and stops it\n"
+    assert not [p for p in started if p != str(pid) and Path(f"/proc/{p}").exists()]
