@@ -42,4 +42,5 @@ def __dir__() -> list[str]:
     from importlib import import_module
 
     front = import_module("anneal.front")
-    return sorted({*globals(), "autograd", "func", *[name for name in vars(front) if not name.startswith("_")]})
+    rooms = ("array_api", "autograd", "fft", "func", "linalg", "nn", "optim", "utils")
+    return sorted({*globals(), *rooms, *[name for name in vars(front) if not name.startswith("_")]})

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from anneal.doors import opened_later
 from anneal.ops import *
 from anneal.ops import as_dtype as as_dtype
 from anneal.ops import broadcast_shapes as broadcast_shapes
@@ -47,6 +50,19 @@ from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
 from anneal.torch_names import *
 from anneal.transforms import custom_jvp as custom_jvp
 from anneal.transforms import custom_vjp as custom_vjp
+
+if TYPE_CHECKING:
+    from anneal.linalg.older import *
+else:  # decompositions, imported when one is asked for
+    __getattr__ = opened_later(
+        __name__,
+        {
+            "anneal.linalg.older": (
+                "chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "matrix_exp",
+                "pinverse", "qr", "slogdet", "svd", "triangular_solve",
+            )
+        },
+    )  # fmt: skip
 
 # -- dtypes -----------------------------------------------------------------------------------------------
 

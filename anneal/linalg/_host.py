@@ -109,7 +109,9 @@ def called(
             raise _named(title, fault, compute, arrays) from error
         return [np.asarray(a).astype(arrays[0].dtype, copy=False) for a in made]
 
-    if any(n == 0 for shape in (*results, *[x.shape for x in inputs]) for n in shape):
+    if all(0 in shape for shape in results):
+        return [Tensor.zeros(*shape, dtype=dtype, device=inputs[0].device) for shape in results]
+    if any(0 in shape for shape in (*results, *[x.shape for x in inputs])):
         # nothing to compute from, or nothing that is computed: no call of the host has such arrays
         zeros = [np.zeros(x.shape, dtype.name) for x in inputs]
         return [Tensor(a, device=inputs[0].device) for a in run(*zeros)]

@@ -273,7 +273,8 @@ def pinv(
     m, n = matrices("linalg.pinv", A)
     if hermitian:
         squares("linalg.pinv", A)
-        A = A.tril() + A.tril(-1).mT
+        even = (A + A.mT) * 0.5  # its gradient is symmetric; its values are those of the lower triangle
+        A = even + (A.tril() + A.tril(-1).mT - even).detach()
     least = singular_tolerance(svd(A.detach(), False).S, (m, n), atol, rtol)
     return _pseudo_inverse(A, least.unsqueeze(-1).unsqueeze(-1))
 
@@ -306,8 +307,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
     B may be vectors (..., m), if B.shape is A.shape[:-1]. Singular values up to `rcond` times the largest count as 0;
     it is max(m, n) times the dtype's epsilon if None. `residuals` are the squares of |A X - B| for each column if
-    m > n, and without elements otherwise; `rank` is int32; `singular_values` are those of A by the drivers "gelsd" and
-    "gelss", and without elements by the others ("gels", "gelsy"), as in torch. All drivers are one algorithm here.
+    m > n, and without elements otherwise; `rank` is int32, and without elements by the driver "gels"; `singular_values`
+    are those of A by the drivers "gelsd" and "gelss", and without elements by the others ("gels", "gelsy"), as in
+    torch. All drivers are one algorithm here.
 
     Gradient: that of `pinv(A) @ B`.
 
@@ -334,6 +336,6 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     return LstSq(
         x.squeeze(-1) if vectors else x,
         residuals.squeeze(-1) if vectors and m > n else residuals,
-        rank,
+        rank.new_zeros(0) if driver == "gels" else rank,
         values if driver in ("gelsd", "gelss") else nothing,
     )

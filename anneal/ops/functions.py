@@ -314,7 +314,10 @@ def logaddexp(x: Tensor, other: Operand) -> Tensor:
     o = x._lift("logaddexp", other)
     top = x.maximum(o).detach()
     safe = choose(top.isinf(), 0.0, top)
-    return ((x - safe).exp() + (o - safe).exp()).log() + safe
+    # the larger term is 1, and left out: what the smaller one adds keeps its digits
+    mine, theirs, first = x - safe, o - safe, x >= o
+    rest = choose(first, mine.expm1(), mine.exp()) + choose(first, theirs.exp(), theirs.expm1())
+    return rest.log1p() + safe
 
 
 # -- inverse and further functions ------------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ _MASK_ADVICE = "use where or masked_fill, or masked_select(mask, size=), or inde
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
+    mask = _alone(index)
+    if is_tensor(mask) and mask.dtype is _BOOL and not mask.shape:  # of the whole: one of it along a new axis, or none
+        return getitem(x.unsqueeze(0), values_now(mask, "index", _MASK_ADVICE).reshape(1))
     basic, picks = parsed(x, index)
     part = x._new(basic.read(x.uop))
     if not picks:
@@ -102,10 +105,15 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     _put(x, new, given)
 
 
+def _alone(index: Any) -> Any:
+    """The one item of an index that is a tuple of one."""
+    return index[0] if isinstance(index, tuple) and len(index) == 1 else index
+
+
 def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     """A lazy mask of the first axes in the shape of `x`, where every place that it may choose gets the same values."""
-    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    if not is_tensor(mask) or mask.dtype is not _BOOL or not mask.shape:
+    mask = _alone(index)
+    if not is_tensor(mask) or mask.dtype is not _BOOL:
         return None
     m, s = mask.shape, x.uop.shape
     if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):

@@ -327,6 +327,10 @@ def positions(x: Array) -> Iterator[Call]:
         yield Call("getitem", lambda xp, p, i, j: p[i, j], (x, np.array([0, -1]), np.array([[1], [2]])))
     elif len(s) == 1 and s[0]:
         yield Call("getitem", lambda xp, p, i: p[i], (x, np.array([0, -1, 0])))
+    for lead in [s, s[:1]] if len(s) > 1 else [s]:
+        mask = drawn("bool", lead)
+        yield Call("getitem", lambda xp, p, m: p[m], (x, mask), f"mask {lead}")
+        yield Call("setitem", lambda xp, p, m: written(xp, p, m, value), (x, mask), f"mask {lead}")
 
 
 FAMILIES: dict[str, Callable[[Array], Iterator[Call]]] = {

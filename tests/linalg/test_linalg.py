@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal import linalg as L
 from anneal.errors import DTypeError, GradientError, LinAlgError, ShapeError
 from anneal.tensor import Tensor, grad, jit, jvp, vmap
@@ -297,3 +299,23 @@ def test_nothing_at_all_has_results(device: str) -> None:
     assert L.det(Tensor(np.zeros((2, 0, 0), np.float32))).tolist() == [1, 1]
     assert L.matrix_rank(Tensor(np.zeros((2, 0, 3), np.float32))).tolist() == [0, 0]
     assert L.solve(none, Tensor(np.zeros((2, 0), np.float32))).shape == (0, 2, 0)
+
+
+def test_older_names_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).standard_normal((2, 3, 3))
+    even = x @ mt(x) + np.eye(3)
+    for name, *args in (
+        ("inverse", x), ("det", x), ("slogdet", x), ("logdet", even), ("pinverse", x[:, :2]), ("matrix_exp", x),
+        ("cholesky_solve", x, np.tril(x)), ("cholesky_inverse", np.tril(x[0])), ("triangular_solve", x, even),
+        ("chain_matmul", x[0], x[1], x[0]),
+    ):  # fmt: skip
+        ours = getattr(an, name)(*[Tensor(a) for a in args])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that they are old
+            theirs = getattr(torch, name)(*[torch.tensor(a) for a in args])
+        for mine, other in zip(several(ours), several(theirs), strict=True):
+            np.testing.assert_allclose(mine.numpy(), other.numpy(), 1e-9, 1e-9, err_msg=name)
+    u, s, v = an.svd(Tensor(x[:, :2]))
+    np.testing.assert_allclose((u * s.unsqueeze(-2) @ v.mT).numpy(), x[:, :2], atol=1e-12)
+    assert (v.shape, an.qr(Tensor(x[0][:, :2]), some=False).Q.shape) == ((2, 3, 2), (3, 3))

@@ -420,6 +420,8 @@ NOT_OPS = {
     "requires_grad_": "a flag of the tensor",
     "to": "a device, a dtype or a tensor, in any order",
     "to_device": "as `to`",
+    "register_hook": "takes a function",
+    "register_post_accumulate_grad_hook": "takes a function",
     "take_running_updates": "what an optimiser asks for",
     "cpu": "another device",
     **dict.fromkeys(

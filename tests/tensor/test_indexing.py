@@ -303,7 +303,11 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "two dots": (lambda: Z[..., ...], ShapeError, "only one ... may stand"),
     "a float": (lambda: Z[1.0], DTypeError, "index: takes ints, slices, .* not float"),
     "a bool": (lambda: Z[True], DTypeError, "index: True and False are no positions"),
-    "a mask of no axes": (lambda: Z[Tensor(True)], DTypeError, "index: True and False are no positions"),
+    "a mask of no axes among others": (
+        lambda: Z[0, Tensor(True)],
+        DTypeError,
+        "index: True and False are no positions",
+    ),
     "a float tensor": (lambda: Z[Z], DTypeError, "index: takes integers, not float32"),
     "a wrong mask": (lambda: Z[[True, False, True]], ShapeError, "a mask of 3 elements does not fit axis 0"),
     "zero step": (lambda: Z[::0], ShapeError, "index: slice.*cannot be zero"),

@@ -35,9 +35,8 @@ LACKING: dict[str, str] = {
     "index_copy": ZERO_D,
     "nn.functional.batch_norm": "a vector for a batch of channels",
     "nn.functional.multi_margin_loss": "weight; one row without its axis",
-    "linalg.matrix_norm": "singular values",
     "norm": "singular values",
-    "linalg.matrix_power": "inverses",
+    "linalg.vander": "a tensor of shape () is no vector",
     "linspace": "tensors for numbers",
     "logspace": "dtype; tensors for numbers",
     "quantile": "q as a tensor",
@@ -62,6 +61,11 @@ LACKING: dict[str, str] = {
     "nn.functional.scaled_dot_product_attention": "a batch of heads beside one head",
 }
 CHOICES: dict[str, str] = {
+    **dict.fromkeys(
+        ["linalg.eigh", "linalg.svd"], "another sign of a vector, where a LAPACK of torch's own chooses it"
+    ),
+    "linalg.lstsq": "residuals by every driver; in torch's second table of it results are left out",
+    "linalg.pinv": "of symmetric matrices the gradient is symmetric; one table of it multiplies two arguments first",
     "logcumsumexp": "torch's slopes are off by 7e-4 beside float64's, ours by 1e-7",
     "nn.functional.layer_norm": "the slope of a row of one element is 0; torch has what rounding leaves",
 }

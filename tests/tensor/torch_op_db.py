@@ -30,6 +30,8 @@ DRAWN = {
 }  # fmt: skip
 # Ops of torch that stand for a method that changes its tensor.
 IN_PLACE = {name: f"{name}_" for name in ("cauchy", "exponential", "geometric", "log_normal", "uniform")}
+# Those of `fft` that take pairs where torch takes complex numbers: its samples of them are real numbers.
+OF_PAIRS = tuple([f"fft.{kind}fft{axes}" for kind in ("", "i", "ir", "h") for axes in ("", "2", "n")])
 # Arguments that we do not have, by the values that ask for what we do all the same.
 WITHOUT: dict[str, tuple[Any, ...]] = {
     "return_indices": (False, True),  # the values come first
@@ -53,6 +55,8 @@ def found(name: str) -> Callable[..., Any] | None:
     if name in IN_PLACE:
         method = getattr(Tensor, IN_PLACE[name], None)
         return None if method is None else lambda x, *args, **options: method(x.clone(), *args, **options)
+    if name in OF_PAIRS:
+        return lambda x, *args, **options: getattr(anneal.fft, name[4:])(anneal.fft.pairs(x), *args, **options)
     place: Any = anneal
     if hasattr(Tensor, name) and (isinstance(getattr(anneal, name, None), DType) or not hasattr(anneal, name)):
         place = Tensor  # a method alone; `anneal.int` is a dtype
@@ -126,6 +130,8 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
         call = f"{op.name}({_said(sample.input, torch)}, {_said(sample.args, torch)}, {_said(sample.kwargs, torch)})"
         try:
             expected = op(sample.input, *sample.args, **sample.kwargs)
+            if isinstance(expected, torch.Tensor) and expected.is_complex():
+                expected = torch.view_as_real(expected)  # our pairs
         except Exception:
             continue
         leaves: list[tuple[Tensor, Any]] = []

@@ -1,0 +1,117 @@
+"""Functions of matrices that torch has beside torch.linalg: `an.inverse`, `an.logdet`, `an.svd` with its V, ..."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from anneal.linalg._host import float_op
+from anneal.linalg._products import matrix_exp, multi_dot
+from anneal.linalg._solving import det, inv, pinv, slogdet, solve_triangular
+from anneal.linalg._spectra import svd as _svd
+from anneal.linalg._triangles import QR, cholesky
+from anneal.linalg._triangles import qr as _qr
+from anneal.tensor import Tensor
+
+__all__ = [
+    "chain_matmul",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "det",
+    "inverse",
+    "logdet",
+    "matrix_exp",
+    "pinverse",
+    "qr",
+    "slogdet",
+    "svd",
+    "triangular_solve",
+]
+
+inverse = inv
+
+
+class SVD(NamedTuple):
+    """The matrix is U diag(S) V^T."""
+
+    U: Tensor
+    S: Tensor
+    V: Tensor
+
+
+class TriangularSolve(NamedTuple):
+    """What `triangular_solve` gives."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+@float_op
+def logdet(input: Tensor) -> Tensor:
+    """The logarithms of determinants: -inf of a singular matrix, nan of a negative determinant. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> logdet(Tensor([[2.0, 0.0], [0.0, 0.5]])).item()
+    0.0
+    """
+    sign, size = slogdet(input)
+    return size.masked_fill(sign < 0, float("nan"))
+
+
+@float_op
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """`linalg.pinv`, of the singular values above rcond times the largest. On the host."""
+    return pinv(input, rtol=rcond)
+
+
+@float_op
+def qr(input: Tensor, some: bool = True) -> QR:
+    """`linalg.qr`, complete unless `some`. On the host."""
+    return _qr(input, "reduced" if some else "complete")
+
+
+@float_op
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
+    """`linalg.svd` with V, not its transpose; all vectors unless `some`, zeros for them unless `compute_uv`. On the
+    host.
+
+    >>> from anneal.tensor import Tensor
+    >>> svd(Tensor([[0.0, 2.0], [1.0, 0.0]])).V.abs()
+    Tensor([[0., 1.],
+            [1., 0.]], dtype=float32)
+    """
+    u, s, vh = _svd(input, not some or not compute_uv)
+    return SVD(u, s, vh.mT) if compute_uv else SVD(u.detach().zeros_like(), s, vh.detach().mT.zeros_like())
+
+
+@float_op
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """X with L L^T X = B, or L^T L X = B if `upper`. On the host.
+
+    >>> from anneal.tensor import Tensor
+    >>> cholesky_solve(Tensor([[4.0]]), Tensor([[2.0]]))
+    Tensor([[1.]], dtype=float32)
+    """
+    low = L.mT if upper else L
+    return solve_triangular(low.mT, solve_triangular(low, B, upper=False), upper=True)
+
+
+@float_op
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of L L^T, or of L^T L if `upper`. On the host."""
+    ones: Tensor = Tensor.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return cholesky_solve(ones.expand(L.shape), L, upper)
+
+
+@float_op
+def triangular_solve(
+    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> TriangularSolve:
+    """X with A X = b for a triangle A, or A^T X = b if `transpose`; and A. On the host."""
+    a, high = (A.mT, not upper) if transpose else (A, upper)
+    return TriangularSolve(solve_triangular(a, b, upper=high, unitriangular=unitriangular), A.clone())
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """`linalg.multi_dot`; one matrix is itself."""
+    return multi_dot(matrices) if len(matrices) > 1 else matrices[0]
