@@ -12,8 +12,12 @@ class Double(nn.Module):
     def __init__(self, a: int, b: int) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True),
-            nn.Conv2d(b, b, 3, padding=1, bias=False), nn.GroupNorm(2, b), nn.ReLU(inplace=True),
+            nn.Conv2d(a, b, 3, padding=1, bias=False),
+            nn.BatchNorm2d(b),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(b, b, 3, padding=1, bias=False),
+            nn.GroupNorm(2, b),
+            nn.ReLU(inplace=True),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
