@@ -105,6 +105,9 @@ def _tell(
             )
 
 
+_MAX_WAITING = 4096
+
+
 @contextmanager
 def tracing() -> Iterator[list[Handle]]:
     """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
@@ -133,7 +136,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
-    for t in tensors:
+    for t in (*tensors, *_states(tensors)):
         if is_computed_late(t) or not is_realized(t.uop):
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
@@ -141,6 +144,30 @@ def realize(tensors: Sequence[Handle]) -> None:
             _realize_on(group, name)
     if by_device and numbering is not None:
         reset(numbering)
+
+
+def _states(tensors: Sequence[Handle]) -> list[Handle]:
+    """What a loop changes in place in every round and never looks at: it is computed with `tensors`, or its graph would
+    grow with the rounds. A tensor is, if it was changed before an earlier realize, waits since, and was changed again.
+    """
+    if not here.changed or here.recordings or here.depth:
+        return []
+    given = {id(t) for t in tensors}
+    found = []
+    waiting = {}
+    for number, r in here.changed.items():
+        t = r()
+        if t is None or number in given or not (is_computed_late(t) or not is_realized(t.uop)):
+            continue
+        before = here.waiting.get(number)
+        if before is not None and before() is t:
+            found.append(t)
+        waiting[number] = r
+    here.changed.clear()
+    if len(here.waiting) > _MAX_WAITING:
+        here.waiting.clear()
+    here.waiting.update(waiting)
+    return found
 
 
 def realize_new(
@@ -157,6 +184,7 @@ def realize_new(
     of one device, and no template is a view of memory.
     """
     name = changed[0].device if changed else ""
+    tensors = [*tensors, *_states([*tensors, *changed])]
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
     if changed and all(t.device == name for t in group):
         new = [*numbering.all_of(group), *templates]

@@ -540,6 +540,7 @@ class Tensor(Handle):
         """`_become`, of which a jit is told."""
         self._become(u)
         self._own()
+        here.changed[id(self)] = weakref.ref(self)
         for watch in here.assigned:
             watch.append(weakref.ref(self))
 
