@@ -311,7 +311,7 @@ WITHOUT = {
     "tri tril_indices triu_indices uniform zeros zeros_like",
     PYTHON: "assign backward detach dim element_size item manual_seed nbytes ndimension nelement no_grad numel numpy realize stride "
     "register_hook register_post_accumulate_grad_hook retain_grad "
-    "requires_grad_ rows size to to_device cpu tolist type_as zero_grad take_running_updates float",
+    "requires_grad_ rows to to_device cpu tolist type_as zero_grad take_running_updates float",
     INTEGERS: "bincount bitwise_and bitwise_invert bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor gcd lcm",
 }
 
