@@ -43,6 +43,7 @@ VIEWS = {
     "check": ("/c/mlp", "form"),
     "train": ("/t/mlp", "form"),
     "generate": ("/g/gpt2", "form"),
+    "scripts": ("/s", "main section"),
     "history": ("/r", "main section"),
     "doctor": ("/d", ".facts"),
     "missing": ("/nowhere", "h1"),

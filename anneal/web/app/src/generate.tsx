@@ -77,7 +77,7 @@ export function GenerateView({ route }: { route: Route }) {
               <p class="tokens">
                 <span class="faint">{prompt?.prompt}</span>
                 {tokens.map((t, i) => (
-                  <button type="button" class={`token c${Math.min(9, Math.floor(t.chance * 10))}`} aria-pressed={i === at} aria-label={`token ${i}, ${JSON.stringify(t.text)}, ${(t.chance * 100).toFixed(0)} percent`} onClick={() => put({ token: i === at ? null : i }, true)}>{t.text}</button>
+                  <><button type="button" class={`token c${Math.min(9, Math.floor(t.chance * 10))}`} aria-pressed={i === at} aria-label={`token ${i}, ${JSON.stringify(t.text)}, ${(t.chance * 100).toFixed(0)} percent`} onClick={() => put({ token: i === at ? null : i }, true)}>{t.text === "\n" ? "↵" : t.text}</button>{t.text === "\n" && <br />}</>
                 ))}
               </p>
             </div>

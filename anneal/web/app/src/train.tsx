@@ -96,7 +96,7 @@ function Begin({ route }: { route: Route }) {
       <form class="pad form" onSubmit={submit}>
         {number("steps", "Steps", "the example's")} {number("batch", "Batch", "the example's")} {number("lr", "Learning rate", "the example's", "any")} {number("seed", "Seed", "1")}
         <label class="field"><span>Device</span><select name="device" defaultValue={q.get("device") ?? "auto"}><option value="auto">auto</option><option value="cpu">cpu</option><option value="webgpu">webgpu</option></select></label>
-        <label class="field"><span>Samples on the way</span><select name="samples" defaultValue={q.get("samples") ?? "4"}><option>0</option><option>2</option><option>4</option><option>9</option></select></label>
+        <label class="field"><span>Samples on the way</span><select name="samples">{["0", "2", "4", "9"].map((n) => <option value={n} selected={n === (q.get("samples") ?? "4")}>{n}</option>)}</select></label>
         <button type="submit" class="primary">Train</button>
         <p class="faint">{q.get("bundle") === "0" ? "Nothing is kept: the address says bundle=0." : "It is kept in runs/ with its curves, kernels and weights."}</p>
         {error && <p class="bad" role="alert">{error}</p>}
@@ -140,8 +140,8 @@ function Control({ w, id }: { w: Watched; id: string }) {
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
         ]} />
         {w.slowest.length > 0 && <Slowest w={w} />}
-        {!done && w.samples.length > 0 && <OnTheWay samples={w.samples} id={id} />}
         {done && <Sample done={done} picture={done.picture ? file(`/api/jobs/${id}/picture`) : null} />}
+        {w.samples.length > 0 && <OnTheWay samples={w.samples} id={id} />}
       </div>
     </Panel>
   );
@@ -153,7 +153,7 @@ function OnTheWay({ samples, id }: { samples: Shown[]; id: string }) {
   const s = samples[at ?? samples.length - 1]!;
   return (
     <>
-      <h3>What it has learnt so far</h3>
+      <h3>What it had learnt on the way</h3>
       <div class="tabs" role="group" aria-label="After which step">
         {samples.map((x, i) => <button type="button" aria-pressed={x === s} onClick={() => set(i)}>step {count(x.step)}</button>)}
       </div>
