@@ -33,6 +33,7 @@ function App() {
   const [error, setError] = useState<Refused | null>(null);
   const keep = (s: Session) => { remember(s); set(s); };
   useEffect(() => { ask().then(keep, setError); }, []);
+  useEffect(() => { document.querySelector(".top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); }, [route.view]);
   const help = useRef<HTMLDialogElement>(null);
   useChords(route, () => (help.current?.open ? help.current.close() : help.current?.showModal()));
   return (
