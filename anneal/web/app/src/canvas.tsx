@@ -143,6 +143,14 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
     };
   }, []);
 
+  const fitting = useRef(fit);
+  fitting.current = fit;
+  useEffect(() => {
+    const watch = new ResizeObserver(() => { if (!moved.current) fitting.current(); });
+    watch.observe(frame.current!);
+    return () => watch.disconnect();
+  }, []);
+
   const byKey = useMemo(() => new Map(view.boxes.map((b) => [b.key, b])), [view]);
   const first = props.selected && byKey.has(props.selected) ? props.selected : focus && byKey.has(focus) ? focus : view.boxes[0]?.key;
   const step = (box: Box, key: string): boolean => {

@@ -33,6 +33,7 @@ function App() {
   const [error, setError] = useState<Refused | null>(null);
   const keep = (s: Session) => { remember(s); set(s); };
   useEffect(() => { ask().then(keep, setError); }, []);
+  useEffect(() => { document.querySelector(".top [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); }, [route.view]);
   const help = useRef<HTMLDialogElement>(null);
   useChords(route, () => (help.current?.open ? help.current.close() : help.current?.showModal()));
   return (
@@ -90,16 +91,16 @@ function View({ route, session, set }: { route: Route; session: Session; set: (s
 const Missing = () => <><Head title="There is nothing here" sub="The address names no view." /><p><a href="/">To the first page</a></p></>;
 
 function useChords(route: Route, help: () => void): void {
-  const waiting = useRef(0);
+  const waiting = useRef(-Infinity); // when g was pressed
   const last = useRef({ route, help });
   last.current = { route, help };
   useEffect(() => {
     const key = (e: KeyboardEvent) => {
       if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test((e.target as Element).tagName)) return;
-      const now = performance.now();
+      const now = e.timeStamp; // not when a busy page hears of it
       const nav = NAV.find((n) => n[3] === e.key);
       if (now - waiting.current < 1200 && nav) {
-        waiting.current = 0;
+        waiting.current = -Infinity;
         e.preventDefault();
         go(target(nav[0], nav[1], last.current.route));
       } else if (e.key === "g") waiting.current = now;
