@@ -536,7 +536,8 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
 def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Move every element of all gradients into [-clip_value, clip_value].
 
-    `params` are the tensors whose gradients these are; `foreach` is of no account. Raises SettingError for a negative clip_value.
+    `params` are the tensors whose gradients these are; `foreach` is of no account.
+    Raises SettingError for a negative clip_value.
 
     >>> w = Tensor([3.0, 0.5], requires_grad=True)
     >>> (w * w * 0.5).sum().backward()

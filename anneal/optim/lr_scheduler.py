@@ -445,7 +445,8 @@ class WarmupCosine:
     """`warmup_cosine` for every group: call `step()` before each training step.
 
     Args:
-        optimizer: whose rates it sets. lr: the peak. warmup, steps: counts of steps. floor: the last rate, as a share of the peak.
+        optimizer: whose rates it sets. lr: the peak. warmup, steps: counts of steps. floor: the last rate, as
+            a share of the peak.
 
     Raises SettingError for counts or a floor that make no sense.
 

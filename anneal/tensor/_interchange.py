@@ -118,7 +118,12 @@ def array_namespace(x: Tensor, /, *, api_version: str | None = None) -> ModuleTy
 
 
 def to_device(x: Tensor, device: str, /, *, stream: Any = None) -> Tensor:
-    """`x.to(device)`, by the array API's name."""
+    """`x.to(device)`, by the array API's name; `stream` is of no account.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1]).to_device("cpu").device
+    'cpu'
+    """
     return x.to(device=device)
 
 
