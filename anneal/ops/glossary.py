@@ -271,7 +271,7 @@ WORD = re.compile(r"\w+")
 
 def explain_class(cls: type) -> None:
     """`explained` for what the `__init__` of a class of ours takes; a user's class stays as it is."""
-    start = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+    start = getattr(inspect.unwrap(cls.__init__), "__code__", None)  # type: ignore[misc]
     if cls.__doc__ is not None and start is not None and cls.__module__.startswith("anneal."):
         cls.__doc__ = explained(cls.__doc__, arguments_of(start)[1:], cls.__module__)
 
