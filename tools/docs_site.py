@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page as SitePage
 
-from tools.reference import STATE, Page, pages, tensor_methods
+from tools.reference import STATE, Page, pages, stands, tensor_methods
 
 ROOT = Path(__file__).resolve().parents[1]
 # Documents that stand outside docs/, by their place on the site. Pictures keep their place.
@@ -89,6 +89,8 @@ def on_page_markdown(markdown: str, page: SitePage, config: MkDocsConfig, files:
 
 
 def _moved(target: str, origin: str, uri: str, config: MkDocsConfig) -> str:
+    if uri.startswith("notebooks/") and target.endswith(".ipynb"):
+        return target.removesuffix(".ipynb") + ".md"
     at = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
     if at in OUTSIDE or (at.startswith("docs/") and (ROOT / at).is_file()):
         place = OUTSIDE.get(at) or at.removeprefix("docs/")
@@ -135,7 +137,8 @@ def _tensor_class() -> str:
     documented = {id(_runtime(entry.home)): entry for page in pages() for entry in page.entries}
     own = [n for n, v in tensor_methods().items() if id(v) not in documented]
     methods = [(n, documented[id(v)]) for n, v in tensor_methods().items() if id(v) in documented]
-    members = [name for name in own if name in vars(Tensor)]
+    made = [n for n in own if callable(getattr(Tensor, n)) and not stands(getattr(Tensor, n))]
+    members = [name for name in own if name in vars(Tensor) and name not in made]
     state = [name for name in own if name not in vars(Tensor)]
     return "\n\n".join(
         (
@@ -143,6 +146,8 @@ def _tensor_class() -> str:
             OWN,
             "## Methods that are functions too",
             _columns(f"[`{name}`][{entry.home}]" for name, entry in methods),
+            "## Methods in place, of the functions that they are named after",
+            _columns(f"`{name}`" for name in made),
             "## State",
             "\n".join(f"- `{name}`: {STATE[name]}" for name in state),
             "::: anneal.tensor._tensor.Tensor\n    options:\n      heading: Tensor\n      members:\n"

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["ROOMS", "STATE", "Entry", "Page", "pages", "tensor_methods"]
+__all__ = ["ROOMS", "STATE", "Entry", "Page", "pages", "stands", "tensor_methods"]
 
 # Rooms in the order in which they are read: module, folder of its pages, heading. A name belongs to the first.
 ROOMS = (
@@ -109,6 +109,11 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
             first.values.append((name, _said(value)))
             continue
         home = f"{value.__module__}.{value.__qualname__}"
+        file = value.__module__.rpartition(".")[2].strip("_").removeprefix("f_")
+        page = families.setdefault(value.__module__, Page(f"reference/{folder}/{file}.md", file, module.__name__))
+        if not stands(value):
+            page.values.append((name, (inspect.getdoc(value) or "").partition("\n")[0].replace("`", "")))
+            continue
         if home in documented:
             first.elsewhere.append((name, documented[home]))
             continue
@@ -116,14 +121,13 @@ def _pages_of(module: ModuleType, folder: str, heading: str, documented: dict[st
         if home == TENSOR:  # has a page of its own
             first.elsewhere.append((name, entry))
             continue
-        file = value.__module__.rpartition(".")[2].strip("_").removeprefix("f_")
-        page = families.setdefault(value.__module__, Page(f"reference/{folder}/{file}.md", file, module.__name__))
         page.entries.append(entry)
         page.intro = page.intro or inspect.getdoc(import_module(value.__module__)) or ""
-    own = [page for home, page in families.items() if len(page.entries) >= OWN_PAGE and home != module.__name__]
+    own = [p for at, p in families.items() if len(p.entries) + len(p.values) >= OWN_PAGE and at != module.__name__]
     for page in families.values():
         if page not in own:
             first.entries += page.entries
+            first.values += page.values
     first.entries.sort(key=lambda entry: entry.name.lower())
     for page in own:
         page.title = (
@@ -142,6 +146,14 @@ def _names(module: ModuleType) -> Iterator[str]:
 
 def _documented_by_its_object(value: Any) -> bool:
     return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("anneal")
+
+
+def stands(value: Any) -> bool:
+    """Whether a definition stands where its name says; most ops in place are made by a table."""
+    found: Any = import_module(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not None
 
 
 def _is_typing(value: Any) -> bool:

@@ -233,7 +233,6 @@ class Tensor(Handle):
     def size(self) -> interchange.Elements:
         """The number of elements; called, the shape or the size of one axis. Symbolic sizes count as their largest.
 
-        >>> from anneal.tensor import Tensor
         >>> x = Tensor.zeros(2, 3)
         >>> x.size == 6, x.size(), x.size(-1)
         (True, (2, 3), 3)

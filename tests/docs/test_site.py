@@ -199,6 +199,7 @@ def shown(site: Path) -> Iterator[tuple[Any, str]]:
         yield context, f"http://127.0.0.1:{server.server_address[1]}"
         browser.close()
     server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.ci
