@@ -282,7 +282,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Kept(io.StringIO):
-    """What is to be paged; as its terminal answers, so does this."""
+    """Output that is to be paged; it answers as its terminal does."""
 
     def __init__(self, terminal: Any) -> None:
         super().__init__()
