@@ -205,7 +205,7 @@ def _told(items: Iterable[T], what: str, total: int | None) -> Iterator[T]:
 
 
 def line(told: Work, now: float, width: int = 0, bar: str = "", colour: bool = False) -> str:
-    """What is said of work: in at most `width` characters, with a bar where there is room and an end; 0: as it is.
+    """The line about work, in at most `width` characters, with a bar where there is room and an end; 0: no limit.
 
     >>> w = Work("compiling", 40)
     >>> w.done = 10

@@ -259,22 +259,28 @@ def contest(
     `rate(case, seconds)` is the figure of a case, put into each answer as "rate"; stderr follows along. No case is
     begun after `limit` seconds.
     """
+    from anneal import progress
+
     # without this JAX takes three quarters of the GPU's memory for itself
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     begun = time.monotonic()
     workers = {n: Worker(module, "--child", n, *args, env=env) for n in names}  # they start side by side
     present = {n: w for n, w in workers.items() if "error" not in w.ready}
     found = []
-    for number, case in enumerate(cases):
-        if time.monotonic() - begun > limit:
-            break
-        answers = {n: w.round(number) for n, w in present.items()}
-        for a in answers.values():
-            if "seconds" in a:
-                a["rate"] = rate(case, a["seconds"])
-        found.append(answers)
-        figures = ", ".join(f"{n} {figure(cell(a))}" for n, a in answers.items())
-        print(f"{number + 1}/{len(cases)} {case.name}: {figures}", file=sys.stderr, flush=True)
+    with progress.shown():
+        for number, case in enumerate(progress.told(cases, "measuring", len(cases))):
+            if time.monotonic() - begun > limit:
+                break
+            answers = {n: w.round(number) for n, w in present.items()}
+            for a in answers.values():
+                if "seconds" in a:
+                    a["rate"] = rate(case, a["seconds"])
+            found.append(answers)
+            figures = ", ".join(f"{n} {figure(cell(a))}" for n, a in answers.items())
+            said = f"{number + 1}/{len(cases)} {case.name}: {figures}\n"
+            progress.yields(said)
+            sys.stderr.write(said)
+            sys.stderr.flush()
     for w in workers.values():
         w.close()
     return {"contestants": {n: w.ready for n, w in workers.items()}, "cases": found}

@@ -22,7 +22,7 @@ __all__ = ["Task", "check", "replay"]
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be checked, and how: the flags of the command."""
+    """The flags of the command: what is to be checked, and how."""
 
     target: str
     arguments: Sequence[str]

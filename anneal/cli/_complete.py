@@ -1,5 +1,5 @@
-"""What a shell completes: models, ops, methods, passes and files. Names that the compiler has are read from its text,
-since completing is to take no time and importing it does.
+"""The words that a shell completes: models, ops, methods, passes and files. Names that the compiler has are read from
+its text, since completing is to take no time and importing it does.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ __all__ = [
     "Inputs",
     "Json",
     "Model",
+    "NoOpen",
     "PlannedFlag",
     "Quiet",
     "Record",
@@ -49,6 +50,7 @@ Quiet = Annotated[
     bool, typer.Option("--quiet", callback=_hush, help="Say nothing but results and errors: no progress.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Open no browser.")]
 DeviceFlag = Annotated[Device | None, typer.Option("--device", help="Where to run; default: ANNEAL_DEVICE, else auto.")]
 AdapterFlag = Annotated[
     str | None, typer.Option("--adapter", metavar="NAME", help="The WebGPU adapter whose name contains NAME.")

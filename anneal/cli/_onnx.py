@@ -78,7 +78,7 @@ def _print(found: Description, cost: dict[str, Any] | str) -> None:
 
 
 def _cost(file: Path, model: Model, sizes: Sequence[str], device: str) -> dict[str, Any] | str:
-    """What a run costs, or why that is not known: a size is open, or weights are missing."""
+    """The cost of a run, or why it is not known: a size is open, or weights are missing."""
     from anneal.backend import planned_cost_model
     from anneal.inspect import kernel_calls
     from anneal.schedule import graph, origins, plan_for
@@ -153,7 +153,7 @@ def run(job: Job, *, output: Path | None, timed: bool) -> None:
 
 
 def _times(model: Model, feeds: dict[str, Any]) -> dict[str, Any]:
-    """What a run takes, host array to host array, after the first ones."""
+    """The seconds of runs, host array to host array, after the first ones."""
     taken: list[float] = []
     begun = time.perf_counter()
     for n in range(1000):

@@ -282,7 +282,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Kept(io.StringIO):
-    """What is to be paged; as its terminal answers, so does this."""
+    """Output that is to be paged; it answers as its terminal does."""
 
     def __init__(self, terminal: Any) -> None:
         super().__init__()
@@ -298,24 +298,33 @@ class _Kept(io.StringIO):
 def table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], words: int, colours: Sequence[str] | None = None
 ) -> None:
-    """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures; `colours` are of rows'
-    first words.
+    """A table on stdout; aligned lines into a pipe. Columns before number `words` are figures; `colours` are of marks
+    before rows' first words, whose own colour is legible on a dark and a light terminal.
     """
-    if not sys.stdout.isatty() or (screen := console()).is_dumb_terminal:
+    terminal = sys.stdout.isatty()
+    if not terminal or (screen := console()).is_dumb_terminal:
         from anneal.runtime.profile import aligned
 
+        if terminal:
+            heads, rows = narrowed(heads, rows, progress.columns(sys.stdout))
         for line in aligned(heads, rows, words):
-            data(line)
+            data(line, whole=True)
         return
     from rich.table import Table
     from rich.text import Text
 
+    mark = "\u25a0 " if colours and not screen.no_color and fits("\u25a0") else ""
+    if mark:
+        rows = [[mark + c if i == words else c for i, c in enumerate(row)] for row in rows]
     heads, rows = narrowed(heads, rows, screen.width)
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for i, head in enumerate(heads):
         grid.add_column(head, justify="left" if i >= words else "right", overflow="ellipsis", no_wrap=True)
     for n, row in enumerate(rows):
-        grid.add_row(*[Text(c, style=colours[n] if colours and i == words else "") for i, c in enumerate(row)])
+        cells_of = [Text(c) for c in row]
+        if mark and colours and len(row) > words:
+            cells_of[words].stylize(colours[n], 0, len(mark))
+        grid.add_row(*cells_of)
     screen.print(grid)
 
 

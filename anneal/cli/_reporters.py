@@ -37,7 +37,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """What the launches of one kernel of a step took, all together: `share` is of the step's kernels."""
+    """The time of all launches of one kernel of a step: `share` is of the step's kernels."""
 
     phase: str
     label: str
@@ -108,7 +108,7 @@ class Reporter(Protocol):
         """`progress.slowest` is known from now on."""
 
     def sampled(self, progress: Progress, sample: str, picture: Picture | None) -> None:
-        """What the model has to show on the way."""
+        """The model shows on the way what it learnt."""
 
     def ended(self, progress: Progress) -> None:
         """The steps are done; what the model has to show is being made."""

@@ -38,7 +38,7 @@ class SizeUse:
 
 
 class Bounds:
-    """What `load(shapes=...)` says: `variables` are the sizes that one plan serves, by their names in the file.
+    """The sizes of `load(shapes=...)`: `variables` are the sizes that one plan serves, by their names in the file.
 
     `inputs` are the model's, with the names and the numbers that were given in their shapes.
 

@@ -43,7 +43,7 @@ class UnsizedError(Exception):
 
 
 class Captured:
-    """What a graph makes of inputs of one signature, as a jit function.
+    """A graph as a jit function, for inputs of one signature.
 
     Args:
         model: whose graph it is.
@@ -219,7 +219,7 @@ def split(value: Any, out: list[Any], chosen: Callable[[Any], bool]) -> Any:
 
 
 def joined(value: Any, given: Any) -> Any:
-    """What `split` took apart, with these leaves."""
+    """The value that `split` took apart, with these leaves."""
     if isinstance(value, dict):
         return {k: joined(v, given) for k, v in value.items()}
     if isinstance(value, list):

@@ -128,7 +128,7 @@ def _difference(node: Node, name: str, ours: Any, theirs: Any) -> Difference:
 
 
 def _reference(source: Any, feeds: dict[str, Any], names: list[str]) -> tuple[str, dict[str, Any]]:
-    """Who the reference is, and its values by name."""
+    """The name of the reference, and its values by name."""
     proto, folder, _ = parsed(source, whole=True)
     if folder is not None:
         import onnx

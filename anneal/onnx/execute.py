@@ -319,7 +319,7 @@ class Call:
 
     @property
     def device(self) -> str:
-        """Where tensors are made."""
+        """The device on which tensors are made."""
         return self.of.device
 
     @property
@@ -439,7 +439,7 @@ class Call:
         return results
 
     def captured(self, pieces: Pieces, of: Implementation, given: list[Any], count: int) -> list[Any]:
-        """What `of` gives in place of the node's operator: see `Pieces.node`."""
+        """The results of `of` in place of the node's operator: see `Pieces.node`."""
         return pieces.node(self.of, self._scope, self.node, of, given, count)
 
     def decides(self, name: str) -> bool:
@@ -494,7 +494,7 @@ class Call:
         return results
 
     def results(self, of: Implementation, values: list[Any]) -> tuple[Any, ...]:
-        """What the operator's function gives, with errors that name the node."""
+        """The results of the operator's function, with errors that name the node."""
         try:
             with np.errstate(all="ignore"):
                 results = self.computed(of, values)
@@ -515,7 +515,7 @@ class Call:
         return self._read or self._alone or (of is not None and not of.pure)
 
     def replays(self, turns: str) -> Pieces | None:
-        """Where captures of its many `turns` are kept; None if they are to be one graph, as gradients may flow.
+        """The place for captures of its many `turns`; None if they are to be one graph, as gradients may flow.
 
         Raises NeedsHostError inside a capture, so that the node stands beside it.
         """
@@ -529,7 +529,7 @@ class Call:
         return run.pieces
 
     def body(self, values: list[Any]) -> list[Any]:
-        """What a function gives: its body runs with no view of the graph around it."""
+        """The results of a function: its body runs with no view of the graph around it."""
         node = self.node
         graph = node.body()
         if graph is None:
@@ -545,7 +545,7 @@ class Call:
         return [scope.find(v.name) if v.name else None for v in graph.outputs]
 
     def computed(self, of: Implementation, values: list[Any]) -> Any:
-        """What the operator's function gives: each input as the function wants it."""
+        """The results of the operator's function: it gets each input as the function wants it."""
         while values and values[-1] is None:
             values = values[:-1]
         if not of.variadic and len(values) > len(of.inputs):
@@ -573,8 +573,8 @@ class Call:
         return of.function(self, *given, **attributes)
 
     def sized(self, of: Implementation, given: list[Any], wanted: list[bool], attributes: dict[str, Any]) -> Any:
-        """What the operator gives where symbolic sizes are among its inputs: on the host if it moves or computes such,
-        else on the device, from the numbers of this run.
+        """The results of the operator where symbolic sizes are among its inputs: on the host if it moves or computes
+        such, else on the device, from the numbers of this run.
         """
         data = [v for v, w in zip(given, wanted) if not w and v is not None]
         name, on_host = self.op if not self.node.domain else "", not any(isinstance(v, (Tensor, list)) for v in data)

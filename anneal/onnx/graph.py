@@ -112,7 +112,7 @@ class Function:
 
     @property
     def key(self) -> Any:
-        """What tells it from other functions."""
+        """The key that tells it from other functions."""
         return id(self.proto)
 
     def graph(self, node: Node, types: list[Any] | None = None) -> Graph:

@@ -183,11 +183,11 @@ class Model:
         return OnnxModule(self)
 
     def gaps(self) -> tuple[Any, ...]:
-        """What in the model cannot be run, all of it: see `anneal.onnx.Gap`."""
+        """All nodes of the model that cannot be run: see `anneal.onnx.Gap`."""
         return gaps_of(self.program)
 
     def describe(self) -> Description:
-        """What there is: inputs, outputs, opsets, parameters, operators with their counts, gaps."""
+        """The contents of the file: inputs, outputs, opsets, parameters, operators with their counts, gaps."""
         return describe(self.program)
 
     def trace(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +302,7 @@ class Model:
 
 
 def _value(x: Any, info: ValueInfo) -> Any:
-    """What a caller gives for an input, as a Tensor, an array, a list or None."""
+    """The value that a caller gives for an input, as a Tensor, an array, a list or None."""
     if "sequence" in info.kind and isinstance(x, (list, tuple)):
         item = ValueInfo(info.name, "map" if info.key else "tensor", info.dtype, None, info.key)
         return [_value(v, item) for v in x]

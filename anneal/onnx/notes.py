@@ -1,4 +1,4 @@
-"""What runs note: what is fixed, where the host was asked, and what may be captured."""
+"""The notes of runs: what is fixed, where the host was asked, and what may be captured."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def op(
 
 
 class _Several(Implementation):
-    """What `op` gives for several names: `host` registers for all of them."""
+    """The decorator of `op` for several names: `host` registers for all of them."""
 
     def __init__(self, made: list[Implementation]) -> None:
         super().__init__(**vars(made[0]))

@@ -69,7 +69,7 @@ class Description:
 
 
 def describe(program: Program) -> Description:
-    """What there is in a model, subgraphs included."""
+    """The contents of a model, subgraphs included."""
     graph = program.graph
     counts: Counter[tuple[str, str, int, str]] = Counter()
     for node in nodes_of(graph):

@@ -99,7 +99,7 @@ _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what d
 
 
 def wrong_types(node: Node, dtypes: list[str | None], narrowed: bool) -> str:
-    """What of the element types of a node's inputs (None: no tensor) is not as the standard says, or nothing.
+    """The element types of a node's inputs (None: no tensor) that are not as the standard says, or nothing.
 
     With `narrowed` a type may stand for a wider one.
     """
@@ -168,7 +168,7 @@ _KINDS = {
 
 
 def fault_of(schema: Any, node: Node, kinds: dict[str, int]) -> str:
-    """What of a node's form is not as the standard says, or nothing; `kinds` are the types of its attributes."""
+    """The parts of a node's form that the standard does not allow, or nothing; `kinds` are its attributes' types."""
     wanted, required, (least, most, least_out, most_out) = _signature(schema.name, schema.domain, schema.since_version)
     for name, kind in kinds.items():
         if name in wanted and wanted[name] != kind:

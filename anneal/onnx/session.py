@@ -58,7 +58,7 @@ class InferenceSession:
         return [_argument(v) for v in self.model.outputs]
 
     def get_providers(self) -> list[str]:
-        """Where the model runs."""
+        """The device on which the model runs."""
         return [f"anneal:{self.model.device}"]
 
     def run(

@@ -1,4 +1,4 @@
-"""What can be said of any value: its parts, its dtype, whether it is small, its type as ONNX writes it."""
+"""The facts of any value: its parts, its dtype, whether it is small, its type as ONNX writes it."""
 
 from __future__ import annotations
 

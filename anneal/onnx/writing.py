@@ -44,7 +44,7 @@ _ALIGNED = 4096  # where tensors begin in a file of weights
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: the file and that of its weights, if they have one; how much of what is in it."""
+    """The written file: its path and that of its weights, if they have one; how much of what is in it."""
 
     path: Path
     data: Path | None

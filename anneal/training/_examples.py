@@ -58,7 +58,7 @@ _PACKAGE = "anneal_examples"
 
 
 class Trainable(Protocol):
-    """What an example hands to the commands: a model in training, advanced one step at a time."""
+    """An example as the commands drive it: a model in training, advanced one step at a time."""
 
     data: str  # one line: which data, and where they come from
     info: str  # one line: the model's sizes
@@ -84,7 +84,7 @@ class Trainable(Protocol):
 
 
 class Example(Protocol):
-    """What the CLI uses of a file in examples/."""
+    """The names of a file in examples/ that the commands use."""
 
     STEPS: int
     BATCH: int

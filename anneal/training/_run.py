@@ -99,7 +99,7 @@ class Training:
         return out
 
     def glimpse(self) -> str:
-        """What `sample()` gives on the way; its draws, and the mode that it sets, leave later steps as they are."""
+        """The result of `sample()` on the way; its draws, and the mode that it sets, leave later steps as they are."""
         drawn = {g: g.bit_generator.state for g in vars(self).values() if isinstance(g, np.random.Generator)}
         modes = [(m, m.training) for m in self.model.modules()]
         try:

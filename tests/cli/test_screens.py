@@ -235,9 +235,9 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     monkeypatch.chdir(tmp_path)
     arguments = [a.format(**places) for a in LIVE[name].split()]
     colour = re.compile(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m")
-    shown = printed(arguments, 80, monkeypatch, TERM="xterm-256color", COLORTERM="truecolor")
-    bare = printed(arguments, 80, monkeypatch, TERM="xterm-256color", NO_COLOR="1")
-    dumb = printed(arguments, 80, monkeypatch, TERM="dumb")
+    shown = printed(arguments, 200, monkeypatch, TERM="xterm-256color", COLORTERM="truecolor")
+    bare = printed(arguments, 200, monkeypatch, TERM="xterm-256color", NO_COLOR="1")
+    dumb = printed(arguments, 200, monkeypatch, TERM="dumb")
     assert colour.search(shown) or name == "gpt2"
     assert not colour.search(bare)
     assert "\x1b" not in dumb

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from anneal.cli._complete import traceable
+from anneal.cli._flags import NoOpen
 
 __all__ = ["app"]
 
@@ -22,7 +23,7 @@ def viz(
         ),
     ] = "nanogpt",
     address: Annotated[str, typer.Option("--address", metavar="ADDR", help="As `anneal web` takes it.")] = ":0",
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: NoOpen = False,
 ) -> None:
     """Open the studio at the graph of a model."""
     from anneal.cli._models import check_traceable

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from anneal.cli._flags import NoOpen
+
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -35,7 +37,7 @@ def web(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE.html", help="The file of --snapshot: anneal.html.")
     ] = Path("anneal.html"),
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
+    no_open: NoOpen = False,
 ) -> None:
     """Serve the studio to this machine's browser: graphs, kernels, rules, training, generation, history, devices."""
     from anneal.progress import silence

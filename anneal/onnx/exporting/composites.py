@@ -250,7 +250,7 @@ def _standard_form(u: UOp) -> UOp | None:
 
 
 def _tail(u: UOp, tail: Any) -> UOp | None:
-    """What is repeated to `u` over all axes before `tail`, its shape."""
+    """The value that is repeated to `u` over all axes before `tail`, its shape."""
     bare = u.src[0] if u.op is Op.EXPAND else u
     if bare.op is Op.RESHAPE and bare.src[0].shape == tail:
         bare = bare.src[0]
@@ -260,7 +260,7 @@ def _tail(u: UOp, tail: Any) -> UOp | None:
 
 
 def _eps(r: UOp) -> float | None:
-    """What is added to the variance of which `r` is the inverse root."""
+    """The number that is added to the variance of which `r` is the inverse root."""
     if r.op is Op.RSQRT and r.src[0].op is Op.ADD and r.src[0].src[1].is_const:
         return float(r.src[0].src[1].arg)
     return None

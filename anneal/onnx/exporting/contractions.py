@@ -119,7 +119,7 @@ def _matrix(u: UOp, order: list[int], shape: Shape) -> UOp:
 
 
 def _as_it_is(left: UOp, batch: list[Any]) -> UOp | None:
-    """What a matrix was before its leading axes became rows, where that is all that was done: MatMul takes it so."""
+    """The matrix before its leading axes became rows, where that is all that was done: MatMul takes it so."""
     if batch or left.op is not Op.RESHAPE:
         return None
     source = left.src[0]

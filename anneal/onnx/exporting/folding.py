@@ -1,4 +1,4 @@
-"""What follows from constants alone is computed once, when the file is made: masks, positions, tables."""
+"""Values that follow from constants alone are computed once, when the file is made: masks, positions, tables."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Input(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """What a function computes: inputs, results, the tensors with names that it may read, and the nodes it made."""
+    """A function that was traced: inputs, results, the tensors with names that it may read, and the nodes it made."""
 
     name: str
     device: str

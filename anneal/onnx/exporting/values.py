@@ -135,7 +135,7 @@ class Writer:
         return self.node("Cast", [name], to=code_of(dtype), **more)
 
     def settled(self, name: str, dtype: DType) -> str:
-        """What arithmetic in the carrier gave, rounded or wrapped to what `dtype` holds."""
+        """The result of arithmetic in the carrier, rounded or wrapped to what `dtype` holds."""
         own = carrier(dtype)
         if own is dtype or dtype is dtypes.uint64:
             return name

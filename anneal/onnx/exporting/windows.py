@@ -48,7 +48,7 @@ class _Reading:
 
 
 def _readings(view: UOp) -> Iterator[_Reading]:
-    """What a view reads of each value below it, the nearest first, as long as that is affine."""
+    """The part of each value below it that a view reads, the nearest first, as long as that is affine."""
     ranges = [
         const(_INT32, 0) if n == 1 else UOp(Op.RANGE, _INT32, (_number(n),), (i, "loop"))
         for i, n in enumerate(view.shape)
@@ -266,7 +266,7 @@ def pool(u: UOp, target: Shape, opset: int, *, mean: bool = False) -> Recipe | N
 
 
 def _without_border(found: _Reading) -> tuple[UOp, bool]:
-    """What lies within a border of the least value, which never is the largest."""
+    """The value within a border of the least value, which never is the largest."""
     u = found.base
     if u.op is Op.WHERE and u.src[1].op is Op.PAD and u.src[2].is_const and u.src[2].arg == u.dtype.min:
         inside, inner, _ = u.src

@@ -356,13 +356,13 @@ class QuantisedCell(Cell):
     state_scale: Tensor | None = None
 
     def from_inputs(self, x: Tensor) -> Tensor:
-        """What the inputs of all steps add to the gates: they are quantised together."""
+        """The part of the gates that the inputs of all steps give: they are quantised together."""
         assert self.input_scale is not None
         y = _of_floats(x, self.inputs, self.input_scale)
         return y if self.input_bias is None else y + self.input_bias
 
     def from_state(self, h: Tensor) -> Tensor:
-        """What the state adds to the gates."""
+        """The part of the gates that the state gives."""
         assert self.state_scale is not None
         return _of_floats(h, self.state, self.state_scale)
 

@@ -55,7 +55,7 @@ def identity(node: Call, x: Any) -> Any:
 
 @op("If", raw=True, sizes=True, values=("cond",))
 def if_(node: Call, cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
-    """What one of two subgraphs gives."""
+    """The results of one of two subgraphs."""
     if cond.size != 1:
         raise node.fail(f"its condition has {cond.size} elements, not one")
     return tuple(node.run(then_branch if cond.item() else else_branch))
@@ -103,7 +103,7 @@ def loop(node: Call, most: Any = None, cond: Any = None, *carried: Any, body: Gr
 
 
 def _replays(node: Call, body: Graph, turns: int) -> Pieces | None:
-    """Where captures are kept, if so many turns are not to be one graph because that would be large."""
+    """The place for captures, if so many turns are not to be one graph because that would be large."""
     return node.replays(f"{turns} turns") if turns * len(body.nodes) > _UNROLLED else None
 
 
@@ -117,7 +117,7 @@ def _in_chunks(
     out_axes: list[int],
     body: Graph,
 ) -> Any:
-    """What all turns give, a few of which are captured together and replayed; None where that cannot be.
+    """The results of all turns, a few of which are captured together and replayed; None where that cannot be.
 
     `of` computes a few turns from what `given` makes of pieces of `scanned`, each with its axis, and of the state.
     """
@@ -231,7 +231,7 @@ def _slices(node: Call, x: Any, axis: int) -> list[Any]:
 
 
 def _no_rows(node: Call, body: Graph, n: int, length: int = 0) -> Any:
-    """What no turn gives: no row of the shape that the body says, where it says one."""
+    """The result of no turns: no row of the shape that the body says, where it says one."""
     info = body.outputs[n]
     shape = [d if isinstance(d, int) else 0 for d in info.shape or ()]
     dtype = np.dtype(object) if info.dtype == "string" else node.numpy_dtype(info.dtype or "float32")

@@ -239,7 +239,7 @@ def _binary(name: str, on_device: Callable[[Tensor, Tensor], Tensor], on_host: C
 
 
 def _computed(node: Call, on_device: Callable[..., Any], on_host: Callable[..., Any], *xs: Value) -> Any:
-    """What one of two functions gives: on the host where all values are, or where one is that no device holds."""
+    """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
     held = [x for x in xs if isinstance(x, np.ndarray)]
     if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
         return on_host(*[node.host(x, "no device holds its type") for x in xs])

@@ -28,7 +28,7 @@ __all__: list[str] = []
 
 
 def _origins(node: Call, mode: str, n: int, m: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Where each of m elements lies among n, `scale` of them for each of those."""
+    """The place of each of m elements among n, `scale` of them for each of those."""
     at, wide = np.arange(m, dtype=np.float64), scale * n
     if mode == "align_corners":
         return np.zeros(m) if wide == 1 else at * (n - 1) / (wide - 1)

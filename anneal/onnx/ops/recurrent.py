@@ -87,12 +87,12 @@ class Cell:
     peephole: Tensor | None = None
 
     def from_inputs(self, x: Tensor) -> Tensor:
-        """What the inputs of all steps add to the gates."""
+        """The part of the gates that the inputs of all steps give."""
         y = x.matmul(self.inputs)
         return y if self.input_bias is None else y + self.input_bias
 
     def from_state(self, h: Tensor) -> Tensor:
-        """What the state adds to the gates."""
+        """The part of the gates that the state gives."""
         return h.matmul(self.state)
 
 

@@ -30,7 +30,7 @@ _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 @dataclass(frozen=True)
 class Window:
-    """Where windows lie along each axis: sizes of kernel, steps and borders, and how many windows there are."""
+    """The places of windows along each axis: sizes of kernel, steps and borders, and how many windows there are."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -168,7 +168,7 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """What Conv does to gradients of its input; `output_shape`, where it is given, decides the padding."""
+    """The gradient of Conv by its input, as an operator of its own; `output_shape`, if given, decides the padding."""
     axes, kernel = x.ndim - 2, kernel_of(node, weight, kernel_shape)
     if axes not in _TRANSPOSED:
         raise node.fail(f"a transposed convolution over {axes} axes; one to three are computed")
@@ -290,7 +290,7 @@ def max_pool(
 
 
 def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Tensor:
-    """Where the `best` place of each window stands in x, laid flat; with column_major the first axis runs fastest."""
+    """The index in x of the `best` place of each window, laid flat; with column_major the first axis runs fastest."""
     axes, sizes = len(w.kernel), x.shape[2:]
     stride = [math.prod(sizes[:i] if column_major else sizes[i + 1 :]) for i in range(axes)]
     rest, position = best, None
@@ -408,7 +408,7 @@ def max_unpool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """What MaxPool found put back where its indices say, zeros elsewhere."""
+    """MaxPool's results at the places that its indices name, zeros elsewhere."""
     axes = len(kernel_shape)
     side, steps = list(pads or [0] * (2 * axes)), list(strides or [1] * axes)
     inferred = [
