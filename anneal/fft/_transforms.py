@@ -287,37 +287,37 @@ def ihfftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None =
 
 
 @_op
-def fft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def fft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`fftn` along two axes."""
     return _c2c(input, s, dim, norm, False)
 
 
 @_op
-def ifft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def ifft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`ifftn` along two axes."""
     return _c2c(input, s, dim, norm, True)
 
 
 @_op
-def rfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def rfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`rfftn` along two axes."""
     return _r2c(input, s, dim, norm, False)
 
 
 @_op
-def irfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def irfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`irfftn` along two axes."""
     return _c2r(input, s, dim, norm, True)
 
 
 @_op
-def hfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def hfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`hfftn` along two axes."""
     return _c2r(input, s, dim, norm, False)
 
 
 @_op
-def ihfft2(input: Tensor, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
+def ihfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None) -> Tensor:
     """`ihfftn` along two axes."""
     return _r2c(input, s, dim, norm, True)
 

@@ -196,11 +196,11 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
 
 
 @checked
-def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
+def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.
     """
-    return x._lift("bucketize", boundaries).searchsorted(x, right)
+    return x._lift("bucketize", boundaries).searchsorted(x, right, out_int32=out_int32)
 
 
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:
