@@ -11,8 +11,11 @@ if TYPE_CHECKING:  # the command's first import: until it is done nobody can cat
     from anneal import fft as fft
     from anneal import func as func
     from anneal import linalg as linalg
+    from anneal import masked as masked
     from anneal import nn as nn
     from anneal import optim as optim
+    from anneal import signal as signal
+    from anneal import special as special
     from anneal import utils as utils
     from anneal.front import *
     from anneal.inspect import check as check

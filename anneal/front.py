@@ -12,7 +12,6 @@ import numpy as np
 from anneal.doors import opened_later
 from anneal.ops import *
 from anneal.ops import as_dtype as as_dtype
-from anneal.ops import broadcast_shapes as broadcast_shapes
 from anneal.tensor import DType
 from anneal.tensor import Generator as Generator
 from anneal.tensor import MemoryReport as MemoryReport
@@ -47,7 +46,7 @@ from anneal.tensor import vmap as vmap
 from anneal.tensor.autograd import enable_grad as enable_grad
 from anneal.tensor.autograd import inference_mode as inference_mode
 from anneal.tensor.autograd import set_grad_enabled as set_grad_enabled
-from anneal.torch_names import *
+from anneal.torch_names import *  # type: ignore[assignment]  # torch's arguments, where those of ops differ
 from anneal.transforms import custom_jvp as custom_jvp
 from anneal.transforms import custom_vjp as custom_vjp
 

@@ -8,22 +8,48 @@ from typing import Any
 
 import numpy as np
 
-from anneal.errors import DataError
-from anneal.ops import DTypeLike, grad_enabled
+from anneal import linalg
+from anneal.errors import DataError, DTypeError, ShapeError
+from anneal.ops import DTypeLike, Generator, grad_enabled
+from anneal.ops import broadcast_shapes as _broadcast_shapes
+from anneal.ops import grid_sample as _grid_sample
+from anneal.ops import normal as _normal
 from anneal.ops import randint as _randint
 from anneal.tensor import Tensor, io
 
 __all__ = [
     "as_tensor",
     "asarray",
+    "broadcast_shapes",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
+    "constant_pad_nd",
     "cuda",
+    "det",
     "device",
+    "empty_permuted",
+    "empty_strided",
     "from_dlpack",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+    "inverse",
     "is_grad_enabled",
     "load",
+    "logdet",
+    "matrix_exp",
+    "norm",
+    "normal",
+    "pinverse",
+    "qr",
     "randint",
+    "randint_like",
     "save",
+    "scalar_tensor",
+    "slogdet",
+    "svd",
     "tensor",
+    "triangular_solve",
 ]
 
 
@@ -107,6 +133,201 @@ def randint(*args: Any, size: Sequence[int] | None = None, **options: Any) -> Te
         raise TypeError("randint: takes (high, size) or (low, high, size), and size is a tuple")
     low, high = given if len(given) == 2 else (0, given[0])
     return _randint(low, high, size, **options)
+
+
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal numbers: `normal(mean, std, size)` of numbers, or of tensors that broadcast, whose shape they take.
+
+    Raises ShapeError for numbers without a size, or a tensor with one.
+
+    >>> normal(2.0, 0.0, (3,)), normal(tensor([1.0, 2.0]), 0.0)
+    (Tensor([2., 2., 2.], dtype=float32), Tensor([1., 2.], dtype=float32))
+    """
+    given = [x for x in (mean, std) if isinstance(x, Tensor)]
+    if (size is None) != bool(given):
+        raise ShapeError("normal: takes (mean, std, size) of numbers, or tensors for mean or std and no size")
+    if not given:
+        out = _normal(tuple(size or ()), mean=mean, std=std, dtype=dtype, device=device, generator=generator)
+    else:
+        shape = _broadcast_shapes("normal", *[x.shape for x in given])
+        drawn = _normal(shape, dtype=given[0].dtype, device=given[0].device, generator=generator)
+        out = drawn * std + mean
+    return out.requires_grad_() if requires_grad else out
+
+
+def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
+    """`randint(low, high)` or `randint(high)` in the shape, the dtype and on the device of `x`.
+
+    >>> randint_like(tensor([0.5, 0.5]), 1, 2)
+    Tensor([1., 1.], dtype=float32)
+    """
+    return randint(*bounds, size=x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+
+
+def scalar_tensor(
+    s: Any, *, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor of shape () of a number."""
+    return Tensor(s, device, dtype, requires_grad)
+
+
+def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
+    """`empty(size)`: tensors have no strides of their own. Raises ShapeError unless there are as many of both."""
+    if len(tuple(size)) != len(tuple(stride)):
+        raise ShapeError(f"empty_strided: {len(tuple(size))} sizes and {len(tuple(stride))} strides")
+    return Tensor.empty(tuple(size), **options)
+
+
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
+    """`empty(size)`: the order of axes in memory is the compiler's. Raises ShapeError for a layout that is none."""
+    if sorted(physical_layout) != list(range(len(tuple(size)))):
+        raise ShapeError(f"empty_permuted: a layout names each of {len(tuple(size))} axes once, not {physical_layout}")
+    return Tensor.empty(tuple(size), **options)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that shapes, tuples or ints, broadcast to. Raises ShapeError for those that do not.
+
+    >>> broadcast_shapes((4, 1), (3,), 1)
+    (4, 3)
+    """
+    wide = [(n,) if isinstance(n, int) else tuple(n) for n in shapes]
+    return _broadcast_shapes("broadcast_shapes", *wide) if wide else ()
+
+
+def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """`x.pad(pad, value=value)`.
+
+    >>> constant_pad_nd(tensor([1.0]), (1, 0), 5.0)
+    Tensor([5., 1.], dtype=float32)
+    """
+    return x.pad(pad, value=value)
+
+
+def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """`grid_sample` of images, its modes by number: bilinear, nearest, bicubic; zeros, border, reflection."""
+    names = ("bilinear", "nearest", "bicubic")[mode], ("zeros", "border", "reflection")[padding_mode]
+    return _grid_sample(x, grid, *names, align_corners)
+
+
+def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """`grid_sampler_2d` of volumes."""
+    return grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
+
+
+def norm(
+    x: Tensor,
+    p: float | str | None = "fro",
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
+) -> Tensor:
+    """`x.norm(p, dim)` of vectors; "nuc" is the sum of the singular values of matrices, by `linalg.matrix_norm`.
+
+    >>> norm(tensor([3.0, 4.0])).item(), norm(tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc").round(4).item()
+    (5.0, 7.0)
+    """
+    x = x if dtype is None else x.cast(dtype)
+    if p == "nuc":
+        axes = (-2, -1) if dim is None else dim
+        return linalg.matrix_norm(x, "nuc", axes, keepdim)  # type: ignore[arg-type]
+    return x.norm("fro" if p is None else p, dim, keepdim)
+
+
+# -- matrices: torch's older names of linalg's ------------------------------------------------------------------------
+
+
+def det(A: Tensor) -> Tensor:
+    """`linalg.det`.
+
+    >>> det(tensor([[2.0, 0.0], [0.0, 3.0]])).round(4)
+    Tensor(6., dtype=float32)
+    """
+    return linalg.det(A)
+
+
+def slogdet(A: Tensor) -> linalg.SLogDet:
+    """`linalg.slogdet`."""
+    return linalg.slogdet(A)
+
+
+def logdet(A: Tensor) -> Tensor:
+    """The logarithm of the determinant: nan for one below 0, -inf for 0.
+
+    >>> logdet(tensor([[2.0, 0.0], [0.0, 3.0]])).round(4)
+    Tensor(1.7918, dtype=float32)
+    """
+    sign, size = linalg.slogdet(A)
+    return (sign < 0).where(float("nan"), size)
+
+
+def inverse(A: Tensor) -> Tensor:
+    """`linalg.inv`."""
+    return linalg.inv(A)
+
+
+def pinverse(A: Tensor, rcond: float = 1e-15) -> Tensor:
+    """`linalg.pinv`, with singular values below `rcond` times the largest as 0."""
+    return linalg.pinv(A, rtol=rcond)
+
+
+def matrix_exp(A: Tensor) -> Tensor:
+    """`linalg.matrix_exp`."""
+    return linalg.matrix_exp(A)
+
+
+def cholesky(A: Tensor, upper: bool = False) -> Tensor:
+    """`linalg.cholesky`."""
+    return linalg.cholesky(A, upper=upper)
+
+
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """The X of A X = B for A = L L.T (U.T U with `upper`).
+
+    >>> cholesky_solve(tensor([[4.0]]), tensor([[2.0]]))
+    Tensor([[1.]], dtype=float32)
+    """
+    low = L.triu().mT if upper else L.tril()
+    half = linalg.solve_triangular(low, B, upper=False)
+    return linalg.solve_triangular(low.mT, half, upper=True)
+
+
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A = L L.T (U.T U with `upper`)."""
+    low = L.triu().mT if upper else L.tril()
+    half = linalg.inv(low)
+    return half.mT @ half
+
+
+def triangular_solve(
+    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The X of A X = b for a triangular A (A.T X = b with `transpose`), and A."""
+    matrix = A.mT if transpose else A
+    out = linalg.solve_triangular(matrix, b, upper=upper != transpose, unitriangular=unitriangular)
+    return out, A
+
+
+def qr(A: Tensor, some: bool = True) -> linalg.QR:
+    """`linalg.qr`, whole squares without `some`."""
+    return linalg.qr(A, "reduced" if some else "complete")
+
+
+def svd(A: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S and V (not V.T) of `linalg.svd`. Raises DTypeError for compute_uv=False: `linalg.svdvals` has S alone."""
+    if not compute_uv:
+        raise DTypeError("svd: use linalg.svdvals for the singular values alone")
+    found = linalg.svd(A, full_matrices=not some)
+    return found.U, found.S, found.Vh.mT
 
 
 def is_grad_enabled() -> bool:

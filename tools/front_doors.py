@@ -26,6 +26,7 @@ DOORS = (
     "anneal.ops.operators",
     "anneal.optim.lr_scheduler",
     "anneal.rewrite.listing",
+    "anneal.signal.windows",
     "anneal.runtime.profile",
     "anneal.tensor.autograd",
     "anneal.tensor.functional",

@@ -58,8 +58,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     Tensor([[1, 2, 4],
             [1, 3, 9]], dtype=int32)
     """
-    if not x.ndim:
-        raise ShapeError("linalg.vander: a tensor of shape () is no vector")
+    x = x if x.ndim else x.reshape(1)
     count = x.shape[-1] if N is None else N
     if count < 1:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")

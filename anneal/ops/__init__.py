@@ -9,7 +9,10 @@ from anneal.ops import (
     activations,
     angles,
     attention,
+    bessel,
+    conjugates,
     convolution,
+    copies,
     creation,
     diagonals,
     distances,
@@ -35,6 +38,7 @@ from anneal.ops import (
     normalisation,
     operators,
     placing,
+    polynomials,
     pooling,
     random,
     reduce,
@@ -43,8 +47,11 @@ from anneal.ops import (
     running,
     sorting,
     statistics,
+    strided,
     subscripts,
+    tails,
     windows,
+    zetas,
 )
 from anneal.ops.activations import *
 from anneal.ops.angles import *
@@ -63,7 +70,10 @@ from anneal.ops.arguments import (
 )
 from anneal.ops.attention import *
 from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
+from anneal.ops.bessel import *
+from anneal.ops.conjugates import *
 from anneal.ops.convolution import *
+from anneal.ops.copies import *
 from anneal.ops.creation import *
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
 from anneal.ops.diagonals import *
@@ -93,6 +103,7 @@ from anneal.ops.normalisation import *
 from anneal.ops.normalisation import take_running_updates
 from anneal.ops.pairs import MinMax, ValuesIndices
 from anneal.ops.placing import *
+from anneal.ops.polynomials import *
 from anneal.ops.pooling import *
 from anneal.ops.precision import in_single
 from anneal.ops.random import *
@@ -104,9 +115,12 @@ from anneal.ops.rounding import *
 from anneal.ops.running import *
 from anneal.ops.sorting import *
 from anneal.ops.statistics import *
+from anneal.ops.strided import *
 from anneal.ops.subscripts import *
+from anneal.ops.tails import *
 from anneal.ops.windows import *
 from anneal.ops.windows import per_axis
+from anneal.ops.zetas import *
 
 __all__ = [
     "HELD",
@@ -158,7 +172,9 @@ __all__ = [
 __all__ += activations.__all__
 __all__ += angles.__all__
 __all__ += attention.__all__
+__all__ += bessel.__all__
 __all__ += convolution.__all__
+__all__ += copies.__all__
 __all__ += creation.__all__
 __all__ += diagonals.__all__
 __all__ += distances.__all__
@@ -180,14 +196,19 @@ __all__ += logic.__all__
 __all__ += losses.__all__
 __all__ += movement.__all__
 __all__ += normalisation.__all__
+__all__ += tails.__all__
 __all__ += placing.__all__
+__all__ += polynomials.__all__
 __all__ += pooling.__all__
 __all__ += random.__all__
+__all__ += conjugates.__all__
 __all__ += reduce.__all__
 __all__ += resize.__all__
 __all__ += rounding.__all__
 __all__ += running.__all__
 __all__ += sorting.__all__
 __all__ += statistics.__all__
+__all__ += strided.__all__
 __all__ += subscripts.__all__
 __all__ += windows.__all__
+__all__ += zetas.__all__

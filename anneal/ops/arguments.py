@@ -349,7 +349,22 @@ _AT_ONCE = frozenset(
     ]
 )
 _METHODS = frozenset(
-    ("bfloat16", "bitcast", "bool", "cast", "clone", "contiguous", "double", "float", "half", "int", "long")
+    (
+        "bfloat16",
+        "bitcast",
+        "bool",
+        "byte",
+        "cast",
+        "char",
+        "clone",
+        "contiguous",
+        "double",
+        "float",
+        "half",
+        "int",
+        "long",
+        "short",
+    )
 )
 
 

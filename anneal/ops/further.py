@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from anneal.errors import DTypeError
+from anneal.errors import DTypeError, ShapeError
 from anneal.ops.arguments import checked, need_tensor
 from anneal.ops.axes import axis_of, broadcast_shapes, int_args
 from anneal.ops.data import DTypeLike
@@ -26,6 +26,7 @@ __all__ = [
     "cumulative_sum",
     "equal",
     "expand_dims",
+    "fill",
     "float_power",
     "fmax",
     "fmin",
@@ -47,6 +48,7 @@ __all__ = [
     "nextafter",
     "permute_dims",
     "positive",
+    "rsub",
     "split_with_sizes",
     "stride",
     "type_as",
@@ -363,6 +365,31 @@ def _after(x: Tensor, at: int, first: Number) -> Tensor:
     before: Any = x.new_full((*x.shape[:at], 1, *x.shape[at + 1 :]), first)
     out: Tensor = before.cat(x, dim=at)
     return out
+
+
+@checked
+def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
+    """other - alpha * x.
+
+    >>> from anneal.tensor import Tensor
+    >>> rsub(Tensor([1, 2]), 10)
+    Tensor([9, 8], dtype=int32)
+    """
+    return x._lift("rsub", other).sub(x, alpha)
+
+
+@checked
+def fill(x: Tensor, value: Any) -> Tensor:
+    """One number, or a tensor of shape (), everywhere, in this tensor's shape and dtype.
+
+    >>> from anneal.tensor import Tensor
+    >>> fill(Tensor([1.0, 2.0]), 3)
+    Tensor([3., 3.], dtype=float32)
+    """
+    given = x._lift("fill", value)
+    if given.ndim:
+        raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")
+    return given.cast(x.dtype).expand(x.shape)
 
 
 # -- names of torch ---------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
 
 
 @checked
-def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
+def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.
 
@@ -210,7 +210,7 @@ def bucketize(x: Tensor, boundaries: Any, right: bool = False) -> Tensor:
     >>> Tensor([0.5, 2.0, 9.0]).bucketize(Tensor([1.0, 2.0, 3.0]))
     Tensor([0, 1, 3], dtype=int32)
     """
-    return x._lift("bucketize", boundaries).searchsorted(x, right)
+    return x._lift("bucketize", boundaries).searchsorted(x, right, out_int32=out_int32)
 
 
 def _sum_into(index: UOp, value: UOp, v: int) -> UOp:

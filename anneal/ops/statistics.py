@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import checked
-from anneal.ops.axes import axis_of, need_axes, one_of
+from anneal.ops.arguments import alias, checked, is_tensor, whole
+from anneal.ops.axes import axes_of, axis_of, need_axes, one_of
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.indexing import gathered
+from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota
 from anneal.ops.pairs import ValuesIndices
 from anneal.ops.reduce import Axes
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
 __all__ = [
+    "Histogram",
     "corrcoef",
     "cov",
     "cumulative_trapezoid",
     "dist",
+    "gradient",
     "histc",
+    "histogram",
     "kthvalue",
     "matrix_power",
     "mode",
@@ -33,6 +38,7 @@ __all__ = [
     "pdist",
     "renorm",
     "trapezoid",
+    "trapz",
     "vander",
 ]
 
@@ -121,6 +127,132 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     last = (bins - 1.0) + 0.0 * place  # the upper end belongs to the last part
     index = choose(inside, place.minimum(last), -1.0).cast("int32")
     return index.bincount(bins).cast(x.dtype)
+
+
+class Histogram(NamedTuple):
+    """How many elements, or how much weight, is in each part, and the ends of the parts: what `histogram` gives."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+@checked
+def histogram(
+    x: Tensor,
+    bins: Any,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """How many elements fall into each part of a range, as floats, and the ends of the parts.
+
+    Args:
+        bins: how many equal parts, or a rising vector of their ends.
+        range: the ends of the first and the last part; by default the least and the largest element.
+        weight: what each element counts, in the shape of x.
+        density: counts over their sum and the width of each part.
+
+    The last part holds its upper end too; what lies outside is not counted. No gradient flows. Raises ShapeError for no
+    parts, or a range with `bins` that are ends.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 2.0, 1.0]).histogram(2, range=(0.0, 2.0)).hist
+    Tensor([0., 3.], dtype=float32)
+    """
+    row = x._new_plain(real_node(x)).reshape(-1)
+    if is_tensor(bins):
+        if bins.ndim != 1 or bins.shape[0] < 2 or range is not None:
+            raise ShapeError("histogram: bins is a number, or a vector of two ends or more without a range")
+        edges = bins.detach().cast(row.dtype)
+    else:
+        edges = _edges(row, whole("histogram", "bins", bins), range)
+    parts = edges.shape[0] - 1
+    place = edges.searchsorted(row, right=True) - 1
+    place = choose(row.eq(edges[-1]), parts - 1, place)
+    index = choose((row >= edges[0]) & (row <= edges[-1]), place, -1)
+    if weight is not None and weight.shape != x.shape:
+        raise ShapeError(f"histogram: weight has the shape of x, {x.shape}, not {weight.shape}")
+    each = None if weight is None else weight.detach().reshape(-1)
+    counts: Any = index.bincount(parts, each).cast(row.dtype)
+    if density:
+        counts = counts / (edges.diff() * counts.sum())
+    return Histogram(counts, edges)
+
+
+def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
+    """The ends of equal parts of a range."""
+    if bins < 1:
+        raise ShapeError(f"histogram: takes at least 1 bin, not {bins}")
+    if span is not None and (len(span) != 2 or not span[0] <= span[1]):
+        raise ShapeError(f"histogram: range is two numbers, the lower first, not {tuple(span)}")
+    low: Any = row._lift("histogram", float(span[0])) if span else row.min() if row.numel() else row.sum()
+    high: Any = row._lift("histogram", float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
+    same = low.eq(high)
+    low, high = choose(same, low - 0.5, low), choose(same, high + 0.5, high)
+    share = row._new_plain(iota(bins + 1)).cast(row.dtype) * (1.0 / bins)
+    edges: Tensor = low + (high - low) * share
+    return choose(share.eq(1.0), high, edges)
+
+
+@checked
+def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int = 1) -> list[Tensor]:
+    """The slopes of samples along axes, by central differences; at the ends by one-sided ones of order 1 or 2.
+
+    Args:
+        spacing: the distance of samples: a number, one for each axis, or a vector of places for each.
+        dim: the axes, all by default.
+
+    Raises ShapeError for an axis with too few samples, or spacings that do not fit.
+
+    >>> from anneal.tensor import Tensor
+    >>> gradient(Tensor([1.0, 4.0, 9.0]))[0]
+    Tensor([3., 4., 5.], dtype=float32)
+    """
+    if edge_order not in (1, 2):
+        raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
+    axes = (
+        axes_of("gradient", dim, x.ndim)
+        if dim is None or isinstance(dim, int)
+        else [axis_of("gradient", d, x.ndim) for d in dim]
+    )
+    many = isinstance(spacing, (list, tuple))
+    steps = list(spacing) if many else [1 if spacing is None else spacing] * len(axes)
+    if len(steps) != len(axes):
+        raise ShapeError(f"gradient: {len(steps)} spacings for {len(axes)} axes")
+    floats = x._new(real_node(x))
+    return [_slopes(floats, at, step, edge_order) for at, step in zip(axes, steps, strict=True)]
+
+
+def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
+    n = x.shape[at]
+    if n < edge_order + 1:
+        raise ShapeError(f"gradient: axis {at} of shape {x.shape} needs {edge_order + 1} samples at least")
+    if is_tensor(spacing) and spacing.ndim:
+        if spacing.shape != (n,):
+            raise ShapeError(f"gradient: the places along axis {at} are {n}, not of shape {spacing.shape}")
+        gaps: Any = spacing.diff().reshape([n - 1 if i == at else 1 for i in range(x.ndim)])
+    else:
+        gaps = x._lift("gradient", spacing if is_tensor(spacing) else float(spacing)).reshape([1] * x.ndim)
+        gaps = gaps.expand([n - 1 if i == at else 1 for i in range(x.ndim)])
+
+    def cut(t: Any, begin: int, end: int) -> Any:
+        return slice_axis(t, at, begin, end)
+
+    rises = x.diff(dim=at)
+    ratio = rises / gaps
+    parts: list[Any] = []
+    if n > 2:  # in the middle, each side's slope weighs by the other side's gap
+        a, b = cut(gaps, 0, n - 2), cut(gaps, 1, n - 1)
+        parts = [(cut(ratio, 0, n - 2) * b + cut(ratio, 1, n - 1) * a) / (a + b)]
+    first, last = cut(ratio, 0, 1), cut(ratio, n - 2, n - 1)
+    if edge_order == 2:
+        a, b = cut(gaps, 0, 1), cut(gaps, 1, 2)
+        first = first + (first - cut(ratio, 1, 2)) * a / (a + b)
+        a, b = cut(gaps, n - 2, n - 1), cut(gaps, n - 3, n - 2)
+        last = last + (last - cut(ratio, n - 3, n - 2)) * a / (a + b)
+    out: Tensor = first.cat(*parts, last, dim=at)
+    return out
 
 
 @checked
@@ -256,6 +388,9 @@ def _trapezoids(t: Tensor, name: str, x: Any, dx: Number, dim: int) -> Tensor:
     both: Tensor = (y.narrow(at, 0, max(0, n - 1)) + y.narrow(at, min(1, n), max(0, n - 1))) * 0.5
     out: Tensor = both * _steps(t, name, x, dx, at)
     return out
+
+
+trapz = alias(trapezoid, "trapz")
 
 
 @checked

@@ -816,6 +816,9 @@ class Tensor(Handle):
     # the gamma function
     lgamma = ops.lgamma
     digamma = ops.digamma
+    polygamma = ops.polygamma
+    mvlgamma = ops.mvlgamma
+    i0 = ops.i0
 
     # movement
     reshape = ops.reshape
@@ -1101,6 +1104,7 @@ class Tensor(Handle):
     histc = ops.histc
     kthvalue = ops.kthvalue
     msort = ops.msort
+    histogram = ops.histogram
     mode = ops.mode
     nanquantile = ops.nanquantile
     dist = ops.dist
@@ -1171,6 +1175,25 @@ class Tensor(Handle):
     new_full = ops.new_full
     new_zeros = ops.new_zeros
     new_ones = ops.new_ones
+
+    # places in memory order, and what complex numbers have
+    as_strided = ops.as_strided
+    as_strided_scatter = ops.as_strided_scatter
+    diagonal_scatter = ops.diagonal_scatter
+    put = ops.put
+    index_reduce = ops.index_reduce
+    adjoint = ops.adjoint
+    angle = ops.angle
+    conj = ops.conj
+    conj_physical = ops.conj_physical
+    resolve_conj = ops.resolve_conj
+    resolve_neg = ops.resolve_neg
+    sgn = ops.sgn
+    narrow_copy = ops.narrow_copy
+    unsafe_chunk = ops.unsafe_chunk
+    unsafe_split = ops.unsafe_split
+    bernoulli = ops.bernoulli
+    multinomial = ops.multinomial
 
     # made from nothing
     full = staticmethod(ops.full)
@@ -1248,6 +1271,18 @@ class Tensor(Handle):
             raise ShapeError(f"mT: needs two axes or more, not shape {self.shape}")
         return self.transpose(-2, -1)
 
+    @property
+    def H(self) -> Tensor:
+        """A matrix transposed: real numbers are their own conjugates."""
+        if self.ndim not in (0, 2):
+            raise ShapeError(f"H: a matrix, not shape {self.shape}; use mT")
+        return self.T
+
+    @property
+    def mH(self) -> Tensor:
+        """`mT`: real numbers are their own conjugates."""
+        return self.mT
+
     no_grad = no_grad
 
     @staticmethod
@@ -1288,6 +1323,21 @@ class Tensor(Handle):
         dtypes.float64
         """
         return self.cast(dtypes.float64)
+
+    @checked
+    def byte(self) -> Tensor:
+        """`.cast("uint8")`."""
+        return self.cast(dtypes.uint8)
+
+    @checked
+    def char(self) -> Tensor:
+        """`.cast("int8")`."""
+        return self.cast(dtypes.int8)
+
+    @checked
+    def short(self) -> Tensor:
+        """`.cast("int16")`."""
+        return self.cast(dtypes.int16)
 
     @checked
     def long(self) -> Tensor:

@@ -118,6 +118,17 @@ CASES: list[Case] = [
     Case("prelu", lambda M, F, x, w: x.prelu(w), "ab,b"),
     Case("where", lambda M, F, x, y: chosen(M, x > 0.1, x, y), "ab,ab"),
     Case("where", lambda M, F, x, y: chosen(M, (x * 0 + 1) > 0, x, y), "ab,ab"),
+    *unary("adjoint", "sgn", "conj", "angle"),
+    *unary("i0", positive=True),
+    Case("conj_physical resolve_conj resolve_neg", lambda M, F, x: x.resolve_conj()),
+    Case("polygamma", lambda M, F, x: x.polygamma(1), positive=True),
+    Case("mvlgamma", lambda M, F, x: (x + 1.0).mvlgamma(2), positive=True),
+    Case("as_strided", lambda M, F, x: x.reshape(-1).as_strided(x.shape, (x.shape[1], 1))),
+    Case("as_strided_scatter", lambda M, F, x: (x * 0.0).as_strided_scatter(x, x.shape, (x.shape[1], 1)),
+         torch=lambda M, F, x: x * 1.0),
+    Case("diagonal_scatter", lambda M, F, x, y: x.diagonal_scatter(y), "ab,a"),
+    Case("put", lambda M, F, x, y: x.put(places(y, y.shape, x.shape[0]), y), "a,a"),
+    Case("index_reduce", lambda M, F, x, y: x.index_reduce(0, places(y, y.shape, x.shape[0]), y, "mean"), "a,a"),
     Case("masked_select", lambda M, F, x: x.masked_select(x.abs() >= 0)),
     Case("masked_fill", lambda M, F, x: x.masked_fill(x > 0.1, 2.0)),
     Case("heaviside", lambda M, F, x: x.heaviside(0.5)),
@@ -301,11 +312,11 @@ DRAWN = "draws numbers; test_random.py"
 IN_PLACE = "has the graph of the op that it is named after; test_inplace.py"
 WITHOUT = {
     IN_PLACE: " ".join([*ops.inplace.__all__, *ops.inplace_kin.__all__]),
-    DRAWN: " ".join(ops.inplace_random.__all__),
+    DRAWN: " ".join(["bernoulli", "multinomial", *ops.inplace_random.__all__]),
     BOOLS: "all allclose any argmax argmin argsort argwhere bool bucketize count_nonzero eq equal ge greater "
     "greater_equal gt int isclose isfinite isin isinf isnan isneginf isposinf isreal le less less_equal logical_and "
     "logical_not logical_or logical_xor long lt ne nonzero nonzero_static not_equal one_hot searchsorted signbit unique unique_consecutive "
-    "is_contiguous is_floating_point histc bitcast",
+    "byte char short is_contiguous is_floating_point histc histogram bitcast",
     MAKES: "arange blackman_window empty empty_like eye from_numpy full full_like hamming_window hann_window linspace logspace "
     "new_empty new_full new_ones new_tensor new_zeros normal ones ones_like rand rand_like randint randn randn_like randperm "
     "tri tril_indices triu_indices uniform zeros zeros_like",

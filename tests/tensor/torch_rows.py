@@ -146,3 +146,98 @@ DRAWS: dict[str, tuple[Any, ...]] = {
     "bernoulli_": (0.3,), "cauchy_": (), "exponential_": (2.0,), "geometric_": (0.4,), "log_normal_": (), "normal_": (1.0, 2.0),
     "random_": (), "uniform_": (-1.0, 3.0),
 }  # fmt: skip
+
+WIDE = np.linspace(-8.3, 8.3, 41).astype(np.float32)
+ABOVE = np.linspace(0.05, 9.0, 40).astype(np.float32)
+
+
+def special(name: str, x: Any = WIDE, slopes: bool = False) -> Call:
+    return Call(lambda M, F, x: getattr(M.special, name)(x), (x,), slopes)
+
+
+SPECIAL: dict[str, Call] = {
+    **{n: special(n, slopes=True) for n in ["i0e", "i1", "i1e", "ndtr", "log_ndtr", "expit"]},
+    **{n: special(n, ABOVE, True) for n in ["entr", "psi"]},
+    "erfcx": special("erfcx", WIDE[10:], True),
+    "ndtri": special("ndtri", np.array([1e-6, 0.01, 0.3, 0.5, 0.9, 0.9999], np.float32), True),
+    **{n: special(n) for n in ["modified_bessel_i0", "modified_bessel_i1", "bessel_j0", "bessel_j1", "spherical_bessel_j0"]},
+    **{n: special(n, ABOVE) for n in ["modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
+                                      "scaled_modified_bessel_k1", "bessel_y0", "bessel_y1"]},
+    "ends": Call(lambda M, F, x: [getattr(M.special, n)(x) for n in ["bessel_y0", "modified_bessel_k1", "entr", "ndtri", "i1"]],
+                 (np.array([0.0, -1.0, np.nan], np.float32),), False),
+    **{f"{kind}polynomial_{letter}": Call(lambda M, F, x, n, name=f"{kind}polynomial_{letter}": [
+        getattr(M.special, name)(x, n), getattr(M.special, name)(x, 3)], (WIDE[::4] / 4, np.arange(11, dtype=np.float32) - 1), False)
+       for kind, letters in [("chebyshev_", "tuvw"), ("shifted_chebyshev_", "tuvw")] for letter in letters},
+    **{name: Call(lambda M, F, x, n, name=name: getattr(M.special, name)(x, n), (WIDE[::4] / 4, np.arange(11, dtype=np.float32)), False)
+       for name in ["hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]},
+    "xlog1py": Call(lambda M, F, x, y: M.special.xlog1py(x, y.abs()), (A, B)),
+    "zeta": Call(lambda M, F, x, q: M.special.zeta(x, q), (np.array([1.0, 2.0, 3.0, 2.5, 0.5], np.float32),
+                                                           np.array([2.0, 1.0, -1.5, 7.0, 1.0], np.float32)), False),
+    "polygamma": Call(lambda M, F, x: [M.special.polygamma(n, x) for n in (0, 1, 2)] + [x.polygamma(3)], (ABOVE,)),
+    "polygamma below": Call(lambda M, F, x: [x.polygamma(n) for n in (1, 2)], (np.array([-0.3, -1.7, -4.4], np.float32),)),
+    "mvlgamma": Call(lambda M, F, x: M.mvlgamma(x, 3), (ABOVE + 1,)),
+}  # fmt: skip
+
+ROWS_MASK = np.array([[True, False, True, True], [False, True, True, False], [True, True, True, True]])
+
+
+def masked(name: str, *args: Any, **options: Any) -> Call:
+    return Call(lambda M, F, x, m: getattr(M.masked, name)(x, *args, mask=m, **options), (A, ROWS_MASK))
+
+
+MASKED: dict[str, Call] = {
+    **{f"masked.{n}": masked(n, 1) for n in ["sum", "prod", "amax", "amin", "mean", "median", "logsumexp", "cumsum", "cumprod",
+                                             "softmax", "softmin", "argmax", "argmin"]},
+    "masked.log_softmax": Call(lambda M, F, x, m: M.masked.log_softmax(x, 1, mask=m).exp(), (A, ROWS_MASK)),
+    **{f"masked.{n} of all": masked(n) for n in ["sum", "amax", "mean", "norm"]},
+    "masked.norm": masked("norm", 3.0, 1),
+    "masked.normalize": masked("normalize", 2.0, 1),
+    "masked.var": masked("var", 1, keepdim=True),
+    "masked.std": masked("std", (0, 1), unbiased=False),
+    "masked.logaddexp": Call(lambda M, F, x, y, m: M.masked.logaddexp(x, y, input_mask=m), (A, B, ROWS_MASK)),
+}  # fmt: skip
+
+WINDOWS: dict[str, Call] = {
+    f"windows.{name} {sym}": Call(lambda M, F, name=name, options=options, sym=sym: [
+        getattr(M.signal.windows, name)(n, sym=sym, **options) for n in (0, 1, 7)], ())
+    for name, options in {
+        "bartlett": {}, "blackman": {}, "cosine": {}, "exponential": {"tau": 2.0}, "gaussian": {"std": 2.0}, "hamming": {}, "hann": {},
+        "general_cosine": {"a": [0.4, 0.3, 0.2]}, "general_hamming": {"alpha": 0.6}, "kaiser": {"beta": 8.0}, "nuttall": {},
+    }.items() for sym in (True, False)
+}  # fmt: skip
+
+SQUARE = f(4, 4)
+SPD = SQUARE @ SQUARE.T + 4 * np.eye(4, dtype=np.float32)
+LOW = np.tril(f(4, 4)).astype(np.float32) + 3 * np.eye(4, dtype=np.float32)
+
+NAMES: dict[str, Call] = {
+    "as_strided": Call(lambda M, F, x: x.as_strided((2, 3), (1, 2), 1), (A,)),
+    "as_strided_scatter": Call(lambda M, F, x, y: x.as_strided_scatter(y, (2, 2), (4, 1), 1), (A, f(2, 2)), False),
+    "diagonal_scatter": Call(lambda M, F, x, y: x.diagonal_scatter(y, 1), (A, f(3))),
+    "put": Call(lambda M, F, x, i, y: [x.put(i, y), x.put(i, y, True)], (A, np.array([3, 0, -1]), f(3))),
+    "index_reduce": Call(lambda M, F, x, i, y: [x.index_reduce(1, i, y, r, include_self=s) for r in ("mean", "amax")
+                                                for s in (True, False)], (A, np.array([3, 0]), f(3, 2))),
+    "unravel_index": Call(lambda M, F, i: M.unravel_index(i, (3, 4)), (np.array([[5, 11], [0, 7]]),)),
+    "angle": Call(lambda M, F, x: [x.angle(), x.sgn(), x.conj(), M.real(x), x.resolve_neg(), x.mH, x.H, x.adjoint()], (A,)),
+    "casts": Call(lambda M, F, x: [x.abs().byte(), x.char(), x.short()], (A * 5,), False),
+    "copies": Call(lambda M, F, x: [M.alias_copy(x), M.permute_copy(x, (1, 0)), M.unbind_copy(x), M.view_copy(x, (4, 3)),
+                                    x.narrow_copy(0, 1, 1), x.unsafe_chunk(2, 1), M.t_copy(x)], (A,)),
+    "rsub": Call(lambda M, F, x, y: [M.rsub(x, y, alpha=2), M.fill(x, 3.0)], (A, B)),
+    "trapz": Call(lambda M, F, x: M.trapz(x, dx=0.5), (A,)),
+    "gradient": Call(lambda M, F, x: [M.gradient(x), M.gradient(x, spacing=(0.5, 2.0), edge_order=2)], (A,)),
+    "gradient over places": Call(lambda M, F, x, v: M.gradient(x, spacing=(v.detach().abs().cumsum(0),), dim=1), (A, V)),
+    "histogram": Call(lambda M, F, x, y: [tuple(x.histogram(5)), tuple(x.histogram(3, range=(-1.0, 0.5), weight=y, density=True)),
+                                          tuple(x.histogram(M.linspace(-1, 1, 4)))], (A, np.abs(B)), False),
+    "normal": Call(lambda M, F, x: [M.normal(x, 0.0), M.normal(2.0, 0.0, (2,)), M.randint_like(x, 1, 2)], (A,), False),
+    "shapes": Call(lambda M, F: [M.empty_strided((2, 3), (3, 1)) * 0, M.empty_permuted((2, 3), (1, 0)) * 0, M.scalar_tensor(3.0),
+                                 list(M.broadcast_shapes((2, 1), 3))], ()),
+    "constant_pad_nd": Call(lambda M, F, x: M.constant_pad_nd(x, (1, 2), 0.5), (A,)),
+    "grid_sampler": Call(lambda M, F, x, g: M.grid_sampler_2d(x, g, 0, 1, True), (IMAGE, PLACES)),
+    "norm": Call(lambda M, F, x: [M.norm(x), M.norm(x, 1, 0), M.norm(x, "nuc")], (A,)),
+    "determinants": Call(lambda M, F, x: [M.logdet(x), M.det(x), M.slogdet(x)[1]], (SPD,)),
+    "inverses": Call(lambda M, F, x: [M.inverse(x), M.pinverse(x), M.matrix_exp(x * 0.1)], (SPD,)),
+    "cholesky": Call(lambda M, F, x: [M.cholesky(x), M.cholesky(x, upper=True)], (SPD,)),
+    "triangles": Call(lambda M, F, L, b: [M.cholesky_solve(b, L), M.cholesky_inverse(L), M.triangular_solve(b, L, upper=False)[0],
+                                          M.triangular_solve(b, L, upper=False, transpose=True)[0]], (LOW, f(4, 2)), False),
+    "qr and svd": Call(lambda M, F, x: [abs(M.qr(x)[1]), M.svd(x)[1], abs(M.svd(x)[2])], (A,), False),
+}  # fmt: skip

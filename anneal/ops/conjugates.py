@@ -1,0 +1,51 @@
+"""What torch's functions of complex numbers are for real ones, the only ones here."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anneal.ops.arguments import alias, checked
+from anneal.ops.elementwise import choose, real_node
+from anneal.ops.functions import by_slope
+
+if TYPE_CHECKING:
+    from anneal.tensor import Tensor
+
+__all__ = ["adjoint", "angle", "conj", "conj_physical", "real", "resolve_conj", "resolve_neg", "sgn"]
+
+
+@checked
+def conj(x: Tensor) -> Tensor:
+    """The tensor itself: real numbers are their own conjugates."""
+    return x
+
+
+conj_physical = alias(conj, "conj_physical")
+real = alias(conj, "real")
+resolve_conj = alias(conj, "resolve_conj")
+resolve_neg = alias(conj, "resolve_neg")
+
+
+@checked
+def adjoint(x: Tensor) -> Tensor:
+    """`mT`."""
+    return x.mT
+
+
+@checked
+def sgn(x: Tensor) -> Tensor:
+    """`sign`."""
+    return x.sign()
+
+
+@checked
+def angle(x: Tensor) -> Tensor:
+    """0 for numbers from 0 on, pi below, nan for nan; the gradient is 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([2.0, -2.0]).angle().round(4)
+    Tensor([0.    , 3.1416], dtype=float32)
+    """
+    floats = x._new(real_node(x))
+    return by_slope(floats, lambda x: (choose(x.isnan(), x, choose(x < 0, math.pi, 0.0)).detach(), x.detach() * 0.0))
