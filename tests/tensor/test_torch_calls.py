@@ -10,23 +10,16 @@ import pytest
 import anneal as an
 from anneal.errors import DTypeError, ShapeError
 from anneal.nn import functional
-from anneal.tensor import Tensor, jit
+from anneal.tensor import Tensor, jit, set_default_device
 from tests.tensor.torch_rows import ARGUMENTS, DRAWS, DYNAMIC, MASKED, NAMES, SPECIAL, WHOLE, WINDOWS, A, Call
+from tests.tiers import thinned
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, about its older names
 
 CALLS = {**DYNAMIC, **ARGUMENTS, **SPECIAL, **MASKED, **NAMES, **WINDOWS}
-ON_THE_HOST = {
-    "norm",
-    "determinants",
-    "inverses",
-    "cholesky",
-    "triangles",
-    "qr and svd",
-    "copies",
-    "casts",
-}  # or with int8
+ON_THE_HOST = {"norm", "determinants", "inverses", "cholesky", "triangles", "qr and svd", "copies", "casts"}
+ON_WEBGPU = [name for name in CALLS if name not in ON_THE_HOST and name not in WINDOWS]
 
 
 def flat(x: Any) -> list[Any]:
@@ -38,10 +31,17 @@ def numbers(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_values_and_gradients_are_torchs(name: str, device: str) -> None:
-    if device == "webgpu" and (name in ON_THE_HOST or name in WINDOWS):
-        pytest.skip("made of what other rows have")
+def test_values_and_gradients_are_torchs(name: str) -> None:
     check(CALLS[name])
+
+
+@pytest.mark.parametrize("name", thinned(ON_WEBGPU, test=20, ci=5))
+def test_they_are_on_webgpu(name: str, webgpu: str) -> None:
+    set_default_device(webgpu)
+    try:
+        check(CALLS[name])
+    finally:
+        set_default_device(None)
 
 
 def check(row: Call) -> None:
