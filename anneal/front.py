@@ -12,6 +12,7 @@ import numpy as np
 from anneal.doors import opened_later
 from anneal.ops import *
 from anneal.ops import as_dtype as as_dtype
+from anneal.ops.families import *
 from anneal.tensor import DType
 from anneal.tensor import Generator as Generator
 from anneal.tensor import MemoryReport as MemoryReport

@@ -53,8 +53,6 @@ from anneal.ops import (
     windows,
     zetas,
 )
-from anneal.ops.activations import *
-from anneal.ops.angles import *
 from anneal.ops.arguments import (
     Integer,
     alias,
@@ -68,59 +66,19 @@ from anneal.ops.arguments import (
     several,
     whole,
 )
-from anneal.ops.attention import *
 from anneal.ops.axes import Shape, axes_of, axis_of, broadcast_shapes, int_args, one_of
-from anneal.ops.bessel import *
-from anneal.ops.conjugates import *
-from anneal.ops.convolution import *
-from anneal.ops.copies import *
-from anneal.ops.creation import *
 from anneal.ops.data import HELD, Array, DTypeLike, array_of, as_dtype, check_device_dtype, wrap_array
-from anneal.ops.diagonals import *
-from anneal.ops.distances import *
-from anneal.ops.dynamic import *
-from anneal.ops.elementwise import *
-from anneal.ops.extremes import *
-from anneal.ops.functions import *
-from anneal.ops.further import *
-from anneal.ops.gamma import *
+from anneal.ops.families import *
 from anneal.ops.glossary import explain_class
 from anneal.ops.grad_mode import grad_enabled, no_grad
 from anneal.ops.host import called_on_host
-from anneal.ops.images import *
-from anneal.ops.indexing import *
-from anneal.ops.inplace import *
 from anneal.ops.inplace import changed, in_place, need_changeable
-from anneal.ops.inplace_kin import *
-from anneal.ops.inplace_random import *
-from anneal.ops.joining import *
-from anneal.ops.layers import *
-from anneal.ops.linalg import *
-from anneal.ops.logic import *
-from anneal.ops.losses import *
-from anneal.ops.movement import *
-from anneal.ops.normalisation import *
 from anneal.ops.normalisation import take_running_updates
 from anneal.ops.pairs import MinMax, ValuesIndices
-from anneal.ops.placing import *
-from anneal.ops.polynomials import *
-from anneal.ops.pooling import *
 from anneal.ops.precision import in_single
-from anneal.ops.random import *
 from anneal.ops.random import Generator, default_generator, host_generator, host_normal, host_uniform
-from anneal.ops.reduce import *
-from anneal.ops.resize import *
 from anneal.ops.resize import MODES
-from anneal.ops.rounding import *
-from anneal.ops.running import *
-from anneal.ops.sorting import *
-from anneal.ops.statistics import *
-from anneal.ops.strided import *
-from anneal.ops.subscripts import *
-from anneal.ops.tails import *
-from anneal.ops.windows import *
 from anneal.ops.windows import per_axis
-from anneal.ops.zetas import *
 
 __all__ = [
     "HELD",

@@ -153,10 +153,10 @@ def _states(tensors: Sequence[Handle]) -> list[Handle]:
     if not here.changed or here.recordings or here.depth:
         return []
     given = {id(t) for t in tensors}
-    found = []
+    found: list[Handle] = []
     waiting = {}
     for number, r in here.changed.items():
-        t = r()
+        t: Handle | None = r()
         if t is None or number in given or not (is_computed_late(t) or not is_realized(t.uop)):
             continue
         before = here.waiting.get(number)

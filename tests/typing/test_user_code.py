@@ -24,6 +24,7 @@ from mypy import api
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = sorted((ROOT / "tests/typing/programs").glob("*.py"))
 RIGHT = [path for path in PROGRAMS if path.stem != "wrong"]
+FILES = sorted((ROOT / "tests/programs/files").glob("[a-z]*.py"))  # programs as torch's users write them
 PYRIGHT = shutil.which("basedpyright") or shutil.which("pyright")
 
 Found = dict[str, list[tuple[int, str]]]  # for each program the errors: line, and mypy's code or pyright's rule
@@ -34,7 +35,14 @@ def mypys() -> tuple[Found, str]:
     """What mypy finds, and says; its cache is that of `make check`."""
     cache, config = ROOT / ".mypy_cache", ROOT / "pyproject.toml"
     text, fault, _ = api.run(
-        ["--config-file", str(config), "--cache-dir", str(cache), "--no-pretty", *[str(path) for path in PROGRAMS]]
+        [
+            "--config-file",
+            str(config),
+            "--cache-dir",
+            str(cache),
+            "--no-pretty",
+            *[str(path) for path in [*PROGRAMS, *FILES]],
+        ]
     )
     assert not fault, fault
     found: Found = {}
@@ -49,7 +57,7 @@ def pyrights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, str]:
         pytest.skip("no pyright here; `pip install basedpyright` brings one")
     config = tmp_path_factory.mktemp("pyright") / "pyrightconfig.json"
     settings = {
-        "include": [str(path) for path in PROGRAMS],
+        "include": [str(path) for path in [*PROGRAMS, *FILES]],
         "extraPaths": [str(ROOT)],
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
@@ -71,7 +79,7 @@ def expected(place: int) -> list[tuple[int, str]]:
     return [(n, note[place]) for n, note in notes if note]
 
 
-@pytest.mark.parametrize("program", RIGHT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", [*RIGHT, *FILES], ids=lambda path: path.stem)
 def test_mypy_accepts_a_program(program: Path, mypys: tuple[Found, str]) -> None:
     found, text = mypys
     assert program.name not in found, text

@@ -14,7 +14,7 @@ def run() -> list[float]:
     start(0, model.parameters())
     x = torch.tensor(normal(1, 32, 4))
     y = (x[:, :1] * x[:, 1:2]) + 0.1 * torch.tensor(normal(2, 32, 1))
-    loader = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=False)
+    loader: DataLoader[tuple[torch.Tensor, ...]] = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))
     losses: list[float] = []

@@ -13,12 +13,13 @@ from tests.programs.files._start import normal, start
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.features = nn.Sequential(nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
         self.head = nn.Linear(4, 2)
         self.slopes: list[torch.Tensor] = []
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        a = self.features(x)
+        a = self.features(self.conv(x))
         if a.requires_grad:
             a.register_hook(lambda g: self.slopes.append(g))
         return self.head(a.mean(dim=(2, 3))), a
@@ -34,7 +35,7 @@ def run() -> list[float]:
     def keep(module: Any, args: Any, result: torch.Tensor) -> None:
         sizes.append(float(result.shape[1]))
 
-    handle = net.features[0].register_forward_hook(keep)
+    handle = net.conv.register_forward_hook(keep)
     x, y = torch.tensor(normal(1, 4, 1, 6, 6)), torch.tensor([0, 1, 0, 1])
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     losses = []

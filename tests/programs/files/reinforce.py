@@ -37,7 +37,8 @@ def run() -> list[float]:
             values.append(value.squeeze(-1))
             state = min(4, max(0, state + (1 if action else -1)))
             rewards.append(1.0 if state == 4 else -0.1)
-        returns, total = [], 0.0
+        returns: list[float] = []
+        total = 0.0
         for r in reversed(rewards):
             total = r + 0.9 * total
             returns.insert(0, total)
