@@ -21,6 +21,7 @@ DOORS = (
     "anneal.nn.functional",
     "anneal.nn.init",
     "anneal.nn.utils",
+    "anneal.ops.families",
     "anneal.ops.made",
     "anneal.ops.nodes",
     "anneal.ops.operators",

@@ -145,8 +145,8 @@ class _Here(threading.local):
         # what an optimiser's step computes along with the rest
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
         self.hooks: list[Any] | None = None  # gets the hooks of results that a gradient's walk calls
-        self.changed: dict[int, weakref.ref[Any]] = {}  # tensors changed in place since the last realize, by id
-        self.waiting: dict[int, weakref.ref[Any]] = {}  # those that were, before one, and that nobody has computed
+        self.changed: dict[int, weakref.ref[Handle]] = {}  # tensors changed in place since the last realize, by id
+        self.waiting: dict[int, weakref.ref[Handle]] = {}  # those that were, before one, and that nobody has computed
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
 
 

@@ -156,7 +156,7 @@ def _states(tensors: Sequence[Handle]) -> list[Handle]:
     found: list[Handle] = []
     waiting = {}
     for number, r in here.changed.items():
-        t: Handle | None = r()
+        t = r()
         if t is None or number in given or not (is_computed_late(t) or not is_realized(t.uop)):
             continue
         before = here.waiting.get(number)
