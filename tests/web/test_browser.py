@@ -275,13 +275,17 @@ def tabbed(page: Any, found: str, most: int = 120) -> None:
 
 
 def test_the_journey_by_keys_alone(page: Any, studio: tuple[str, Path], tmp_path: Path) -> None:
+    chosen: list[Any] = []
+    page.on(
+        "filechooser", lambda chooser: chosen.append(chooser)
+    )  # from the start: to be told of choosers takes the browser a moment
     page.goto(studio[0] + "/")
     page.wait_for_selector(".models")
     tabbed(page, "input[type=file]")
     data = {"name": "keys.onnx", "mimeType": "", "buffer": relu(tmp_path / "m.onnx", "keys")}
-    with page.expect_file_chooser() as chooser:
-        page.keyboard.press("Enter")
-    chooser.value.set_files(files=[data])
+    page.keyboard.press("Enter")
+    until(lambda: page.wait_for_timeout(20) or chosen)
+    chosen[0].set_files(files=[data])
     page.wait_for_selector(".about .links a")
     tabbed(page, ".about .links a[href^='/k/']")
     page.keyboard.press("Enter")

@@ -146,7 +146,7 @@ function Drawing(props: Props & { view: View; layout: Layout }) {
   const fitting = useRef(fit);
   fitting.current = fit;
   useEffect(() => {
-    const watch = new ResizeObserver(() => { if (!moved.current) fitting.current(); });
+    const watch = new ResizeObserver(() => { if (frame.current && !moved.current) fitting.current(); });
     watch.observe(frame.current!);
     return () => watch.disconnect();
   }, []);
