@@ -66,6 +66,7 @@ STATE = {
     "anneal.runtime.late._runs": CACHE,
     "anneal.runtime.numbering._masks": CACHE,
     "anneal.runtime.numbering._moved": CACHE,
+    "anneal.runtime.numbering._carried": "the lines whose results loops carry on: a cache of when they are computed",
     "anneal.runtime.numbering._tags": CACHE,
     "anneal.runtime.numbering._rounds": "the loops that ANNEAL_DEBUG=1 has told of, or counts the rounds of",
     "anneal.schedule.plan._plans": CACHE,

@@ -27,6 +27,9 @@ from anneal.uop import DType, UOp, arena
 __all__ = ["Device", "Limits", "OpaqueBuffer"]
 
 _KEPT = 64  # batches of a device
+# Bytes that are kept for later rounds of loops though memory is made for others: two loops that take turns would have
+# each other's let go in every round.
+_IDLE = 64 << 20
 Buffer = TypeVar("Buffer")
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
@@ -94,7 +97,11 @@ class Device(ABC, Generic[Buffer]):
         with self.lock:
             kind, nbytes = self._kind(size, dtype)
             buffer = self._pooled(kind)
-            if buffer is None and self.end_idle():
+            if (
+                buffer is None
+                and sum([m.nbytes for m in self._idle]) > max(_IDLE, self._in_use // 4)
+                and self.end_idle()
+            ):
                 buffer = self._pooled(kind)
             if buffer is None:
                 try:
@@ -133,7 +140,7 @@ class Device(ABC, Generic[Buffer]):
                 out.append(self.alloc(size, dtype))
 
     def keep_idle(self, memory: Idle) -> None:
-        """Have memory let go when there is none left in the pool; the first that came go where it is much."""
+        """Have memory let go when there is much of it and the pool has none; of very much the first that came go."""
         with self.lock:
             self._idle = [m for m in self._idle if m.nbytes]
             self._idle.append(memory)

@@ -32,6 +32,7 @@ all__ = [
     "Integer",
     "alias",
     "bound_int",
+    "changing",
     "checked",
     "deferred",
     "is_bool",
@@ -350,6 +351,7 @@ _AT_ONCE = frozenset(
 )
 _METHODS = frozenset(
     (
+        "assign",
         "bfloat16",
         "bitcast",
         "bool",
@@ -376,8 +378,9 @@ def _defers(function: Callable[..., Any]) -> bool:
     return at.startswith("anneal.ops.") and at not in _AT_ONCE
 
 
-def deferred(function: F, op: Callable[..., Any] | None = None) -> F:
-    """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of."""
+def deferred(function: F, op: Callable[..., Any] | None = None, changes: bool = False) -> F:
+    """A function whose results may be late (`anneal.runtime.late`), known as the op that it is the checked form of.
+    With `changes` it is an in-place op."""
     known = op or function
     if known.__name__ in _VIEWS:
         return _viewed(function, known)
@@ -385,7 +388,7 @@ def deferred(function: F, op: Callable[..., Any] | None = None) -> F:
     @functools.wraps(function)
     def late(*args: Any, **options: Any) -> Any:
         if here.defers:
-            return call_late(known, args, options, function)
+            return call_late(known, args, options, function, changes)
         return function(*args, **options)
 
     late.__wrapped__ = known  # what `alias` and `inspect` look for
@@ -418,6 +421,11 @@ def _viewed(function: F, known: Callable[..., Any]) -> F:
 
     late.__wrapped__ = known
     return late  # type: ignore[return-value]
+
+
+def changing(function: F) -> F:
+    """An in-place op, checked or not, whose results may be late."""
+    return deferred(function, inspect.unwrap(function), changes=True)
 
 
 def alias(function: F, name: str) -> F:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.ops.arguments import checked
+from anneal.ops.arguments import changing, checked
 from anneal.ops.axes import broadcast_shapes
 from anneal.ops.bases import Base, base_of, refresh
 from anneal.ops.elementwise import Operand, binary, difference, floor_quotient, modulo, power, quotient
@@ -99,6 +99,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
+@changing
 @checked
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
@@ -115,6 +116,7 @@ def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return changed(x, "add_", x.add(other, alpha))
 
 
+@changing
 @checked
 def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha * other in place; errors as for `add_`.
@@ -127,6 +129,7 @@ def sub_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return changed(x, "sub_", x.sub(other, alpha))
 
 
+@changing
 @checked
 def mul_(x: Tensor, other: Operand) -> Tensor:
     """x * other in place; errors as for `add_`.
@@ -139,6 +142,7 @@ def mul_(x: Tensor, other: Operand) -> Tensor:
     return changed(x, "mul_", x.mul(other))
 
 
+@changing
 @checked
 def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other in place, as `div`; errors as for `add_`.
@@ -151,6 +155,7 @@ def div_(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     return changed(x, "div_", x.div(other, rounding_mode))
 
 
+@changing
 @checked
 def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Every element moved into [min, max], in place; errors as for `add_`.
@@ -163,6 +168,7 @@ def clamp_(x: Tensor, min: Operand | None = None, max: Operand | None = None) ->
     return changed(x, "clamp_", x.clamp(min, max))
 
 
+@changing
 @checked
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x) in place; errors as for `add_`.
@@ -178,6 +184,7 @@ def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
+@changing
 @checked
 def copy_(x: Tensor, src: Any) -> Tensor:
     """The values of `src`, broadcast to this shape and cast to this dtype; its gradient goes to `src`.
@@ -194,6 +201,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
     return changed(x, "copy_", given._new(broadcast(given.uop.cast(x.uop.dtype), shape)))
 
 
+@changing
 @checked
 def fill_(x: Tensor, value: Any) -> Tensor:
     """One number everywhere: a number, or a tensor of shape ().
@@ -209,6 +217,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     return changed(x, "fill_", given._new(broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)))
 
 
+@changing
 @checked
 def zero_(x: Tensor) -> Tensor:
     """Zeros everywhere.
@@ -224,61 +233,73 @@ def zero_(x: Tensor) -> Tensor:
 # -- Python's operators -----------------------------------------------------------------------------------------------
 
 
+@changing
 def iadd(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "add_")
     return changed(x, "add_", binary(x, "add_", Op.ADD, other))
 
 
+@changing
 def isub(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "sub_")
     return changed(x, "sub_", difference(x, other, False))
 
 
+@changing
 def imul(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "mul_")
     return changed(x, "mul_", binary(x, "mul_", Op.MUL, other))
 
 
+@changing
 def itruediv(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "div_")
     return changed(x, "div_", quotient(x, other, False))
 
 
+@changing
 def ifloordiv(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "floor_divide_")
     return changed(x, "floor_divide_", floor_quotient(x, other, False))
 
 
+@changing
 def imod(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "remainder_")
     return changed(x, "remainder_", modulo(x, other, False))
 
 
+@changing
 def ipow(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "pow_")
     return changed(x, "pow_", power(x, other, False))
 
 
+@changing
 def iand(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "bitwise_and_")
     return changed(x, "bitwise_and_", bitwise(x, "bitwise_and_", Op.AND, other))
 
 
+@changing
 def ior(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "bitwise_or_")
     return changed(x, "bitwise_or_", bitwise(x, "bitwise_or_", Op.OR, other))
 
 
+@changing
 def ixor(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "bitwise_xor_")
     return changed(x, "bitwise_xor_", bitwise(x, "bitwise_xor_", Op.XOR, other))
 
 
+@changing
 def ilshift(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "bitwise_left_shift_")
     return changed(x, "bitwise_left_shift_", shift(x, "bitwise_left_shift_", Op.SHL, other))
 
 
+@changing
 def irshift(x: Tensor, other: Operand) -> Tensor:
     need_changeable(x, "bitwise_right_shift_")
     return changed(x, "bitwise_right_shift_", shift(x, "bitwise_right_shift_", Op.SHR, other))

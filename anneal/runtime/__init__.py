@@ -28,7 +28,15 @@ from anneal.runtime.late import become_late, composite
 from anneal.runtime.late import call as call_late
 from anneal.runtime.late import register as register_late
 from anneal.runtime.launch import Execution, execute, new_outputs
-from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized, note_made, storage_of
+from anneal.runtime.nodes import (
+    buffer_leaf,
+    host_storage,
+    is_realized,
+    note_assigned,
+    note_become,
+    note_made,
+    storage_of,
+)
 from anneal.runtime.numbering import Late, Numbering, is_computed_late, numbering_of
 from anneal.runtime.recording import capturing, forbid_in_capture, forbid_in_jit
 from anneal.runtime.sizes import bound_shape, needed, seen
@@ -76,6 +84,8 @@ __all__ = [
     "memory",
     "needed",
     "new_outputs",
+    "note_assigned",
+    "note_become",
     "note_made",
     "numbering_of",
     "observed",

@@ -141,12 +141,12 @@ class _Here(threading.local):
         self.defers = True  # False within an op: what it calls is part of it
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
+        self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has
-        # what an optimiser's step computes along with the rest
+        # what is computed along with the rest
+        self.pending: dict[int, weakref.ref[Any]] = {}  # tensors that were assigned, by id: they may be lazy
         self.backwards: list[weakref.ref[Any]] = []  # results whose backward was taken
         self.hooks: list[Any] | None = None  # gets the hooks of results that a gradient's walk calls
-        self.changed: dict[int, weakref.ref[Handle]] = {}  # tensors changed in place since the last realize, by id
-        self.waiting: dict[int, weakref.ref[Handle]] = {}  # those that were, before one, and that nobody has computed
         self.statistics: dict[int, weakref.ref[Any]] = {}  # running statistics that were assigned, by id
 
 

@@ -18,7 +18,7 @@ from anneal.runtime.handle import Handle
 from anneal.runtime.late import become_late, keep_run, known_run
 from anneal.runtime.launch import execute
 from anneal.runtime.nodes import buffer_leaf, is_realized, own, storage_of
-from anneal.runtime.numbering import Late, Line, Numbering, is_computed_late, numbering_of, reset
+from anneal.runtime.numbering import Late, Line, Numbering, is_computed_late, mask_of, numbering_of, reset
 from anneal.runtime.rounds import Run
 from anneal.runtime.sizes import needed, seen
 from anneal.runtime.steps import Launch
@@ -105,9 +105,6 @@ def _tell(
             )
 
 
-_MAX_WAITING = 4096
-
-
 @contextmanager
 def tracing() -> Iterator[list[Handle]]:
     """Within the block nothing runs: what would have been computed is collected, lazy as it is."""
@@ -136,7 +133,7 @@ def realize(tensors: Sequence[Handle]) -> None:
     here.effects += 1
     numbering = here.numbering()
     by_device: dict[str, list[Handle]] = {}
-    for t in (*tensors, *_states(tensors)):
+    for t in _with_others(tensors, numbering):
         if is_computed_late(t) or not is_realized(t.uop):
             by_device.setdefault(t.device, []).append(t)
     for name, group in by_device.items():
@@ -146,28 +143,40 @@ def realize(tensors: Sequence[Handle]) -> None:
         reset(numbering)
 
 
-def _states(tensors: Sequence[Handle]) -> list[Handle]:
-    """What a loop changes in place in every round and never looks at: it is computed with `tensors`, or its graph would
-    grow with the rounds. A tensor is, if it was changed before an earlier realize, waits since, and was changed again.
-    """
-    if not here.changed or here.recordings or here.depth:
-        return []
-    given = {id(t) for t in tensors}
-    found: list[Handle] = []
-    waiting = {}
-    for number, r in here.changed.items():
-        t = r()
-        if t is None or number in given or not (is_computed_late(t) or not is_realized(t.uop)):
-            continue
-        before = here.waiting.get(number)
-        if before is not None and before() is t:
-            found.append(t)
-        waiting[number] = r
-    here.changed.clear()
-    if len(here.waiting) > _MAX_WAITING:
-        here.waiting.clear()
-    here.waiting.update(waiting)
-    return found
+def _with_others(
+    tensors: Sequence[Handle], numbering: Numbering | None, but: Sequence[Handle] = ()
+) -> Sequence[Handle]:
+    """`tensors`, and what is to be computed along with them: tensors that were assigned, and those from which a loop
+    will go on. Left lazy, their graphs would grow by all that the loop does. Of `but` none is added."""
+    if here.assigned or here.depth:
+        return tensors
+    others: list[Handle] = []
+    if here.pending:
+        later = {}
+        for r in here.pending.values():
+            t = r()
+            if t is None:
+                continue
+            late = t.late
+            if t.requires_grad and not (t.is_leaf and (here.grad or (late is not None and not late.is_used()))):
+                later[id(t)] = r  # a graph of it may be there, through which a gradient goes to what it is now
+            elif _grows(t):
+                others.append(t)
+        here.pending = later
+    if numbering is not None:
+        others += numbering.carried()
+    if not others:
+        return tensors
+    there = {id(t) for t in (*tensors, *but)}
+    return [*tensors, *{id(t): t for t in others if id(t) not in there}.values()]
+
+
+def _grows(t: Handle) -> bool:
+    """Whether a tensor that a loop assigns in each round, and left lazy, would have another graph in each: it reads
+    memory, or counts."""
+    late = t.late
+    u = t._looks
+    return (bool(mask_of(late.template)) if late is not None else u.weak) or (u.dtype.is_int and u.size == 1)
 
 
 def realize_new(
@@ -184,7 +193,7 @@ def realize_new(
     of one device, and no template is a view of memory.
     """
     name = changed[0].device if changed else ""
-    tensors = [*tensors, *_states([*tensors, *changed])]
+    tensors = _with_others(tensors, numbering, changed)
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
     if changed and all(t.device == name for t in group):
         new = [*numbering.all_of(group), *templates]
@@ -262,7 +271,7 @@ def _repeated(
     context.plans_found += 1
     before = [t.uop if (late := t.late) is None else late for t in group]
     # memory that a gradient goes on through has more than values
-    plain = not here.grad or not any(t.requires_grad for t in group)
+    plain = not here.grad or not any(t.requires_grad and not t.is_leaf and not t._spent for t in group)
     made = run.again(device, inputs, plain)
     first = len(group) - len(lines)
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:first]]

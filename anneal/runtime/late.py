@@ -22,17 +22,27 @@ from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
-from anneal.runtime.context import here
+from anneal.runtime.context import here, outdate_captures
 from anneal.runtime.handle import Handle
-from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, mask_of, numbering_of
+from anneal.runtime.nodes import is_realized
+from anneal.runtime.numbering import (
+    Late,
+    Numbering,
+    at_once,
+    forget_templates,
+    is_computed_late,
+    mask_of,
+    numbering_of,
+)
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, DType, UOp, arena, kind_of
+from anneal.uop import KINDS, DType, Op, UOp, arena, kind_of
 
 __all__ = ["become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
 _MAX_CALLS = 1 << 16  # remembered; then they are forgotten, and begin anew
 _MAX_RUNS = 256
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
+_VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
 _PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
 
 _calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
@@ -82,7 +92,9 @@ class _Entry:
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
     many: Any  # None for one result; else what makes the nest of the list
     line: tuple[CodeType | None, int]
-    changed: list[tuple[int, UOp]]  # arguments that have another node of the same values since (`Tensor._kept`)
+    # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
+    # others, and then with their flags as after an in-place op
+    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]]
     checks: list[tuple[Any, ...]]  # looks at values that the host has: (function, template, further arguments)
 
 
@@ -92,7 +104,11 @@ def _append(key: list[Any], tensors: list[Handle], n: Numbering, x: Any) -> bool
     if cls in _classes:
         tensors.append(x)
         late = x.late
-        template = late.template if late is not None and late.numbering is n else n.of(x)
+        if late is not None and late.numbering is n:
+            template = late.template
+            n.used.add(template)
+        else:
+            template = n.of(x)
         key += (template, x.requires_grad, cls, x.device)
         return True
     if cls in _PLAIN:
@@ -130,10 +146,17 @@ def _place() -> tuple[FrameType, int, int]:
     return f, code, named
 
 
-def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], run: Callable[..., Any]) -> Any:
+def call(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    run: Callable[..., Any],
+    changes: bool = False,
+) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
-    `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first.
+    `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
+    `changes` it gives its first argument other values, by what that is.
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
@@ -164,13 +187,27 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
             n.missed(begun, f"{function.__name__} takes an argument that is neither tensor nor number")
     if not tensors:
         return _plainly(run, args, options)
+    if changes and tensors[0]._base is not None:
+        return _plainly(run, args, options)  # another tensor changes too
+    if changes:
+        key += (tensors[0].is_leaf, tensors[0]._spent)
     whole = tuple(key)
     entry = _calls.get(whole)
-    if entry is None or (entry.checks and not _hold(n, entry)):
+    if entry is None or (entry.checks and not _hold(n, entry)) or not _alone(entry, tensors):
         begun = time.perf_counter()
         result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno))
         n.missed(begun, f"{function.__name__} {why}")
         return result
+    return _given(n, entry, tensors)
+
+
+def _alone(entry: _Entry, tensors: list[Handle]) -> bool:
+    """Whether no tensor that the call changes is a view of another, which would change too."""
+    return all(flags is None or tensors[i]._base is None for i, _, flags in entry.changed)
+
+
+def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
+    """What a known call gives."""
     device, out = tensors[0].device, []
     for made in entry.results:
         if len(made) == 1:
@@ -180,8 +217,14 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str,
         t = cls._late(Late(n, template, entry.line), device, wants)
         n.tensors.append(ref(t))
         out.append(t)
-    for i, template in entry.changed:
-        become_late(tensors[i], Late(n, template, entry.line))
+    for i, template, flags in entry.changed:
+        t = tensors[i]
+        if flags is not None:
+            if is_computed_late(t) or not is_realized(t.uop):
+                outdate_captures("a lazy tensor was assigned")
+            t.requires_grad, t.is_leaf, t._spent = flags
+            here.pending[id(t)] = ref(t)
+        become_late(t, Late(n, template, entry.line))
     return out[0] if entry.many is None else entry.many(out)
 
 
@@ -216,13 +259,15 @@ def _learn(
     """The call as it stands, remembered if it may be, and why it was to be made."""
     effects = here.effects
     given = [t.uop for t in tensors]
-    outer, here.checks = here.checks, []
+    outer, here.checks, here.became = here.checks, [], []
     try:
         result = _plainly(run, args, options)
-        checks = here.checks
+        checks, became = here.checks, here.became
     finally:
-        here.checks = outer
-    if here.effects != effects or here.numbering() is not n:
+        here.checks, here.became = outer, None
+    # what it does beside giving a result is to give arguments other values, if it does anything
+    in_place = {i for i, t in enumerate(tensors) if any(t is x for x in became)}
+    if here.effects != effects + len(became) or len(in_place) < len(became) or here.numbering() is not n:
         return result, "reads values, draws numbers or changes a tensor"
     if n.misses > _MAX_MISSES:
         return result, "comes after too many others"
@@ -245,15 +290,22 @@ def _learn(
         if mask_of(template) & ~sources or each.device != tensors[0].device:
             return result, "reads memory that is no argument of it"
         found.append((type(each), template, each.requires_grad))
-    changed = [(i, n.learn(t.uop)) for i, (t, u) in enumerate(zip(tensors, given, strict=True)) if t.uop is not u]
+    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]] = []
+    for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
+        if t.uop is not u or i in in_place:
+            template = n.learn(t.uop)
+            # whose memory a tensor shows depends on who else does
+            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+                return result, "reads memory that is no argument of it"
+            changed.append((i, template, (t.requires_grad, t.is_leaf, t._spent) if i in in_place else None))
     looks = [(look, n.learn(u), further) for look, u, further in checks]
     if len(_calls) >= _MAX_CALLS:
         forget()
     _calls[key] = _Entry(found, many, line, changed, looks)
-    for t, made in zip(results, found, strict=True):
-        if len(made) > 1:
-            n.nodes[made[1]] = t.uop
-            become_late(t, Late(n, made[1], line))
+    late = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
+    for t, template in (*late, *[(tensors[i], template) for i, template, flags in changed if flags is not None]):
+        n.nodes[template] = t.uop
+        become_late(t, Late(n, template, line))
     return result, "was not called with such arguments before"
 
 

@@ -37,9 +37,11 @@ class Execution:
         buffers: list[OpaqueBuffer] = [None] * len(plan.values)  # type: ignore[list-item]  # the loops below fill it
         try:
             for i, s in enumerate(step.inputs):
-                buffers[i] = s.ensure()
+                buffer = s.buffer
+                buffers[i] = buffer if buffer is not None and s.host is None else s.ensure()
             for v, s in zip(plan.outputs, step.outputs, strict=True):
-                buffers[v] = s.ensure()
+                buffer = s.buffer
+                buffers[v] = buffer if buffer is not None and s.host is None else s.ensure()
             device.alloc_all(plan.temporaries, self.temporaries)
         except BaseException:
             self.close()  # a traceback may keep this for longer

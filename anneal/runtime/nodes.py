@@ -15,7 +15,18 @@ from anneal.runtime.handle import Handle
 from anneal.uop import SYMBOLIC, DType, Op, UOp, users_line
 from anneal.uop.sizes import symbolic_arg, widest
 
-__all__ = ["Made", "buffer_leaf", "differing", "host_storage", "is_realized", "note_made", "own", "storage_of"]
+__all__ = [
+    "Made",
+    "buffer_leaf",
+    "differing",
+    "host_storage",
+    "is_realized",
+    "note_assigned",
+    "note_become",
+    "note_made",
+    "own",
+    "storage_of",
+]
 
 _WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
@@ -89,6 +100,21 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
             last = old[len(old) - len(new) :]
             found += [b for a, b in zip(last, new, strict=True) if a.content != b.content]
     return found
+
+
+def note_become(t: Handle) -> None:
+    """A tensor is about to show other values."""
+    here.effects += 1
+    if here.became is not None:
+        here.became.append(t)
+
+
+def note_assigned(t: Handle) -> None:
+    """A tensor was assigned: jit functions and transforms that run are told, or else the next realize."""
+    if not here.assigned:
+        here.pending[id(t)] = weakref.ref(t)
+    for watch in here.assigned:
+        watch.append(weakref.ref(t))
 
 
 def own(t: Handle) -> None:

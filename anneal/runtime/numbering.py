@@ -37,6 +37,7 @@ _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 _moved: dict[tuple[UOp, tuple[UOp, ...]], UOp] = {}  # templates in other numberings
 _tags: dict[Any, tuple[Any, ...]] = {}  # of the templates of numberings that begin in one place
 _masks: dict[UOp, int] = {}  # the numbers in a template, as bits
+_carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
 _rounds: dict[Any, int] = {}  # by the place where a numbering begins: how many made calls anew, one after another
 _expanding = threading.RLock()  # a late tensor may be asked for its node by any thread
 
@@ -46,6 +47,7 @@ def forget_templates() -> None:
     _moved.clear()
     _masks.clear()
     _tags.clear()
+    _carried.clear()
 
 
 class Numbering:
@@ -64,9 +66,11 @@ class Numbering:
         "nbytes",
         "nodes",
         "origins",
+        "retired",
         "spent",
         "tag",
         "tensors",
+        "used",
         "why",
     )
 
@@ -81,6 +85,8 @@ class Numbering:
             0.0,
             "",
         )  # calls that were made, their seconds, and the first one's reason
+        self.retired = False
+        self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
         self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
 
@@ -146,8 +152,14 @@ class Numbering:
 
     def all_of(self, tensors: Iterable[Handle]) -> list[UOp]:
         """The templates of several tensors."""
-        of = self.of
-        return [of(t) for t in tensors]
+        known, out = self.known, []
+        for t in tensors:
+            late = t.late
+            if late is None:
+                out.append(known.get(t.uop) or self.of(t))
+            else:
+                out.append(late.template if late.numbering is self else self.of(t))
+        return out
 
     def learn(self, u: UOp) -> UOp:
         """The template of a node."""
@@ -167,6 +179,10 @@ class Numbering:
         tensor meanwhile."""
         old, template = late.numbering, late.template
         numbers = numbers_of(template)
+        old.used.add(template)
+        if old.retired and numbers:
+            # a loop that goes on from it would go on from the graph of all rounds before
+            _carried.add(late.line)
         with _expanding:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
@@ -188,7 +204,8 @@ class Numbering:
                 if not mask_of(template):
                     return template
                 found = _filled(template, self._leaf, self.nodes)
-                self.known[found] = template
+            # one that was made as a part of another's graph was not seen yet
+            self.known[found] = template
             return found
 
     def _leaf(self, hole: UOp) -> UOp:
@@ -200,9 +217,19 @@ class Numbering:
     def retire(self) -> None:
         """No more is added; of the memory stays what late tensors need."""
         with _expanding:
+            self.retired = True
             needed, _ = self._needed()
             self.leaves = [u if needed >> n & 1 else None for n, u in enumerate(self.leaves)]
             self.known, self.nodes, self.tensors = {}, {}, []
+
+    def carried(self) -> list[Handle]:
+        """The live late tensors made on lines whose results were used beyond the next realize before."""
+        if not _carried:
+            return []
+        # the graph of a view, and of one that wants a gradient, is wanted as it is
+        found = [t for r in self.tensors if (t := r()) is not None and not t.requires_grad and t._base is None]
+        live = [(t, t.late) for t in found]
+        return [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
 
     def _needed(self) -> tuple[int, list[weakref.ref[Handle]]]:
         """The numbers of the memory that late tensors need, as bits, and those tensors."""
@@ -250,6 +277,10 @@ class Late:
 
     def __init__(self, numbering: Numbering, template: UOp, line: Line) -> None:
         self.numbering, self.template, self.line = numbering, template, line
+
+    def is_used(self) -> bool:
+        """Whether an op was called with such a tensor: graphs may have its node."""
+        return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
         """The node of a tensor that has this; it has that from now on."""
@@ -303,6 +334,7 @@ def at_once(state: dict[str, Any]) -> bool:
     return bool(
         not state["defers"]
         or state["recordings"]
+        or state["assigned"]
         or state["observers"]
         or state["depth"]
         or state["tracing"]

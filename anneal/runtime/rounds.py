@@ -78,9 +78,9 @@ class Round:
         if sum([_nbytes(self.storages[i]) for i in used]) > max(_SMALL, self.nbytes // _PART):
             return False
         for i in used:
-            # a leaf that is flat is held twice
-            flat = self._held[i] is self._held[i + n]
-            if more[i : 3 * n : n] != [1, int(flat), 0] or not _is_shown(self.storages[i], self.leaves[i]):
+            # tensors and graphs refer to the leaf, a capture to the memory too: it is bound to the very buffer
+            s = self.storages[i]
+            if more[i + 2 * n] or s.host is not None or s.buffer is None:
                 return False
         for i in used:
             self._leave(i)
@@ -88,7 +88,7 @@ class Round:
         return True
 
     def _leave(self, i: int) -> None:
-        """Leave a result to the tensor that shows it, with a copy of its values; its buffer gets a new node."""
+        """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
         old = self.storages[i]
         device, fresh = get_device(old.device), _reused(Storage(old.size, old.dtype, old.device))
         with device.lock:
@@ -112,12 +112,6 @@ def _reused(s: Storage) -> Storage:
     """What read its values before may not take them for the present ones."""
     s.reused = True
     return s
-
-
-def _is_shown(s: Storage, leaf: UOp) -> bool:
-    """Whether a tensor shows this memory whole: it then has one of the references to the leaf."""
-    t = None if s.owner is None else s.owner()
-    return t is not None and t.late is None and t.uop is leaf and s.host is None and s.buffer is not None
 
 
 class Run:

@@ -46,6 +46,8 @@ from anneal.runtime import (
     host_storage,
     is_computed_late,
     needed,
+    note_assigned,
+    note_become,
     note_made,
     outdate_captures,
     realize,
@@ -440,7 +442,8 @@ class Tensor(Handle):
 
     def _settle(self, view: UOp) -> None:
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
-        if not (self.requires_grad and here.grad) or (self._spent and not self.is_leaf):
+        done = self._spent if not self.is_leaf else self.late is not None and not self.late.is_used()
+        if done or not (self.requires_grad and here.grad):
             self.uop, self.late = view, None
             return
         old, self.uop = self.uop, view
@@ -530,18 +533,14 @@ class Tensor(Handle):
 
     def _become(self, u: UOp) -> None:
         """Show another node from now on; graphs of the old one keep it."""
-        here.effects += 1
-        self.late = None
-        self.uop = u
-        self._alias = self._base = None
+        note_become(self)
+        self.late, self.uop, self._alias, self._base = None, u, None, None
 
     def _assign(self, u: UOp) -> None:
         """`_become`, of which a jit is told."""
         self._become(u)
         self._own()
-        here.changed[id(self)] = weakref.ref(self)
-        for watch in here.assigned:
-            watch.append(weakref.ref(self))
+        note_assigned(self)
 
     def numpy(self) -> Array:
         """The values as a new NumPy array.

@@ -67,6 +67,8 @@ def backward(
     # with it
     with BUILDING, releasing(retain):
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if t.device == result.device]
+        # nothing was made of one that is late and was given to no op
+        live = [t for t in live if t.late is None or t.late.is_used() or t is result]
         nodes = _nodes_of(live)
         numbering = numbering_of() if gradient is None and inputs is None and not create_graph else None
         if numbering is None or not (reached := _known(numbering, result, seed, live, nodes)):
