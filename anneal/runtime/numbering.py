@@ -226,8 +226,8 @@ class Numbering:
         """The live late tensors made on lines whose results were used beyond the next realize before."""
         if not _carried:
             return []
-        # the graph of a view, and of one that wants a gradient, is wanted as it is
-        found = [t for r in self.tensors if (t := r()) is not None and not t.requires_grad and t._base is None]
+        # the graph of one that wants a gradient is wanted as it is, and that of a view, whose base an op may change
+        found = [t for r in self.tensors if (t := r()) is not None and not t.requires_grad and not _is_view(t)]
         live = [(t, t.late) for t in found]
         return [t for t, late in live if late is not None and late.line in _carried and late.numbering is self]
 
@@ -295,6 +295,12 @@ class Late:
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
             return u
+
+
+def _is_view(t: Handle) -> bool:
+    """Whether a tensor is a view of another one that lives; not one that was detached from what wants a gradient."""
+    base = None if t._base is None else t._base[0]()
+    return base is not None and not base.requires_grad
 
 
 def mask_of(template: UOp) -> int:

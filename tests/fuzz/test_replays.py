@@ -50,7 +50,8 @@ class World:
         for p in self.model.parameters():
             p.assign(Tensor(rng.standard_normal(p.shape, np.float32)))
         self.first = self.model.state_dict()
-        self.average = Tensor(self.model[0].weight.numpy(), requires_grad=True)
+        first: Any = self.model[0]
+        self.average = Tensor(first.weight.numpy(), requires_grad=True)
         self.optimiser = optim.Adam(self.model.parameters(), lr=0.05)
         self.hand = Tensor(rng.standard_normal(3, np.float32), requires_grad=True)
         self.doubled = jit(lambda: self.state * 2 + self.hand.detach())

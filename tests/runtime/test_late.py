@@ -518,3 +518,62 @@ def test_arrays_are_tensors() -> None:
     for n in range(5):
         assert f(np.full(3, n, np.float32), {"y": [np.ones(3, np.float32)]}).tolist() == [n + 1.0] * 3  # type: ignore[arg-type]
     assert len(f.captures) == 1
+
+
+# -- graphs that do not grow ------------------------------------------------------------------------------------------
+
+
+def recurrent_state() -> Callable[[int], None]:
+    cell = nn.GRUCell(3, 4)
+    optimiser = optim.SGD(cell.parameters(), lr=0.1)
+    state = [Tensor(data(0, 2, 4))]
+
+    def step(n: int) -> None:
+        h = cell(Tensor(data(n, 2, 3)), state[0])
+        state[0] = h.detach()
+        optimiser.zero_grad()
+        (h * h).sum().backward()
+        optimiser.step()
+
+    return step
+
+
+def average_of_weights() -> Callable[[int], None]:
+    model, average = nn.Linear(3, 2), nn.Linear(3, 2)
+    optimiser = optim.SGD(model.parameters(), lr=0.1)
+
+    def step(n: int) -> None:
+        optimiser.zero_grad()
+        model(Tensor(data(n, 4, 3))).sum().backward()
+        optimiser.step()
+        with no_grad():
+            for p, q in zip(average.parameters(), model.parameters(), strict=True):
+                p.mul_(0.9).add_(q, alpha=0.1)
+
+    return step
+
+
+def descent_by_hand() -> Callable[[int], None]:
+    w = Tensor(data(0, 3), requires_grad=True)
+
+    def step(n: int) -> None:
+        loss = (w * Tensor(data(n, 4, 3))).tanh().sum()
+        loss.backward()
+        with no_grad():
+            assert w.grad is not None
+            w.sub_(w.grad * 0.1)
+        w.grad = None
+        loss.item()
+
+    return step
+
+
+@pytest.mark.parametrize("make", [recurrent_state, average_of_weights, descent_by_hand])
+def test_what_a_loop_carries_on_does_not_grow(make: Callable[[], Callable[[int], None]]) -> None:
+    step = make()
+    for n in range(4):
+        step(n)
+    known, plans = len(_calls), cache_statistics()[1]
+    for n in range(4, 9):
+        step(n)
+    assert (len(_calls), cache_statistics()[1]) == (known, plans)
