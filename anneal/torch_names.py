@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal import linalg
-from anneal.errors import DataError, DTypeError, ShapeError
+from anneal.errors import DataError, ShapeError
 from anneal.ops import DTypeLike, Generator, grad_enabled
 from anneal.ops import broadcast_shapes as _broadcast_shapes
 from anneal.ops import grid_sample as _grid_sample
@@ -21,35 +20,23 @@ __all__ = [
     "as_tensor",
     "asarray",
     "broadcast_shapes",
-    "cholesky",
-    "cholesky_inverse",
-    "cholesky_solve",
     "constant_pad_nd",
     "cuda",
-    "det",
     "device",
     "empty_permuted",
     "empty_strided",
     "from_dlpack",
     "grid_sampler_2d",
     "grid_sampler_3d",
-    "inverse",
     "is_grad_enabled",
     "load",
-    "logdet",
-    "matrix_exp",
     "norm",
     "normal",
-    "pinverse",
-    "qr",
     "randint",
     "randint_like",
     "save",
     "scalar_tensor",
-    "slogdet",
-    "svd",
     "tensor",
-    "triangular_solve",
 ]
 
 
@@ -238,96 +225,11 @@ def norm(
     """
     x = x if dtype is None else x.cast(dtype)
     if p == "nuc":
+        from anneal import linalg  # decompositions are imported when one is asked for
+
         axes = (-2, -1) if dim is None else dim
         return linalg.matrix_norm(x, "nuc", axes, keepdim)  # type: ignore[arg-type]
     return x.norm("fro" if p is None else p, dim, keepdim)
-
-
-# -- matrices: torch's older names of linalg's ------------------------------------------------------------------------
-
-
-def det(A: Tensor) -> Tensor:
-    """`linalg.det`.
-
-    >>> det(tensor([[2.0, 0.0], [0.0, 3.0]])).round(4)
-    Tensor(6., dtype=float32)
-    """
-    return linalg.det(A)
-
-
-def slogdet(A: Tensor) -> linalg.SLogDet:
-    """`linalg.slogdet`."""
-    return linalg.slogdet(A)
-
-
-def logdet(A: Tensor) -> Tensor:
-    """The logarithm of the determinant: nan for one below 0, -inf for 0.
-
-    >>> logdet(tensor([[2.0, 0.0], [0.0, 3.0]])).round(4)
-    Tensor(1.7918, dtype=float32)
-    """
-    sign, size = linalg.slogdet(A)
-    return (sign < 0).where(float("nan"), size)
-
-
-def inverse(A: Tensor) -> Tensor:
-    """`linalg.inv`."""
-    return linalg.inv(A)
-
-
-def pinverse(A: Tensor, rcond: float = 1e-15) -> Tensor:
-    """`linalg.pinv`, with singular values below `rcond` times the largest as 0."""
-    return linalg.pinv(A, rtol=rcond)
-
-
-def matrix_exp(A: Tensor) -> Tensor:
-    """`linalg.matrix_exp`."""
-    return linalg.matrix_exp(A)
-
-
-def cholesky(A: Tensor, upper: bool = False) -> Tensor:
-    """`linalg.cholesky`."""
-    return linalg.cholesky(A, upper=upper)
-
-
-def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """The X of A X = B for A = L L.T (U.T U with `upper`).
-
-    >>> cholesky_solve(tensor([[4.0]]), tensor([[2.0]]))
-    Tensor([[1.]], dtype=float32)
-    """
-    low = L.triu().mT if upper else L.tril()
-    half = linalg.solve_triangular(low, B, upper=False)
-    return linalg.solve_triangular(low.mT, half, upper=True)
-
-
-def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of A = L L.T (U.T U with `upper`)."""
-    low = L.triu().mT if upper else L.tril()
-    half = linalg.inv(low)
-    return half.mT @ half
-
-
-def triangular_solve(
-    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The X of A X = b for a triangular A (A.T X = b with `transpose`), and A."""
-    matrix = A.mT if transpose else A
-    out = linalg.solve_triangular(matrix, b, upper=upper != transpose, unitriangular=unitriangular)
-    return out, A
-
-
-def qr(A: Tensor, some: bool = True) -> linalg.QR:
-    """`linalg.qr`, whole squares without `some`."""
-    return linalg.qr(A, "reduced" if some else "complete")
-
-
-def svd(A: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and V (not V.T) of `linalg.svd`. Raises DTypeError for compute_uv=False: `linalg.svdvals` has S alone."""
-    if not compute_uv:
-        raise DTypeError("svd: use linalg.svdvals for the singular values alone")
-    found = linalg.svd(A, full_matrices=not some)
-    return found.U, found.S, found.Vh.mT
 
 
 def is_grad_enabled() -> bool:
