@@ -225,7 +225,7 @@ def norm(
     """
     x = x if dtype is None else x.cast(dtype)
     if p == "nuc":
-        from anneal import linalg  # with NumPy's decompositions, which most programs do not need
+        from anneal import linalg  # decompositions are imported when one is asked for
 
         axes = (-2, -1) if dim is None else dim
         return linalg.matrix_norm(x, "nuc", axes, keepdim)  # type: ignore[arg-type]

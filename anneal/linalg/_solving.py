@@ -307,9 +307,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
     B may be vectors (..., m), if B.shape is A.shape[:-1]. Singular values up to `rcond` times the largest count as 0;
     it is max(m, n) times the dtype's epsilon if None. `residuals` are the squares of |A X - B| for each column if
-    m > n, and without elements otherwise; `rank` is int32, and without elements by the driver "gels"; `singular_values`
-    are those of A by the drivers "gelsd" and "gelss", and without elements by the others ("gels", "gelsy"), as in
-    torch. All drivers are one algorithm here.
+    m > n and the driver is not "gelsy", and without elements otherwise; `rank` is int32, and without elements by the
+    driver "gels"; `singular_values` are those of A by the drivers "gelsd" and "gelss", and without elements by the
+    others ("gels", "gelsy"), as in torch. All drivers are one algorithm here.
 
     Gradient: that of `pinv(A) @ B`.
 
@@ -332,10 +332,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     rank = (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
     nothing: Tensor = Tensor.zeros(0, dtype=A.dtype, device=A.device)
     difference = a @ x - b
-    residuals = (difference * difference).sum(-2) if m > n else nothing
+    told = m > n and driver != "gelsy"
+    residuals = (difference * difference).sum(-2) if told else nothing
     return LstSq(
         x.squeeze(-1) if vectors else x,
-        residuals.squeeze(-1) if vectors and m > n else residuals,
+        residuals.squeeze(-1) if vectors and told else residuals,
         rank.new_zeros(0) if driver == "gels" else rank,
         values if driver in ("gelsd", "gelss") else nothing,
     )

@@ -264,10 +264,13 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
+    options: Any = None,
 ) -> Tensor:
     """`cross_entropy(linear(input, linear_weight, linear_bias), target)`: rows (batch, width) and classes (batch,).
 
     A weight (classes, ..., width) of more axes gives logits (batch, classes, ...), for targets (batch, ...).
+
+    `options` are torch's, of how its memory is saved: they change nothing here.
 
     >>> linear_cross_entropy(Tensor([[0.0]]), Tensor([[1.0], [2.0]]), Tensor([1])).round(4)
     Tensor(0.6931, dtype=float32)

@@ -43,7 +43,7 @@ def _pool_args(
         raise ShapeError(f"{name}: x is (batch, channels, {AXES[axes]}) or (channels, {AXES[axes]}), not {x.shape}")
     k, d = per_axis(name, "kernel_size", kernel, axes), per_axis(name, "dilation", dilation, axes)
     p = per_axis(name, "padding", padding, axes, 0)
-    s = k if stride is None else per_axis(name, "stride", stride, axes)
+    s = k if stride is None or stride == () else per_axis(name, "stride", stride, axes)
     if any(2 * b > a for a, b in zip(k, p, strict=True)):
         raise ShapeError(f"{name}: padding {p} is more than half the kernel {k}")
     sides = []

@@ -37,8 +37,8 @@ def erfcx(x: Tensor) -> Tensor:
     """exp(x**2) * erfc(x), which does not vanish for large x.
 
     >>> from anneal.tensor import Tensor
-    >>> erfcx(Tensor([0.0, 100.0])).round(5)
-    Tensor([1.     , 0.00564], dtype=float32)
+    >>> erfcx(Tensor([0.0, 100.0]))
+    Tensor([1.    , 0.0056], dtype=float32)
     """
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,8 +73,8 @@ def log_ndtr(x: Tensor) -> Tensor:
     """log(ndtr(x)), far below 0 too.
 
     >>> from anneal.tensor import Tensor
-    >>> log_ndtr(Tensor([0.0, -50.0])).round(3)
-    Tensor([   -0.693, -1254.831], dtype=float32)
+    >>> log_ndtr(Tensor([0.0, -10.0]))
+    Tensor([ -0.6931, -53.2313], dtype=float32)
     """
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,20 @@ from anneal.runtime import Handle
 from anneal.tensor import Tensor, functional
 
 ROOT = Path(__file__).resolve().parents[2]
-OTHERS = ("arguments", "axes", "data", "grad_mode", "host", "made", "nodes", "operators", "precision")
+OTHERS = (
+    "arguments",
+    "axes",
+    "bases",
+    "data",
+    "families",
+    "glossary",
+    "grad_mode",
+    "host",
+    "made",
+    "nodes",
+    "operators",
+    "precision",
+)
 FAMILIES = [m for name, m in vars(ops).items() if isinstance(m, ModuleType) and name not in OTHERS]
 
 # Ops that take a tensor first and are no methods.

@@ -173,6 +173,8 @@ def outcomes(op: Any, torch: Any, ours: Callable[..., Any] | None = None) -> Ite
             got = function(first, *args, **options)
             if values_alone:
                 expected = expected[0]
+            if op.variant_test_name == "grad_oriented":  # of linalg.lstsq: the first two results alone
+                got = got[: len(expected)]
             drawn = op.name in DRAWN or bool(options.get("dropout_p"))
             if op.name == "nn.functional.multi_head_attention_forward":
                 drawn = args[9] > 0 and options["training"]
