@@ -52,7 +52,7 @@ from anneal.transforms import custom_jvp as custom_jvp
 from anneal.transforms import custom_vjp as custom_vjp
 
 if TYPE_CHECKING:
-    from anneal.linalg.older import *  # type: ignore[assignment]  # torch.qr and its kin, where methods have names of ops
+    from anneal.linalg.older import *  # torch.qr and its kin, where methods have names of ops
 else:  # decompositions, imported when one is asked for
     __getattr__ = opened_later(
         __name__,

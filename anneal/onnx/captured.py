@@ -202,7 +202,7 @@ def own(value: Any) -> Any:
     if isinstance(value, Map):
         return dict(value.entries)
     if isinstance(value, Tensor) and not value.requires_grad:
-        return value.detach()
+        return Tensor._from_uop(value.uop, value.device)
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
