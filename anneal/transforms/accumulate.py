@@ -130,8 +130,13 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], 
     """`_added` where the gradients' nodes follow from templates; False where they do not, and nothing was added."""
     root = numbering.of(result)
     known = numbering.known
-    # what the numbering has not seen is not below the result
-    seen = [(t, n, known[base]) for t, group in zip(live, nodes) for n in group if (base := _base(n)) in known]
+    # memory that the numbering has not seen is not below the result; other nodes it may have seen and forgotten
+    seen = [
+        (t, n, template)
+        for t, group in zip(live, nodes)
+        for n in group
+        if (template := known.get(base) if (base := _base(n)).op is Op.BUFFER else numbering.learn(base)) is not None
+    ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (

@@ -577,3 +577,15 @@ def test_what_a_loop_carries_on_does_not_grow(make: Callable[[], Callable[[int],
     for n in range(4, 9):
         step(n)
     assert (len(_calls), cache_statistics()[1]) == (known, plans)
+
+
+@pytest.mark.parametrize("made", [lambda: Tensor(2.0, requires_grad=True), lambda: Tensor.ones(1, requires_grad=True)])
+def test_a_leaf_that_reads_no_memory_gets_its_gradient(made: Callable[[], Tensor]) -> None:
+    for _ in range(4):
+        x, y = Tensor([1.0, 2.0], requires_grad=True), made()
+        parts = Tensor.atleast_1d(x, y)
+        ((x * x).sum() + (y.reshape(-1) ** 2).sum() + (parts[1] ** 2).sum()).backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2.0, 4.0]
+        assert y.grad is not None
+        assert y.grad.sum().item() == 4 * y.sum().item()
