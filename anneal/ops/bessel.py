@@ -95,7 +95,12 @@ def i0(x: Tensor) -> Tensor:
 
 @checked
 def i0e(x: Tensor) -> Tensor:
-    """exp(-|x|) * i0(x), which does not overflow."""
+    """exp(-|x|) * i0(x), which does not overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> i0e(Tensor([0.5, 2.0]))
+    Tensor([0.645 , 0.3085], dtype=float32)
+    """
     return by_slope(x, lambda x: (_scaled_i(x, 0), _scaled_i(x, 1) - x.sign() * _scaled_i(x, 0)))
 
 
@@ -112,7 +117,12 @@ def i1(x: Tensor) -> Tensor:
 
 @checked
 def i1e(x: Tensor) -> Tensor:
-    """exp(-|x|) * i1(x), which does not overflow."""
+    """exp(-|x|) * i1(x), which does not overflow.
+
+    >>> from anneal.tensor import Tensor
+    >>> i1e(Tensor([0.5, 2.0]))
+    Tensor([0.1564, 0.2153], dtype=float32)
+    """
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         value = _scaled_i(x, 1)
@@ -151,19 +161,34 @@ def modified_bessel_k0(x: Tensor) -> Tensor:
 
 @checked
 def modified_bessel_k1(x: Tensor) -> Tensor:
-    """The modified Bessel function of the second kind of order 1: inf at 0, nan below."""
+    """The modified Bessel function of the second kind of order 1: inf at 0, nan below.
+
+    >>> from anneal.tensor import Tensor
+    >>> modified_bessel_k1(Tensor([0.5, 2.0]))
+    Tensor([1.6564, 0.1399], dtype=float32)
+    """
     return by_slope(x, lambda x: (_k(x, 1, False), -_k(x, 0, False) - _k(x, 1, False) / x))
 
 
 @checked
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
-    """exp(x) * modified_bessel_k0(x)."""
+    """exp(x) * modified_bessel_k0(x).
+
+    >>> from anneal.tensor import Tensor
+    >>> scaled_modified_bessel_k0(Tensor([0.5, 2.0]))
+    Tensor([1.5241, 0.8416], dtype=float32)
+    """
     return by_slope(x, lambda x: (_k(x, 0, True), _k(x, 0, True) - _k(x, 1, True)))
 
 
 @checked
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
-    """exp(x) * modified_bessel_k1(x)."""
+    """exp(x) * modified_bessel_k1(x).
+
+    >>> from anneal.tensor import Tensor
+    >>> scaled_modified_bessel_k1(Tensor([0.5, 2.0]))
+    Tensor([2.731 , 1.0335], dtype=float32)
+    """
     return by_slope(x, lambda x: (_k(x, 1, True), _k(x, 1, True) * (1.0 - 1.0 / x) - _k(x, 0, True)))
 
 
@@ -222,19 +247,34 @@ def bessel_j0(x: Tensor) -> Tensor:
 
 @checked
 def bessel_j1(x: Tensor) -> Tensor:
-    """The Bessel function of the first kind of order 1."""
+    """The Bessel function of the first kind of order 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> bessel_j1(Tensor([0.5, 2.0]))
+    Tensor([0.2423, 0.5767], dtype=float32)
+    """
     return by_slope(x, lambda x: _pair(x, _j, 1))
 
 
 @checked
 def bessel_y0(x: Tensor) -> Tensor:
-    """The Bessel function of the second kind of order 0: -inf at 0, nan below."""
+    """The Bessel function of the second kind of order 0: -inf at 0, nan below.
+
+    >>> from anneal.tensor import Tensor
+    >>> bessel_y0(Tensor([0.5, 2.0]))
+    Tensor([-0.4445,  0.5104], dtype=float32)
+    """
     return by_slope(x, lambda x: _pair(x, _y, 0))
 
 
 @checked
 def bessel_y1(x: Tensor) -> Tensor:
-    """The Bessel function of the second kind of order 1: -inf at 0, nan below."""
+    """The Bessel function of the second kind of order 1: -inf at 0, nan below.
+
+    >>> from anneal.tensor import Tensor
+    >>> bessel_y1(Tensor([0.5, 2.0]))
+    Tensor([-1.4715, -0.107 ], dtype=float32)
+    """
     return by_slope(x, lambda x: _pair(x, _y, 1))
 
 

@@ -17,7 +17,12 @@ __all__ = ["adjoint", "angle", "conj", "conj_physical", "real", "resolve_conj", 
 
 @checked
 def conj(x: Tensor) -> Tensor:
-    """The tensor itself: real numbers are their own conjugates."""
+    """The tensor itself: real numbers are their own conjugates.
+
+    >>> from anneal.tensor import Tensor
+    >>> conj(Tensor([-1.5, 0.0, 2.0]))
+    Tensor([-1.5,  0. ,  2. ], dtype=float32)
+    """
     return x
 
 
@@ -29,7 +34,13 @@ resolve_neg = alias(conj, "resolve_neg")
 
 @checked
 def adjoint(x: Tensor) -> Tensor:
-    """`mT`."""
+    """`mT`.
+
+    >>> from anneal.tensor import Tensor
+    >>> adjoint(Tensor([[1.0, 2.0]]))
+    Tensor([[1.],
+            [2.]], dtype=float32)
+    """
     return x.mT
 
 

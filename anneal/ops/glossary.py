@@ -243,6 +243,7 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "anneal.ops.convolution": _WINDOWED
     | {"weight": "(out, in / groups, *kernel); transposed: (in, out / groups, ...)."},
     "anneal.ops.pooling": _WINDOWED,
+    "anneal.ops.polynomials": {"n": "the degree, a whole number."},
     "anneal.nn._f_pools": _WINDOWED,
     "anneal.nn._recurrent": _SEQUENCES,
     "anneal.nn._cells": _SEQUENCES,
@@ -259,7 +260,7 @@ _SAME = "Gives a tensor of x's shape."
 _MEET = "Gives a tensor of the shape that the arguments broadcast to."
 _REDUCED = "Gives x's shape without the reduced axes; () where all are."
 RESULTS: Mapping[str, str] = {
-    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running")},
+    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running", "bessel", "tails")},
     **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
     **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
     **{f"anneal.ops.{name}": "Gives x itself, whose shape stays." for name in ("inplace", "inplace_random")},

@@ -86,19 +86,34 @@ def chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
 
 @checked
 def chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
-    """Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`."""
+    """Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> chebyshev_polynomial_u(Tensor([0.5, 2.0]), 2)
+    Tensor([ 0., 15.], dtype=float32)
+    """
     return _polynomial("chebyshev_polynomial_u", x, n, lambda x: x * 2.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
 @checked
 def chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
-    """Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`."""
+    """Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> chebyshev_polynomial_v(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 11.], dtype=float32)
+    """
     return _polynomial("chebyshev_polynomial_v", x, n, lambda x: x * 2.0 - 1.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
 @checked
 def chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
-    """Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`."""
+    """Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> chebyshev_polynomial_w(Tensor([0.5, 2.0]), 2)
+    Tensor([ 1., 19.], dtype=float32)
+    """
     return _polynomial("chebyshev_polynomial_w", x, n, lambda x: x * 2.0 + 1.0, lambda x, k, a, b: x * a * 2.0 - b)
 
 
@@ -117,13 +132,23 @@ def hermite_polynomial_h(x: Any, n: Any) -> Tensor:
 
 @checked
 def hermite_polynomial_he(x: Any, n: Any) -> Tensor:
-    """Hermite's polynomial of degree `n` (the statisticians'); arguments as for `chebyshev_polynomial_t`."""
+    """Hermite's polynomial of degree `n` (the statisticians'); arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> hermite_polynomial_he(Tensor([0.5, 2.0]), 2)
+    Tensor([-0.75,  3.  ], dtype=float32)
+    """
     return _polynomial("hermite_polynomial_he", x, n, lambda x: x, lambda x, k, a, b: x * a - b * (k - 1.0))
 
 
 @checked
 def laguerre_polynomial_l(x: Any, n: Any) -> Tensor:
-    """Laguerre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`."""
+    """Laguerre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> laguerre_polynomial_l(Tensor([0.5, 2.0]), 2)
+    Tensor([ 0.125, -1.   ], dtype=float32)
+    """
     return _polynomial(
         "laguerre_polynomial_l",
         x,
@@ -135,7 +160,12 @@ def laguerre_polynomial_l(x: Any, n: Any) -> Tensor:
 
 @checked
 def legendre_polynomial_p(x: Any, n: Any) -> Tensor:
-    """Legendre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`."""
+    """Legendre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    >>> from anneal.tensor import Tensor
+    >>> legendre_polynomial_p(Tensor([0.5, 2.0]), 2)
+    Tensor([-0.125,  5.5  ], dtype=float32)
+    """
     return _polynomial(
         "legendre_polynomial_p",
         x,
@@ -154,23 +184,43 @@ def _shifted(name: str, x: Any, n: Any, plain: Any) -> Tensor:
 
 @checked
 def shifted_chebyshev_polynomial_t(x: Any, n: Any) -> Tensor:
-    """`chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1."""
+    """`chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> shifted_chebyshev_polynomial_t(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 17.], dtype=float32)
+    """
     return _shifted("shifted_chebyshev_polynomial_t", x, n, chebyshev_polynomial_t)
 
 
 @checked
 def shifted_chebyshev_polynomial_u(x: Any, n: Any) -> Tensor:
-    """`chebyshev_polynomial_u` of 2x - 1."""
+    """`chebyshev_polynomial_u` of 2x - 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> shifted_chebyshev_polynomial_u(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 35.], dtype=float32)
+    """
     return _shifted("shifted_chebyshev_polynomial_u", x, n, chebyshev_polynomial_u)
 
 
 @checked
 def shifted_chebyshev_polynomial_v(x: Any, n: Any) -> Tensor:
-    """`chebyshev_polynomial_v` of 2x - 1."""
+    """`chebyshev_polynomial_v` of 2x - 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> shifted_chebyshev_polynomial_v(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 29.], dtype=float32)
+    """
     return _shifted("shifted_chebyshev_polynomial_v", x, n, chebyshev_polynomial_v)
 
 
 @checked
 def shifted_chebyshev_polynomial_w(x: Any, n: Any) -> Tensor:
-    """`chebyshev_polynomial_w` of 2x - 1."""
+    """`chebyshev_polynomial_w` of 2x - 1.
+
+    >>> from anneal.tensor import Tensor
+    >>> shifted_chebyshev_polynomial_w(Tensor([0.5, 2.0]), 2)
+    Tensor([-1., 41.], dtype=float32)
+    """
     return _shifted("shifted_chebyshev_polynomial_w", x, n, chebyshev_polynomial_w)
