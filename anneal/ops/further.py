@@ -369,7 +369,7 @@ def _after(x: Tensor, at: int, first: Number) -> Tensor:
 
 @checked
 def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
-    """other - alpha * x.
+    """other - alpha * x, of the shape that both broadcast to.
 
     >>> from anneal.tensor import Tensor
     >>> rsub(Tensor([1, 2]), 10)

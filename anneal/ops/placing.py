@@ -206,6 +206,8 @@ def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.
 
+    Places are int32, or int64 without `out_int32`.
+
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.5, 2.0, 9.0]).bucketize(Tensor([1.0, 2.0, 3.0]))
     Tensor([0, 1, 3], dtype=int32)

@@ -201,7 +201,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int =
 
     Args:
         spacing: the distance of samples: a number, one for each axis, or a vector of places for each.
-        dim: the axes, all by default.
+        dim: the axes, all by default. edge_order: 1 or 2, that of the slopes at the ends.
 
     Raises ShapeError for an axis with too few samples, or spacings that do not fit.
 

@@ -56,7 +56,14 @@ def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_of
 def as_strided_scatter(
     x: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """This tensor with `src` in the places that `as_strided` reads; of several writes to one place the last stays."""
+    """This tensor with `src` in the places that `as_strided` reads; of several writes to one place the last stays.
+
+    `storage_offset` is the first of these places, 0 by default.
+
+    >>> from anneal.tensor import Tensor
+    >>> as_strided_scatter(Tensor.zeros(2, 2), Tensor([1.0, 2.0]), (2,), (3,)).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
     places = _places(x, "as_strided_scatter", size, stride, storage_offset)
     if src.shape != tuple(size):
         raise ShapeError(f"as_strided_scatter: src has shape {src.shape}, not {tuple(size)}")

@@ -113,7 +113,8 @@ def _cotangent(n: int) -> tuple[float, ...]:
 @checked
 @in_single()
 def mvlgamma(x: Tensor, p: int) -> Tensor:
-    """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p.
+    """The logarithm of the multivariate gamma function of dimension p: a sum of `lgamma(x - j / 2)` for j below p,
+    of x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2.0]).mvlgamma(2).round(4)

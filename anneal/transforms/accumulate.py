@@ -130,12 +130,12 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, live: list[Tensor], 
     """`_added` where the gradients' nodes follow from templates; False where they do not, and nothing was added."""
     root = numbering.of(result)
     known = numbering.known
-    # memory that the numbering has not seen is not below the result; other nodes it may have seen and forgotten
+    # memory that the numbering has not seen is not below the result; a lazy leaf may be there as a part of a graph
     seen = [
-        (t, n, template)
+        (t, n, known.get(base) or numbering.learn(n))
         for t, group in zip(live, nodes)
         for n in group
-        if (template := known.get(base) if (base := _base(n)).op is Op.BUFFER else numbering.learn(base)) is not None
+        if (base := _base(n)) in known or base.op is not Op.BUFFER
     ]
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked

@@ -287,6 +287,7 @@ def _is_float(x: Any) -> bool:
     [
         (decayed, accumulated),
         (decayed, trained),
+        (trained, decayed, evaluated),
         (jitted, loaded, accumulated, part_assigned, in_place, a_branch, raised),
     ],
 )
