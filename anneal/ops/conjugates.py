@@ -46,7 +46,12 @@ def adjoint(x: Tensor) -> Tensor:
 
 @checked
 def sgn(x: Tensor) -> Tensor:
-    """`sign`."""
+    """`sign`, of x's shape.
+
+    >>> from anneal.tensor import Tensor
+    >>> sgn(Tensor([-1.5, 0.0, 2.0]))
+    Tensor([-1.,  0.,  1.], dtype=float32)
+    """
     return x.sign()
 
 

@@ -260,7 +260,10 @@ _SAME = "Gives a tensor of x's shape."
 _MEET = "Gives a tensor of the shape that the arguments broadcast to."
 _REDUCED = "Gives x's shape without the reduced axes; () where all are."
 RESULTS: Mapping[str, str] = {
-    **{f"anneal.ops.{name}": _SAME for name in ("activations", "functions", "angles", "rounding", "gamma", "running", "bessel", "tails")},
+    **{
+        f"anneal.ops.{name}": _SAME
+        for name in ("activations", "functions", "angles", "rounding", "gamma", "running", "bessel", "tails")
+    },
     **{f"anneal.ops.{name}": _MEET for name in ("elementwise", "logic")},
     **{f"anneal.ops.{name}": _REDUCED for name in ("reduce", "extremes")},
     **{f"anneal.ops.{name}": "Gives x itself, whose shape stays." for name in ("inplace", "inplace_random")},

@@ -1325,17 +1325,29 @@ class Tensor(Handle):
 
     @checked
     def byte(self) -> Tensor:
-        """`.cast("uint8")`."""
+        """`.cast("uint8")`.
+
+        >>> Tensor([1.5]).byte()
+        Tensor([1], dtype=uint8)
+        """
         return self.cast(dtypes.uint8)
 
     @checked
     def char(self) -> Tensor:
-        """`.cast("int8")`."""
+        """`.cast("int8")`.
+
+        >>> Tensor([1.5]).char()
+        Tensor([1], dtype=int8)
+        """
         return self.cast(dtypes.int8)
 
     @checked
     def short(self) -> Tensor:
-        """`.cast("int16")`."""
+        """`.cast("int16")`.
+
+        >>> Tensor([1.5]).short()
+        Tensor([1], dtype=int16)
+        """
         return self.cast(dtypes.int16)
 
     @checked
