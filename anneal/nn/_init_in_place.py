@@ -222,8 +222,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     >>> (w @ w.T).round(3).abs().tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     _fans("orthogonal_", tensor)
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     flat = host_normal((max(rows, columns), min(rows, columns)), 1.0)
     q, r = np.linalg.qr(flat)
     q = q * np.sign(np.diag(r))

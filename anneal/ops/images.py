@@ -129,8 +129,11 @@ def grid_sample(
             f"{padding_mode!r}"
         )
     sizes, corners = x.shape[2:], bool(align_corners)
-    if not x.numel() or not grid.numel():
-        raise ShapeError(f"grid_sample: shape {x.shape} or the grid's {grid.shape} has no elements")
+    if 0 in sizes:
+        raise ShapeError(f"grid_sample: images of shape {x.shape} have no elements to sample")
+    if not x.numel() or not grid.numel():  # nothing is sampled
+        empty = x.sum(axis=tuple(range(2, x.ndim)), keepdim=True)
+        return empty.expand(*x.shape[:2], *grid.shape[1:-1])
     places: list[Any] = []
     for k, size in zip(range(axes - 1, -1, -1), sizes, strict=True):
         at: Any = grid[..., k].reshape(x.shape[0], -1)

@@ -116,7 +116,9 @@ def test_what_is_kept_keeps_its_values(device: str, watch: Any) -> None:
         with settings.override(replay=replay):
             found.append(trained(watch))
     assert len(found[0]) == len(found[1])
-    assert [n for n, (a, b) in enumerate(zip(*found, strict=True)) if not np.array_equal(a, b)] == []
+    # what a loop carries on is a kernel of its own there, and a GPU fuses multiply and add as it likes
+    near = 0.0 if device == "cpu" else 1e-6
+    assert [n for n, (a, b) in enumerate(zip(*found, strict=True)) if not np.allclose(a, b, rtol=near, atol=0)] == []
 
 
 def buffers_of(watch: Any) -> list[int]:

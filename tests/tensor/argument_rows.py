@@ -434,6 +434,7 @@ NOT_OPS = {
     "to": "a device, a dtype or a tensor, in any order",
     "to_device": "as `to`",
     "register_hook": "takes a function",
+    "retain_grad": "a flag of the tensor",
     "register_post_accumulate_grad_hook": "takes a function",
     "take_running_updates": "what an optimiser asks for",
     "cpu": "another device",

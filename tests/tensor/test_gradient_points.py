@@ -165,6 +165,9 @@ ROWS: dict[str, Row] = {
     "erfc": Row(Tensor.erfc, lambda x: -2 / mp.sqrt(mp.pi) * mp.exp(-x * x)),
     "erfinv": Row(Tensor.erfinv, lambda x: mp.sqrt(mp.pi) / 2 * mp.exp(mp.erfinv(x) ** 2), -0.99, 0.99, more=(0.9, -0.9)),
     "lgamma": Row(Tensor.lgamma, mp.digamma, 0, at={0.0: -INF, INF: INF}),
+    "mvlgamma": Row(lambda x: x.mvlgamma(1), mp.digamma, 0, at={0.0: -INF, INF: INF}),
+    "polygamma": Row(lambda x: x.polygamma(0), lambda x: mp.psi(1, x), 0, at={0.0: INF, 1e-30: INF}),
+    "i0": Row(Tensor.i0, lambda x: mp.besseli(1, x), -80, 80),
     "digamma": Row(Tensor.digamma, lambda x: mp.psi(1, x), 0, at={0.0: INF, 1e-30: INF}),
     "logit": Row(lambda x: x.logit(), lambda x: 1 / (x * (1 - x)), 0, 1, at={0.0: INF, 1.0: INF}, more=(0.9, 0.01)),
     "logit, clipped": Row(lambda x: x.logit(0.25), lambda x: 1 / (x * (1 - x)) if 0.25 <= x <= 0.75 else 0, more=(0.25, 0.75)),
@@ -320,7 +323,11 @@ def test_every_function_has_a_row() -> None:
     assert not missing
 
 
-_MOVES = {"flip", "narrow", "roll", "transpose", "tril", "where", "pow"}  # or with rows of other names
+# Or with rows of other names; angle and sgn have slopes of 0.
+_MOVES = {
+    *("flip", "narrow", "roll", "transpose", "tril", "where", "pow", "as_strided", "as_strided_scatter", "conj"),
+    *("conj_physical", "angle", "sgn"),
+}
 
 
 def test_a_second_derivative_stays_finite_too() -> None:
