@@ -20,6 +20,7 @@ from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
 __all__ = ["app", "run"]
 
+_SHELL = "anneal.shell"  # where a context has the shell that the options of completion name
 _ClickError: Any = typer.BadParameter.__mro__[2]  # ClickException, of click or of the copy that typer has of it
 
 
@@ -29,9 +30,15 @@ class _Commands(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands.update({name: TyperCommand(name, short_help=line) for name, line in COMMANDS.items()})
-        for option in self.params:
-            if option.name == "install_completion":
-                option.callback = _install
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them. What completes is ours, and a shell may be named behind those two options, flags to typer."""
+        for option in self.params:  # typer adds the two once the group is made
+            option.callback = _COMPLETION.get(option.name, option.callback)
+        if len(args) == 2 and args[0] in ("--install-completion", "--show-completion"):
+            ctx.meta[_SHELL] = args[1]
+            args = args[:1]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments call: its name, itself, and the arguments that are left."""
@@ -46,9 +53,22 @@ def _install(context: Any, option: Any, value: Any) -> Any:
     from anneal.cli._complete import install
     from anneal.cli._output import data
 
-    data(f"{install(value)}; it takes effect in the next shell that you start")
+    data(f"{install(context.meta.get(_SHELL))}; it takes effect in the next shell that you start")
     raise typer.Exit
 
+
+def _show(context: Any, option: Any, value: Any) -> Any:
+    """Print the script that completes, and stop."""
+    if not value or context.resilient_parsing:
+        return value
+    from anneal.cli._complete import script
+    from anneal.cli._output import data
+
+    data(script(context.meta.get(_SHELL)))
+    raise typer.Exit
+
+
+_COMPLETION = {"install_completion": _install, "show_completion": _show}
 
 app = typer.Typer(
     name="anneal",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anneal.errors import DataError, UserError
 
-__all__ = ["explained", "install", "methods", "models", "ops", "passes", "runnable", "traceable"]
+__all__ = ["explained", "install", "methods", "models", "ops", "passes", "runnable", "script", "traceable"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -67,7 +67,19 @@ def methods() -> list[str]:
     return sorted(set(names) - properties)
 
 
-def install(wanted: object) -> str:
+def script(named: str | None = None) -> str:
+    """What a shell runs to complete the command: the shell that is named, or the one that this runs in.
+
+    UserError for a shell that is not known.
+    """
+    return str(
+        import_module("typer.completion").get_completion_script(
+            prog_name="anneal", complete_var="_ANNEAL_COMPLETE", shell=_shell(named)
+        )
+    )
+
+
+def install(named: str | None = None) -> str:
     """Have a shell complete the command: the one that is named, or that this runs in; what was done.
 
     The user's own file of settings is replaced whole or not at all. UserError for a shell that is not known, DataError
@@ -75,10 +87,7 @@ def install(wanted: object) -> str:
     """
     from anneal.cli._choices import write_file
 
-    shell = wanted if isinstance(wanted, str) else _shell()
-    if shell not in ("bash", "zsh", "fish"):
-        raise UserError(f"anneal completes in bash, zsh and fish, not in {shell or 'this shell'}: --show-completion")
-    home = Path.home()
+    shell, home = _shell(named), Path.home()
     path, settings, line = {
         "bash": (home / ".bash_completions" / "anneal.sh", home / ".bashrc", "source ~/.bash_completions/anneal.sh"),
         "zsh": (home / ".zfunc" / "_anneal", home / ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
@@ -89,21 +98,26 @@ def install(wanted: object) -> str:
         old = settings.read_bytes() if settings is not None and settings.exists() else b""
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from None
-    script = import_module("typer.completion").get_completion_script(
-        prog_name="anneal", complete_var="_ANNEAL_COMPLETE", shell=shell
-    )
-    write_file(path, f"{script}\n".encode())
+    write_file(path, f"{script(shell)}\n".encode())
     if settings is None or line.encode() in old:
         return f"{shell}: {path}"
     write_file(settings, old + f"\n{line}\n".encode())
     return f"{shell}: {path}, and a line in {settings}"
 
 
-def _shell() -> str:
-    try:
-        return str(import_module("shellingham").detect_shell()[0])
-    except (ImportError, OSError):  # its own error, that it found none, is an OSError
-        return Path(os.environ.get("SHELL", "")).name
+def _shell(named: str | None) -> str:
+    """The shell that is named, else the one that runs this, else the user's; one of those that are completed."""
+    shells = ("bash", "zsh", "fish")
+    if named is None:
+        try:
+            named = str(import_module("shellingham").detect_shell()[0])
+        except (ImportError, OSError):  # its own error, that it found none, is an OSError
+            named = ""
+        if named not in shells:  # the sh of a Makefile, say
+            named = Path(os.environ.get("SHELL", "")).name
+    if named not in shells:
+        raise UserError(f"anneal completes in bash, zsh and fish, not in {named or 'this shell'}: name one of them")
+    return named
 
 
 def _text(file: str) -> str:

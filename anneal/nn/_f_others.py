@@ -62,8 +62,7 @@ def embedding_bag(
     Tensor([[4., 6.],
             [5., 6.]], dtype=float32)
     """
-    if mode not in ("sum", "mean", "max"):
-        raise ShapeError(f'embedding_bag: mode is "sum", "mean" or "max", not {mode!r}')
+    check_bags("embedding_bag", mode)
     if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
         raise ShapeError(f"embedding_bag: input of two axes, or of one with offsets, not shape {input.shape}")
     if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
@@ -85,6 +84,12 @@ def embedding_bag(
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     return _bags(rows, member, mode)
+
+
+def check_bags(name: str, mode: str) -> None:
+    """Raise ShapeError, with the name of who asks, for what is no way to join the rows of a bag."""
+    if mode not in ("sum", "mean", "max"):
+        raise ShapeError(f'{name}: mode is "sum", "mean" or "max", not {mode!r}')
 
 
 def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:

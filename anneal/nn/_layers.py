@@ -8,6 +8,7 @@ from typing import Any, Self
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
 from anneal.nn import init
+from anneal.nn._f_others import check_bags
 from anneal.nn._module import Module
 from anneal.nn._parameter import Parameter
 from anneal.ops import DTypeLike, checked
@@ -156,6 +157,7 @@ class EmbeddingBag(Module):
         dtype: DTypeLike | None = None,
     ) -> None:
         _check_table("EmbeddingBag", num_embeddings, padding_idx)
+        check_bags("EmbeddingBag", mode)
         self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
         self.mode, self.include_last_offset = mode, include_last_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -177,6 +178,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         given = list(cutoffs)
         if not given or given != sorted(set(given)) or given[0] < 1 or given[-1] > n_classes - 1:
             raise ShapeError(f"AdaptiveLogSoftmaxWithLoss: cutoffs grow within 1 to {n_classes - 1}, not {given}")
+        if not 0 < div_value < math.inf:
+            raise ShapeError(f"AdaptiveLogSoftmaxWithLoss: div_value is above 0, not {div_value}")
         self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*given, n_classes]
         self.head = Linear(in_features, given[0] + len(given), head_bias)
         self.tail: ModuleList[Sequential] = ModuleList()

@@ -28,7 +28,7 @@ from anneal.uop.sizes import Count, is_symbolic
 if TYPE_CHECKING:
     from anneal.tensor import Tensor
 
-all__ = [
+__all__ = [
     "Integer",
     "alias",
     "bound_int",

@@ -331,6 +331,8 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     Tensor([1., 1.], dtype=float32)
     """
     if isinstance(p, (int, float)) and not isinstance(p, bool):
+        if not 0 <= p <= 1:
+            raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
     chances: Tensor = need_tensor("bernoulli", "p, unless it is a number,", p)
     return (rand(*chances.shape, device=chances.device, generator=generator) < chances).cast(chances.dtype)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anneal.errors import DTypeError, ShapeError
-from anneal.ops.arguments import alias, checked, is_tensor, whole
+from anneal.ops.arguments import alias, checked, is_tensor, said, whole
 from anneal.ops.axes import axes_of, axis_of, need_axes, one_of
 from anneal.ops.elementwise import beside, choose, real_node
 from anneal.ops.indexing import gathered
@@ -180,12 +180,17 @@ def histogram(
     return Histogram(counts, edges)
 
 
+def _is_pair(x: Any) -> bool:
+    """Whether something is two numbers."""
+    return isinstance(x, (tuple, list)) and len(x) == 2 and all(isinstance(n, (int, float)) for n in x)
+
+
 def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     """The ends of equal parts of a range."""
     if bins < 1:
         raise ShapeError(f"histogram: takes at least 1 bin, not {bins}")
-    if span is not None and (len(span) != 2 or not span[0] <= span[1]):
-        raise ShapeError(f"histogram: range is two numbers, the lower first, not {tuple(span)}")
+    if span is not None and not (_is_pair(span) and span[0] <= span[1]):
+        raise ShapeError(f"histogram: range is two numbers, the lower first, not {said(span)}")
     low: Any = row._lift("histogram", float(span[0])) if span else row.min() if row.numel() else row.sum()
     high: Any = row._lift("histogram", float(span[1])) if span else row.max() if row.numel() else row.sum() + 1.0
     same = low.eq(high)

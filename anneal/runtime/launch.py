@@ -151,12 +151,12 @@ def execute(
     Raises DeviceError for an output that the device can never hold.
     """
     again = programs is not None
-    if programs is None:
-        programs = compiled(plan, device)
     if outputs is None:
-        for v in plan.outputs:
+        for v in plan.outputs:  # before compiling: a kernel that writes what cannot be held has worse errors
             device.check_size(plan.values[v].size, plan.values[v].dtype)
         outputs = new_outputs(plan, device)
+    if programs is None:
+        programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
         run = Execution(step, device, programs, again)

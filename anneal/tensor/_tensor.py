@@ -23,6 +23,7 @@ from anneal.ops import (
     HELD,
     Array,
     DTypeLike,
+    Integer,
     Shape,
     array_of,
     as_dtype,
@@ -1285,7 +1286,7 @@ class Tensor(Handle):
     no_grad = no_grad
 
     @staticmethod
-    def manual_seed(seed: int) -> None:
+    def manual_seed(seed: Integer) -> None:
         """Start the stream of random numbers anew with `seed`; see `anneal.tensor.random.manual_seed`.
 
         >>> Tensor.manual_seed(0); a = Tensor.rand(2); Tensor.manual_seed(0)

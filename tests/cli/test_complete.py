@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from anneal.cli import _complete
+from anneal.cli._app import run
 from anneal.inspect import ALL, passes, tensor_methods
 from anneal.training import MODELS
 
@@ -73,6 +74,26 @@ def test_files_in_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [n for n, _ in _complete.runnable("models/c")] == ["models/c.py"]
     assert _complete.traceable("nowhere/x") == []
     assert [n for n, _ in _complete.traceable("")] == list(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("named", "users", "wanted"), [("zsh", "/bin/sh", "compdef"), (None, "/usr/bin/fish", "--no-f")]
+)
+def test_the_shell_that_is_named_or_the_users(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: str | None, users: str, wanted: str
+) -> None:
+    """Whatever runs the command, as the sh of a Makefile does."""
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("sh", "/bin/sh"))
+    monkeypatch.setenv("SHELL", users)
+    assert run(["--show-completion", *([named] if named else [])]) == 0
+    assert wanted in capsys.readouterr().out
+
+
+def test_no_shell_that_is_known(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("sh", "/bin/sh"))
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    assert run(["--show-completion"]) == 2
+    assert "not in dash: name one of them" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

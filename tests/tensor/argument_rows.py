@@ -263,6 +263,7 @@ METHODS: dict[str, Row] = {
     **{f"atleast_{n}d": row(X) for n in (1, 2, 3)},
     "nonzero_static": row(X, size=3),
     "geometric_": row(X, 0.5),
+    **{name: row(X) for name in ["uniform_", "normal_"]},
     "new_ones": row(X, 2),
     "new_zeros": row(X, 2),
     "new_tensor": row(X, [1.0]),
