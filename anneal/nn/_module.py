@@ -12,6 +12,7 @@ from anneal.backend import device_names, is_foreign
 from anneal.errors import DataError, DTypeError
 from anneal.nn._hooks import Hooks, RemovableHandle, called, hook_on
 from anneal.nn._parameter import Parameter
+from anneal.nn._whole_calls import whole_call
 from anneal.ops import DTypeLike, as_dtype, explain_class, said
 from anneal.runtime import forbid_in_capture, here, outdate_captures, realize, resolve_device
 from anneal.tensor import Tensor
@@ -34,6 +35,21 @@ class _Forward(Protocol[P, _R_co]):
 
     @property
     def _hooks(self) -> Hooks | None: ...
+
+
+def _forward(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A module's `forward`, with its hooks."""
+    hooks = module._hooks
+    return module.forward(*args, **kwargs) if hooks is None else called(module, hooks, args, kwargs)
+
+
+def _first(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_forward` of the module that is called first: the paths of all others begin at it."""
+    here.modules = {id(m): name for name, m in module.named_modules()}
+    try:
+        return _forward(module, args, kwargs)
+    finally:
+        here.modules = None
 
 
 class LoadedKeys(NamedTuple):
@@ -103,13 +119,11 @@ class Module:
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""
         names = here.modules
-        hooks = self._hooks
+        module: Any = self
+        result: R
         if names is None:
-            here.modules = {id(m): name for name, m in self.named_modules()}
-            try:
-                return self.forward(*args, **kwargs) if hooks is None else called(self, hooks, args, kwargs)  # type: ignore[arg-type]
-            finally:
-                here.modules = None
+            result = whole_call(module, _first, args, kwargs) if here.defers else _first(module, args, kwargs)
+            return result
         nodes = arena()
         before = nodes.path
         name = names.get(id(self))
@@ -119,7 +133,8 @@ class Module:
                 names.setdefault(id(m), below)
         nodes.path = name
         try:
-            return self.forward(*args, **kwargs) if hooks is None else called(self, hooks, args, kwargs)  # type: ignore[arg-type]
+            result = whole_call(module, _forward, args, kwargs) if here.defers else _forward(module, args, kwargs)
+            return result
         finally:
             nodes.path = before
 

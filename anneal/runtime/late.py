@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 from anneal.runtime.context import here, outdate_captures
@@ -35,7 +35,7 @@ from anneal.runtime.numbering import (
     numbering_of,
 )
 from anneal.schedule import WITH_PLANS
-from anneal.uop import KINDS, DType, Op, UOp, arena, kind_of
+from anneal.uop import KINDS, MOVEMENT, DType, Op, UOp, arena, kind_of
 
 __all__ = ["become_late", "call", "composite", "forget", "keep_run", "known_run", "register", "tensor_class"]
 
@@ -43,6 +43,8 @@ _MAX_CALLS = 1 << 16  # remembered; then they are forgotten, and begin anew
 _MAX_RUNS = 256
 _MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
 _VIEWS = (Op.PARAM, Op.RESHAPE)  # templates of memory, and of views of it
+_NEW = "was not called with such arguments before"
+_VIEW = "gives a view of an argument"
 _PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
 
 _calls: dict[Any, Any] = {}  # what a call gave: `_Entry`s; of composites lists of templates
@@ -90,7 +92,7 @@ class _Entry:
     """What a call gave: tensors of these templates, by the classmethod that makes them, or one of its arguments."""
 
     results: list[tuple[Any, ...]]  # (class, template, requires_grad), or (number of an argument,)
-    many: Any  # None for one result; else what makes the nest of the list
+    many: Any  # None for one result; else what makes the nest of tuples and lists of them
     line: tuple[CodeType | None, int]
     # arguments that have another node since, their numbers and templates: of the same values (`Tensor._kept`), or of
     # others, and then with their flags as after an in-place op
@@ -146,17 +148,25 @@ def _place() -> tuple[FrameType, int, int]:
     return f, code, named
 
 
+class _Named(Protocol):
+    """What calls are known by: a function, or what stands for one."""
+
+    __name__: str
+
+
 def call(
-    function: Callable[..., Any],
+    function: _Named,
     args: tuple[Any, ...],
     options: dict[str, Any],
     run: Callable[..., Any],
     changes: bool = False,
+    refused: Callable[[], None] | None = None,
 ) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
     `function` is what it is known by, and is a function of its arguments alone; `run` may look at them first. With
-    `changes` it gives its first argument other values, by what that is.
+    `changes` it gives its first argument other values, by what that is. `refused` is of calls of many ops, and is told
+    that this one cannot be remembered.
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
@@ -195,8 +205,12 @@ def call(
     entry = _calls.get(whole)
     if entry is None or (entry.checks and not _hold(n, entry)) or not _alone(entry, tensors):
         begun = time.perf_counter()
-        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno))
+        result, why = _learn(n, whole, tensors, run, args, options, (f.f_code, f.f_lineno), refused is not None)
         n.missed(begun, f"{function.__name__} {why}")
+        if refused is not None and why is not _NEW:
+            refused()
+            if why is _VIEW:  # who knows of views is the ops that make them
+                return run(*args, **options)
         return result
     return _given(n, entry, tensors)
 
@@ -225,7 +239,7 @@ def _given(n: Numbering, entry: _Entry, tensors: list[Handle]) -> Any:
             t.requires_grad, t.is_leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, entry.line))
-    return out[0] if entry.many is None else entry.many(out)
+    return out[0] if entry.many is None else entry.many(iter(out))
 
 
 def _plainly(run: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -255,8 +269,10 @@ def _learn(
     args: tuple[Any, ...],
     options: dict[str, Any],
     line: tuple[CodeType, int],
+    of_many: bool,
 ) -> tuple[Any, str]:
-    """The call as it stands, remembered if it may be, and why it was to be made."""
+    """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
+    remembered. With `of_many` it is one of many ops."""
     effects = here.effects
     given = [t.uop for t in tensors]
     outer, here.checks, here.became = here.checks, [], []
@@ -271,10 +287,8 @@ def _learn(
         return result, "reads values, draws numbers or changes a tensor"
     if n.misses > _MAX_MISSES:
         return result, "comes after too many others"
-    many: Any = None
-    results: list[Any] = [result]
-    if isinstance(result, (tuple, list)):
-        results, many = [*result], _nest(type(result))
+    results: list[Any] = []
+    many = _nest(result, results)
     sources = 0
     for u in given:
         sources |= mask_of(n.learn(u))
@@ -284,36 +298,70 @@ def _learn(
         if same:
             found.append((same[0],))
             continue
-        if not isinstance(each, Handle) or each.late is not None or not each._is_plain():
+        if not _is_new(each):
             return result, "gives something other than new tensors"
+        if of_many and _viewed(each.uop) in map(_viewed, given):
+            return result, _VIEW
         template = n.learn(each.uop)
         if mask_of(template) & ~sources or each.device != tensors[0].device:
             return result, "reads memory that is no argument of it"
         found.append((type(each), template, each.requires_grad))
-    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]] = []
-    for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
-        if t.uop is not u or i in in_place:
-            template = n.learn(t.uop)
-            # whose memory a tensor shows depends on who else does
-            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
-                return result, "reads memory that is no argument of it"
-            changed.append((i, template, (t.requires_grad, t.is_leaf, t._spent) if i in in_place else None))
+    changed = _changed(n, tensors, given, in_place, sources)
+    if changed is None:
+        return result, "reads memory that is no argument of it"
     looks = [(look, n.learn(u), further) for look, u, further in checks]
     if len(_calls) >= _MAX_CALLS:
         forget()
     _calls[key] = _Entry(found, many, line, changed, looks)
-    late = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
-    for t, template in (*late, *[(tensors[i], template) for i, template, flags in changed if flags is not None]):
+    new = [(t, made[1]) for t, made in zip(results, found, strict=True) if len(made) > 1]
+    new += [(tensors[i], template) for i, template, flags in changed if flags is not None]
+    for t, template in new:
         n.nodes[template] = t.uop
         become_late(t, Late(n, template, line))
-    return result, "was not called with such arguments before"
+    return result, _NEW
 
 
-def _nest(kind: type) -> Callable[[list[Any]], Any]:
-    """What makes a nest of this type from the list of its items."""
-    if hasattr(kind, "_fields"):
-        return lambda items: kind(*items)
-    return kind
+def _changed(
+    n: Numbering, tensors: list[Handle], given: list[UOp], in_place: set[int], sources: int
+) -> list[tuple[int, UOp, tuple[bool, bool, bool] | None]] | None:
+    """The arguments that a call gave other nodes, as in `_Entry`; None where those read memory that no argument does,
+    or show memory, since who else shows it counts there."""
+    changed: list[tuple[int, UOp, tuple[bool, bool, bool] | None]] = []
+    for i, (t, u) in enumerate(zip(tensors, given, strict=True)):
+        if t.uop is not u or i in in_place:
+            template = n.learn(t.uop)
+            if mask_of(template) & ~sources or (i in in_place and template.op in _VIEWS):
+                return None
+            changed.append((i, template, (t.requires_grad, t.is_leaf, t._spent) if i in in_place else None))
+    return changed
+
+
+def _is_new(x: Any) -> bool:
+    """Whether something is a tensor as an op gives it."""
+    return isinstance(x, Handle) and x.late is None and x._is_plain()
+
+
+def _viewed(u: UOp) -> UOp:
+    """What a node is a view of."""
+    while u.op in MOVEMENT:
+        u = u.src[0]
+    return u
+
+
+def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | None:
+    """What makes such a result of its items, which it adds to a list; None for one that is an item itself."""
+    if not isinstance(result, (tuple, list)):
+        items.append(result)
+        return None
+    parts = [_nest(x, items) for x in result]
+    kind = type(result)
+    named = hasattr(kind, "_fields")
+
+    def make(items: Iterator[Any]) -> Any:
+        inner = [next(items) if part is None else part(items) for part in parts]
+        return kind(*inner) if named else kind(inner)
+
+    return make
 
 
 def become_late(t: Handle, late: Late) -> None:

@@ -18,7 +18,8 @@ __all__ = ["Execution", "compiled", "execute", "new_outputs"]
 class Execution:
     """A launch bound to buffers: `run()` executes it, any number of times.
 
-    With `again` one that was bound to the same buffers before is found again, as the device keeps it.
+    With `again` one that was bound to the same buffers before is found again, as the device keeps it. What is computed
+    on the way goes into `scratch`, where that is given, and else into memory that is given back with `close`.
 
     Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
     """
@@ -26,7 +27,12 @@ class Execution:
     __slots__ = ("_again", "_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
 
     def __init__(
-        self, step: Launch, device: AnyDevice, programs: Sequence[Program] | None = None, again: bool = False
+        self,
+        step: Launch,
+        device: AnyDevice,
+        programs: Sequence[Program] | None = None,
+        again: bool = False,
+        scratch: Sequence[OpaqueBuffer] | None = None,
     ) -> None:
         plan = step.plan
         if programs is None:
@@ -42,12 +48,14 @@ class Execution:
             for v, s in zip(plan.outputs, step.outputs, strict=True):
                 buffer = s.buffer
                 buffers[v] = buffer if buffer is not None and s.host is None else s.ensure()
-            device.alloc_all(plan.temporaries, self.temporaries)
+            if scratch is None:
+                device.alloc_all(plan.temporaries, self.temporaries)
+                scratch = self.temporaries
         except BaseException:
             self.close()  # a traceback may keep this for longer
             raise
         for v, t in plan.memory:
-            buffers[v] = self.temporaries[t]
+            buffers[v] = scratch[t]
         self.buffers = buffers
         self._places: dict[int, list[int]] = {}  # of swapped buffers, by id
         self.programs = programs
@@ -104,7 +112,8 @@ class Execution:
     def close(self) -> None:
         """Give the temporaries back."""
         temporaries, self.temporaries = self.temporaries, []
-        self.device.free_all(temporaries)
+        if temporaries:
+            self.device.free_all(temporaries)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not ending():
@@ -142,11 +151,12 @@ def execute(
     origins: Sequence[Origin] = (),
     programs: Sequence[Program] | None = None,
     outputs: list[Storage] | None = None,
+    scratch: Sequence[OpaqueBuffer] | None = None,
 ) -> list[Storage]:
     """Run a plan once; returns the storages of its outputs. `origins` is for those who observe.
 
-    With its compiled `programs` it is a plan that ran before, and may meet the buffers that it had then. `outputs` are
-    written, if they are given, instead of new memory.
+    With its compiled `programs` it is a plan that ran before, and may meet the buffers that it had then. `outputs` and
+    `scratch` (what is computed on the way) are written, if they are given, instead of new memory.
 
     Raises DeviceError for an output that the device can never hold.
     """
@@ -159,7 +169,7 @@ def execute(
         programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
     with device.lock:
-        run = Execution(step, device, programs, again)
+        run = Execution(step, device, programs, again, scratch)
         try:
             if here.timed is None:
                 run.run()

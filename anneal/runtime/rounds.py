@@ -7,11 +7,12 @@ nobody else uses them, another round of the same launch gets them as they are: n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
-from anneal.backend import AnyDevice, Program, Storage, get_device
+from anneal.backend import AnyDevice, OpaqueBuffer, Program, Storage, get_device
 from anneal.runtime.launch import compiled, execute, new_outputs
 from anneal.runtime.nodes import buffer_leaf
 from anneal.schedule import Plan
@@ -100,6 +101,52 @@ class Round:
         self.storages[i] = fresh
 
 
+class Scratch:
+    """The memory for what a launch computes on the way: all rounds write the same.
+
+    The device keeps it too, and has it let go when it wants memory.
+    """
+
+    __slots__ = ("_device", "_writing", "buffers", "nbytes")
+
+    def __init__(self, device: AnyDevice) -> None:
+        self._device = device
+        self.buffers: list[OpaqueBuffer] = []
+        self.nbytes = 0
+        self._writing = False
+
+    def take(self, plan: Plan) -> list[OpaqueBuffer]:
+        """Begin to write it. The caller has the device's lock."""
+        self._writing = True
+        if not self.buffers:
+            self._device.alloc_all(plan.temporaries, self.buffers)
+        return self.buffers
+
+    def done(self, plan: Plan) -> None:
+        """It was written: what is in it is needed no longer, and from now on it may be let go."""
+        self._writing = False
+        if self.buffers and not self.nbytes:
+            self.nbytes = sum([size * dtype.itemsize for size, dtype in plan.temporaries])
+            self._device.keep_idle(self)
+
+    def let_go(self) -> bool:
+        """Give the memory back if it is not being written; whether that was so."""
+        if self._writing:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        buffers, self.buffers, self.nbytes = self.buffers, [], 0
+        if buffers:
+            self._device.free_all(buffers)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self.forget()
+
+
 def _flat(u: UOp) -> UOp:
     return u.src[0] if u.op is Op.RESHAPE else u
 
@@ -117,27 +164,33 @@ def _reused(s: Storage) -> Storage:
 class Run:
     """A launch that was: its plan, the numbers of what it reads, and the shapes of its results."""
 
-    __slots__ = ("_device", "_programs", "_rounds", "numbers", "plan", "shapes")
+    __slots__ = ("_device", "_programs", "_rounds", "_scratch", "numbers", "plan", "shapes")
 
     def __init__(self, plan: Plan, numbers: list[int], shapes: list[tuple[Any, ...]]) -> None:
         self.plan, self.numbers, self.shapes = plan, numbers, shapes
         self._programs: Sequence[Program] | None = None  # on `_device`, once it has run again
         self._device: AnyDevice | None = None
         self._rounds: list[Round] = []
+        self._scratch: Scratch | None = None
 
     def again(self, device: AnyDevice, inputs: list[Storage], keep: bool) -> Round:
         """Run once more on a device. The results are shown, and then the round is done. With `keep` their memory may
         be another round's: nothing but the values may be noted in it."""
         if self._programs is None or self._device is not device:
             self._programs, self._device = compiled(self.plan, device), device
-            self._rounds = []
+            self._rounds, self._scratch = [], Scratch(device)
+        scratch = self._scratch
+        assert scratch is not None
         with device.lock:
             current = self._next(device) if keep else Round(self.plan, device, self.shapes)
             try:
-                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages)
+                memory = scratch.take(self.plan)
+                execute(self.plan, device, inputs, programs=self._programs, outputs=current.storages, scratch=memory)
             except BaseException:
                 current.done()
                 raise
+            finally:
+                scratch.done(self.plan)
             return current
 
     def _next(self, device: AnyDevice) -> Round:

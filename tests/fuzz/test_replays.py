@@ -54,6 +54,13 @@ class World:
         self.average = Tensor(first.weight.numpy(), requires_grad=True)
         self.optimiser = optim.Adam(self.model.parameters(), lr=0.05)
         self.hand = Tensor(rng.standard_normal(3, np.float32), requires_grad=True)
+        # without dropout, so that a call of it is remembered as one
+        self.whole: Any = nn.Sequential(
+            nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+        )
+        self.recurrent: Any = nn.LSTM(3, 2)
+        for p in (*self.whole.parameters(), *self.recurrent.parameters()):
+            p.assign(Tensor(rng.standard_normal(p.shape, np.float32)))
         self.doubled = jit(lambda: self.state * 2 + self.hand.detach())
 
     def batch(self) -> None:
@@ -217,6 +224,63 @@ def hooked(w: World) -> None:
         w.model[0].register_forward_hook(lambda module, args, result: result * by)
 
 
+def whole(w: World) -> None:
+    loss = F.mse_loss(w.whole(w.x), w.x.detach())
+    loss.backward()
+    with no_grad():
+        for p in w.whole.parameters():
+            if p.grad is not None:
+                p -= 0.1 * p.grad
+            p.grad = None
+    w.kept.append(loss.detach())
+
+
+def whole_evaluated(w: World) -> None:
+    w.whole.eval()
+    w.kept.append(w.whole(w.x).detach())
+    w.whole.train(w.round % 3 > 0)
+
+
+def operated(w: World) -> None:
+    """Another attribute, child, hook or method of a tree that was called as one."""
+    inner: Any = w.whole[3]
+    turn = w.round % 7
+    if turn == 1:
+        inner[1].eps = 0.1 * w.round
+    elif turn == 2:
+        w.whole.append(nn.Softplus())
+    elif turn == 3:
+        inner[0] = nn.Linear(4, 3, weight=Tensor(np.full((3, 4), 0.1 * w.round, np.float32)))
+    elif turn == 4:
+        by = float(w.round)
+        handle = w.whole[2].register_forward_hook(lambda module, args, result: result * by)
+        w.kept.append(w.whole(w.x).detach())
+        handle.remove()
+    elif turn == 5:
+        inner[1].forward = lambda x: x * 0.25
+    elif turn == 6:
+        vars(inner[1]).pop("forward", None)
+        inner.append(Twice())
+    w.kept.append(w.whole(w.x).detach())
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def flattened(w: World) -> None:
+    """A module that gives a view: what changes it changes the base."""
+    nn.Flatten(0)(w.x).mul_(0.5)
+    nn.Identity()(w.state).add_(0.1)
+
+
+def recurrent(w: World) -> None:
+    out, (h, c) = w.recurrent(w.x.reshape(2, 2, 3))
+    again, _ = w.recurrent(w.x.reshape(2, 2, 3), (h, c))
+    w.kept += [out.detach(), again.detach(), c.detach()]
+
+
 def jitted(w: World) -> None:
     w.kept.append(w.doubled() + 1)
 
@@ -246,7 +310,7 @@ ACTIONS: list[Callable[[World], None]] = [
     elementwise, views, in_place, in_place_on_a_result, part_assigned, counted, python_state, a_branch, read, raised,
     raised_in_a_step, decayed, trained, trained, accumulated, by_hand, by_hand_and_used, averaged, carried, other_shape,
     other_dtype, rate_changed, setting_changed, frozen, evaluated, loaded, hooked, jitted, random_numbers, forgotten,
-    in_a_thread, deferred_sum,
+    in_a_thread, deferred_sum, whole, whole_evaluated, operated, flattened, recurrent,
 ]  # fmt: skip
 
 
@@ -289,6 +353,7 @@ def _is_float(x: Any) -> bool:
         (decayed, trained),
         (trained, decayed, evaluated),
         (jitted, loaded, accumulated, part_assigned, in_place, a_branch, raised),
+        (whole, operated, flattened, whole_evaluated, recurrent),
     ],
 )
 def test_a_loop_gives_the_same_values_when_it_is_run_again(actions: Any) -> None:

@@ -1,0 +1,203 @@
+"""A module called as one: in a loop without jit, a module of this library that was called so before is looked up whole.
+
+What such a module computes follows from its arguments, the tensors of its tree and the tree itself: classes, names and
+plain attributes. So its call may be remembered as an op's is (`anneal.runtime.late`), instead of those of all the ops
+in it. A tree with anything else in it (a user's module or function, a hook) is called module by module, and so is one
+whose call cannot be remembered, since it draws random numbers, say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from anneal.nn._parameter import Parameter
+from anneal.runtime import call_late
+from anneal.tensor import Tensor
+from anneal.uop import DType
+
+if TYPE_CHECKING:
+    from anneal.nn._module import Module
+
+__all__ = ["whole_call"]
+
+_ROOM = "anneal.nn."
+_PLAIN = frozenset((bool, int, str, type(None), DType, type(Ellipsis)))
+_ARGUMENTS = _PLAIN | {float, Tensor, Parameter}
+_KINDS = 1 << 10  # kinds that are kept, before they begin anew
+_TRIED = 16  # calls after which a kind is judged
+
+
+class _Kind:
+    """Trees that compute the same of the same tensors."""
+
+    __slots__ = ("__name__", "apart", "calls", "made")
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self.calls = self.made = 0  # calls, and those that were made
+        self.apart = False  # whether its modules are called one by one
+
+    def refuse(self) -> None:
+        """Its call is not of the kind that is remembered."""
+        self.apart = True
+
+    def made_one(self) -> None:
+        """A call was made. Where most are, the modules in it may be known all the same."""
+        self.made += 1
+        if self.calls > _TRIED and 2 * self.made > self.calls:
+            self.apart = True
+
+
+class _Tree:
+    """The attributes of a module and those below, as they were when its kind was found.
+
+    Nothing here refers to the module itself: its tree goes with it.
+    """
+
+    __slots__ = ("dicts", "forwards", "held", "ids", "kind", "rows", "tensors")
+
+    def __init__(self) -> None:
+        self.dicts: list[dict[str, Any]] = []  # the modules' attributes
+        self.rows: list[Collection[Any]] = []  # the lists, tuples and dicts in them
+        self.forwards: list[tuple[type[Any], Any]] = []
+        self.tensors: list[Tensor] = []
+        self.kind: _Kind | None = None
+
+    def _values(self) -> Iterable[Any]:
+        return chain.from_iterable((*map(dict.values, self.dicts), *self.rows))
+
+    def hold(self) -> None:
+        """Note what there is."""
+        self.held = list(self._values())  # as long as they are held, ids tell them apart
+        self.ids = list(map(id, self.held))
+
+    def is_current(self) -> bool:
+        """Whether everything is what it was."""
+        return [*map(id, self._values())] == self.ids and all(c.forward is f for c, f in self.forwards)
+
+
+_trees: WeakKeyDictionary[Module, _Tree] = WeakKeyDictionary()
+_kinds: dict[tuple[Any, ...], _Kind] = {}
+_own: WeakKeyDictionary[type[Any], bool] = WeakKeyDictionary()  # whether a class is of this library
+
+
+def whole_call(
+    module: Module,
+    forward: Callable[[Module, tuple[Any, ...], dict[str, Any]], Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """`forward(module, args, kwargs)`, which calls the module's own; or what it gave before, late."""
+    own = _own.get(type(module))
+    if own is None:
+        own = _own[type(module)] = type(module).__module__.startswith(_ROOM)
+    if not own:
+        return forward(module, args, kwargs)
+    kind, tensors = _known(module)
+    if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):
+        return forward(module, args, kwargs)
+    found = kind
+    found.calls += 1
+
+    def run(args: tuple[Any, ...], tensors: list[Tensor], **kwargs: Any) -> Any:
+        found.made_one()
+        return forward(module, args, kwargs)
+
+    return call_late(found, (args, tensors), kwargs, run, refused=found.refuse)
+
+
+def _known(module: Module) -> tuple[_Kind | None, list[Tensor]]:
+    """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
+    tree = _trees.get(module)
+    if tree is None or not tree.is_current():
+        tree = _Tree()
+        walk = _Walk(module, tree)
+        if walk.over_all():
+            if len(_kinds) >= _KINDS:
+                _kinds.clear()
+            tree.kind = _kinds.setdefault(tuple(walk.words), _Kind(type(module).__name__))
+        else:
+            tree.dicts, tree.rows, tree.forwards, tree.tensors = [], [], [], []
+        tree.hold()
+        _trees[module] = tree
+    return tree.kind, tree.tensors
+
+
+class _Walk:
+    """A walk over a module's tree, which notes the tree, and in `words` all that its result follows from beside
+    tensors."""
+
+    def __init__(self, root: Module, tree: _Tree) -> None:
+        self.tree = tree
+        self.words: list[Any] = []
+        self._modules = [root]
+        self._numbers = {id(root): 0}
+
+    def over_all(self) -> bool:
+        """Walk; False where the tree is called module by module."""
+        for module in self._modules:  # it grows meanwhile
+            cls = type(module)
+            if not cls.__module__.startswith(_ROOM) or not _is_ours(cls.forward) or module._hooks is not None:
+                return False
+            attributes = vars(module)
+            self.tree.dicts.append(attributes)
+            self.tree.forwards.append((cls, cls.forward))
+            self.words += (cls, cls.forward, *attributes)
+            if not all(self._note(v) for v in attributes.values()):
+                return False
+        return True
+
+    def _note(self, value: Any) -> bool:
+        """Note an attribute; False for one whose part in the result is not known."""
+        cls, words = value.__class__, self.words
+        words.append(cls)
+        if cls in _PLAIN:
+            words.append(value)
+        elif cls is float:
+            words.append(repr(value))
+        elif isinstance(value, Tensor):
+            self.tree.tensors.append(value)
+        elif cls is list or cls is tuple:
+            self.tree.rows.append(value)
+            words.append(len(value))
+            return all(self._note(v) for v in value)
+        elif cls is dict:
+            self.tree.rows.append(value.values())
+            words += (len(value), *value)
+            return all(self._note(v) for v in value.values())
+        elif cls is FunctionType or cls is frozenset or _is_frozen(cls):
+            words.append(value)
+            return cls is not FunctionType or _is_ours(value)
+        elif hasattr(cls, "named_modules"):
+            number = self._numbers.setdefault(id(value), len(self._modules))
+            words.append(number)
+            if number == len(self._modules):
+                self._modules.append(value)
+            return number > 0  # a tree that holds its own root would hold itself
+        else:
+            return False
+        return True
+
+
+def _is_ours(function: Any) -> bool:
+    """Whether a function is of this library."""
+    return str(function.__module__).startswith("anneal.")
+
+
+def _is_frozen(cls: type) -> bool:
+    """Whether instances of a class are a configuration: a frozen dataclass of this library."""
+    parameters = getattr(cls, "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen and cls.__module__.startswith("anneal.")
+
+
+def _plain(values: Iterable[Any]) -> bool:
+    """Whether a call with such arguments may be known."""
+    for x in values:
+        cls = x.__class__
+        if cls not in _ARGUMENTS and not ((cls is tuple or cls is list) and _plain(x)):
+            return False
+    return True

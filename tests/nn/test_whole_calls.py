@@ -1,0 +1,154 @@
+"""A module of the library that was called so before is looked up whole; one with anything else in it is not
+(`nn/_whole_calls.py`). That values are those of the ops is tested in tests/fuzz/test_replays.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import pytest
+
+from anneal import nn
+from anneal.nn import functional as F
+from anneal.runtime import here
+from anneal.tensor import Tensor
+from anneal.uop import SYMBOLIC
+
+ROUNDS = 6
+
+
+@pytest.fixture(autouse=True)
+def in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests made of the process (Variables, calls of the host) has ops run as they stand."""
+    monkeypatch.setattr(SYMBOLIC, "seen", False)
+    monkeypatch.setattr(here.context.tensors, "host_calls", False)
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+def hooked() -> nn.Module:
+    layer = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    layer[1].register_forward_hook(lambda module, args, result: None)
+    return layer
+
+
+class Counted:
+    """How often the modules below are entered in each round of a loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = 0
+        for cls in (nn.Linear, nn.LSTM):
+            forward: Callable[..., Any] = cls.forward
+
+            @functools.wraps(forward)  # it is the library's to those who ask
+            def counting(module: Any, *args: Any, _forward: Callable[..., Any] = forward) -> Any:
+                self.entered += 1
+                return _forward(module, *args)
+
+            monkeypatch.setattr(cls, "forward", counting)
+
+    def rounds(self, model: Any, shape: tuple[int, ...]) -> list[int]:
+        found = []
+        for n in range(ROUNDS):
+            before = self.entered
+            out = model(Tensor(np.full(shape, n, np.float32)))
+            (out[0] if isinstance(out, tuple) else out).numpy()
+            found.append(self.entered - before)
+        return found
+
+
+WHOLE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "sequential": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), (3, 4)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (3, 4)),
+    "encoder": (lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), (2, 3, 4)),
+    "tied": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, 0.0), 2), (2, 3, 4)),
+    "nested results": (lambda: nn.LSTM(4, 2), (2, 3, 4)),
+}
+APART: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "a user's module": (lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 4)), Doubled()), (3, 4)),
+    "a hook": (hooked, (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_module_that_was_called_so_before_is_not_entered(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    make, shape = WHOLE[name]
+    first, second, *later = Counted(monkeypatch).rounds(make(), shape)
+    assert first > 0
+    assert later == [0] * (ROUNDS - 2), (first, second, later)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_a_module_with_something_else_in_it_is_entered(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The modules in it may be known."""
+    make, shape = APART[name]
+    model = make()
+    calls: list[int] = []
+    monkeypatch.setattr(type(model), "forward", seen(type(model).forward, calls))
+    Counted(monkeypatch).rounds(model, shape)
+    assert len(calls) >= ROUNDS
+
+
+def seen(forward: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    def counting(module: Any, *args: Any) -> Any:
+        calls.append(1)
+        return forward(module, *args)
+
+    return counting
+
+
+def test_random_numbers_are_drawn_in_each_round() -> None:
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5))
+    found = [model(Tensor(np.ones((1, 4), np.float32))).numpy() for _ in range(ROUNDS)]
+    assert len({a.tobytes() for a in found}) == ROUNDS
+
+
+def test_a_function_of_the_users_is_called_in_each_round() -> None:
+    calls: list[int] = []
+
+    def activation(x: Tensor) -> Tensor:
+        calls.append(1)
+        return F.relu(x)
+
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, activation=activation)
+    for _ in range(ROUNDS):
+        layer(Tensor(np.ones((2, 3, 4), np.float32))).numpy()
+    assert len(calls) == ROUNDS
+
+
+def test_a_method_of_the_users_is_called_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(nn.Linear, "forward", seen(nn.Linear.forward, calls))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    for _ in range(ROUNDS):
+        model(Tensor(np.ones((3, 4), np.float32))).numpy()
+    assert len(calls) == ROUNDS
+
+
+def test_a_model_goes_with_its_last_name() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
+    weight = ref(model.get_parameter("1.0.weight"))
+    for _ in range(3):
+        model(Tensor(np.ones((1, 4), np.float32))).numpy()
+    gc.disable()
+    try:
+        del model
+        assert weight() is None
+    finally:
+        gc.enable()
+
+
+def test_errors_are_those_of_the_op_in_each_round() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    for _ in range(3):
+        model(Tensor(np.ones((1, 4), np.float32))).numpy()
+        with pytest.raises(ValueError, match="linear"):
+            model(Tensor(np.ones((1, 3), np.float32)))
