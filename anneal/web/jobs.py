@@ -25,8 +25,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from anneal.web.children import environment, python
 
 __all__ = ["Busy", "Job", "Jobs"]
@@ -264,6 +262,8 @@ def _device(job: Job) -> str:
 
 def _held(path: Path) -> bool:
     """Whether a process that lives holds the lock."""
+    from filelock import FileLock, Timeout  # only a job that was started by another server is asked for this way
+
     try:
         with FileLock(path, timeout=0):
             return False
