@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anneal import settings
+from anneal.cli._values import as_they_are, plain
 from anneal.cli.commands import COMMANDS
 from anneal.errors import AnnealError, CompilerError, DataError, SettingError
 
@@ -40,10 +41,14 @@ class _Commands(TyperGroup):
             args = args[:1]
         return super().parse_args(ctx, args)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The group's own options."""
+        return as_they_are(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the arguments call: its name, itself, and the arguments that are left."""
         name, _, rest = super().resolve_command(ctx, args)
-        return name, name and typer.main.get_command(import_module(f"anneal.cli.commands.{name}").app), rest
+        return name, name and plain(typer.main.get_command(import_module(f"anneal.cli.commands.{name}").app)), rest
 
 
 def _install(context: Any, option: Any, value: Any) -> Any:

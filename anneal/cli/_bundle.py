@@ -20,11 +20,12 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from anneal import __version__, settings
 from anneal.cli._reporters import JsonLines, Picture, Progress, Reporter, Start
@@ -92,12 +93,32 @@ class Bundle(JsonLines):
         self._place = self.path.with_name(f".{self.path.name}")
         self._facts: dict[str, Any] = {"model": model}
         self._status, self._finished = "failed", False
-        with _told(self.path):
+        self._open: list[IO[str]] = []
+        with self._writing():
             (self._place / "kernels").mkdir(parents=True)
             self._write("config.json", _json({"options": config, "settings": dataclasses.asdict(settings.current())}))
-            self._events = (self._place / "events.jsonl").open("w", encoding="utf-8")
-            self._losses = (self._place / "loss.csv").open("w", encoding="utf-8")
+            self._events = self._opened("events.jsonl")
+            self._losses = self._opened("loss.csv")
             self._losses.write("step,loss,ms\n")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Take the bundle away if it cannot be written, as on a disk that is full, and say so: half of one is none."""
+        try:
+            yield
+        except OSError as error:
+            self._finished = True
+            for file in self._open:
+                with contextlib.suppress(OSError):
+                    file.close()
+            shutil.rmtree(self._place, ignore_errors=True)
+            raise DataError(
+                f"the bundle {self.path} cannot be written ({error.strerror or error}); leave out --bundle"
+            ) from error
+
+    def _opened(self, name: str) -> IO[str]:
+        self._open.append((self._place / name).open("w", encoding="utf-8"))
+        return self._open[-1]
 
     def _write(self, name: str, text: str) -> None:
         (self._place / name).write_text(text, encoding="utf-8")
@@ -106,7 +127,7 @@ class Bundle(JsonLines):
 
     def line(self, **fields: Any) -> None:
         """An event, as `--json` prints it."""
-        with _told(self.path):
+        with self._writing():
             self._events.write(json.dumps(fields) + "\n")
 
     def start(self, start: Start) -> None:
@@ -114,7 +135,7 @@ class Bundle(JsonLines):
         super().start(start)
 
     def step(self, progress: Progress) -> None:
-        with _told(self.path):
+        with self._writing():
             self._losses.write(f"{progress.count},{progress.losses[-1]!r},{progress.times[-1]:.3f}\n")
         super().step(progress)
 
@@ -122,7 +143,7 @@ class Bundle(JsonLines):
         self._status = "stopped" if stopped else "done"
         self._facts |= {"steps_done": progress.count, "final_loss": progress.final_loss}
         if picture is not None:
-            with _told(self.path):
+            with self._writing():
                 (self._place / "picture.png").write_bytes(picture.path.read_bytes())
         super().done(progress, sample, picture, stopped)
 
@@ -137,7 +158,7 @@ class Bundle(JsonLines):
         sink = graph(traced.outputs)
         plan, _, _ = plan_for(sink, device.cost_model)
         found = [record(k) for k in kernel_calls(plan, origins(sink), wgsl_for(device))]
-        with _told(self.path):
+        with self._writing():
             self._write("graph.txt", "\n".join(map(str, nodes(traced.nodes))) + "\n")
             for kernel in found:
                 self._write(f"kernels/{kernel['name']}.wgsl", kernel.pop("wgsl"))
@@ -148,25 +169,28 @@ class Bundle(JsonLines):
         if self._finished:
             return self.path
         self._finished = True
-        with _told(self.path):
-            for f in (self._events, self._losses):
-                f.flush()
-                os.fsync(f.fileno())
-                f.close()
-            files = {}
-            for p in sorted(self._place.rglob("*")):
-                if p.is_file():
-                    data = p.read_bytes()
-                    name = p.relative_to(self._place).as_posix()
-                    files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            facts = {
-                "format": 1, "anneal": __version__, "python": sys.version.split()[0], "command": sys.argv[1:],
-                "begun": _when(self.begun), "ended": _when(time.time()), "status": self._status,
-                "error": None if error is None else f"{type(error).__name__}: {error}", **self._facts, "files": files,
-            }  # fmt: skip
-            self._write("manifest.json", _json(facts))
-            self._place.rename(self.path)
+        with self._writing():
+            self._finish(error)
         return self.path
+
+    def _finish(self, error: BaseException | None) -> None:
+        for f in self._open:
+            f.flush()
+            os.fsync(f.fileno())
+            f.close()
+        files = {}
+        for p in sorted(self._place.rglob("*")):
+            if p.is_file():
+                data = p.read_bytes()
+                name = p.relative_to(self._place).as_posix()
+                files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        facts = {
+            "format": 1, "anneal": __version__, "python": sys.version.split()[0], "command": sys.argv[1:],
+            "begun": _when(self.begun), "ended": _when(time.time()), "status": self._status,
+            "error": None if error is None else f"{type(error).__name__}: {error}", **self._facts, "files": files,
+        }  # fmt: skip
+        self._write("manifest.json", _json(facts))
+        self._place.rename(self.path)
 
 
 def _when(seconds: float) -> str:
@@ -175,13 +199,3 @@ def _when(seconds: float) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=1, default=str) + "\n"
-
-
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"the bundle {path} cannot be written ({error.strerror or error}); leave out --bundle"
-        ) from error

@@ -30,7 +30,8 @@ async def stream(
     while True:
         now = state()
         ended = now["state"] in ("done", "failed", "stopped", "cancelled")
-        piece = b"" if whole and not ended else await asyncio.to_thread(_read, path, at, whole)
+        quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
+        piece = b"" if quiet else await asyncio.to_thread(_read, path, at, whole)
         if piece:
             at += len(piece)
             yield b"id: %d\nevent: lines\ndata: [%s]\n\n" % (at, _joined(piece, whole))
@@ -64,6 +65,14 @@ def _one(text: bytes) -> bytes:
         return json.dumps(json.loads(text), separators=(",", ":")).encode()
     except ValueError:
         return text
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _read(path: Path, at: int, whole: bool) -> bytes:

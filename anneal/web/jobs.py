@@ -5,6 +5,7 @@
         events.jsonl    what the command prints with --json: a line an event
         log.txt         what it says on stderr
         lock, exit      held while the process lives; its exit code
+        reserve         room on the disk for its last words, until they are said
 
 All that is known of a job is in its folder, so a server that starts again goes on with those that are there.
 """
@@ -25,8 +26,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from anneal.web.children import environment, python
 
 __all__ = ["Busy", "Job", "Jobs"]
@@ -34,9 +33,11 @@ __all__ = ["Busy", "Job", "Jobs"]
 MOST_QUEUED = 20
 KEPT = 200  # folders of jobs that have ended
 LOOK_S = 0.1
+RESERVE = 1 << 16  # bytes
 ENDED = ("done", "failed", "stopped", "cancelled")
 _ID = re.compile(r"\d{8}T\d{6}-[a-z]+-[0-9a-f]{6}")
 _STOPPED = 130
+_UNKNOWN = 255  # of a process that another server started and that left none
 
 
 class Busy(Exception):
@@ -98,24 +99,43 @@ class Jobs:
         return self.folder / job.id
 
     def add(self, kind: str, model: str, device: str, arguments: Iterable[str], about: dict[str, Any]) -> Job:
-        """Queue a job. Raises Busy for one too many."""
+        """Queue a job. Raises Busy for one too many, and OSError where its folder cannot be written."""
         if sum(not j.over for j in self._all.values()) >= MOST_QUEUED:
             raise Busy(f"{MOST_QUEUED} jobs are waiting or running; cancel one, or wait")
         now = time.time()
         name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{kind}-{secrets.token_hex(3)}"
         job = Job(name, kind, model, device, [a.replace("{job}", str(self.folder / name)) for a in arguments], about)
         job.created = now
-        self._all[name] = job
         self.place(job).mkdir(parents=True)
-        self.write(job)
+        try:
+            self._write(job)
+            (self.place(job) / "reserve").write_bytes(bytes(RESERVE))
+        except OSError:
+            self._forget(job)
+            raise
+        self._all[name] = job
         self.tick()
         return job
 
     def write(self, job: Job) -> None:
-        place = self.place(job) / ".job.json"
         with contextlib.suppress(OSError):  # a full disk: the job goes on, and is told of while this server lives
+            self._write(job)
+
+    def _write(self, job: Job) -> None:
+        place = self.place(job) / ".job.json"
+        try:
             place.write_text(json.dumps(asdict(job)), encoding="utf-8")
             place.replace(self.place(job) / "job.json")
+        except OSError:
+            place.unlink(missing_ok=True)
+            raise
+
+    def _forget(self, job: Job) -> None:
+        """Remove a job's folder."""
+        for path in self.place(job).glob("*"):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.place(job).rmdir()
 
     async def watch(self) -> None:
         """See to the jobs until cancelled."""
@@ -158,7 +178,7 @@ class Jobs:
         try:
             code = int((place / "exit").read_text())
         except (OSError, ValueError):
-            code = process.returncode if process is not None else -1
+            code = process.returncode if process is not None else _UNKNOWN
         if code == 0:
             self._end(job, "done", code)
         elif code == _STOPPED:
@@ -171,6 +191,8 @@ class Jobs:
             text = (self.place(job) / "log.txt").read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             text = ""
+        if code == _UNKNOWN:
+            return text[-4000:] or "the process ended without an exit code; it may have been killed"
         if code < 0 and not text:
             return f"the process was killed (signal {-code}); it may have needed more memory than there is"
         said = text[-4000:] or "it said nothing"
@@ -199,10 +221,7 @@ class Jobs:
         over = [j for j in self.all() if j.over]
         for old in over[KEPT:]:
             del self._all[old.id]
-            for path in self.place(old).glob("*"):
-                path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                self.place(old).rmdir()
+            self._forget(old)
 
     def _note_run(self, job: Job) -> None:
         """The bundle that the command says it wrote."""
@@ -264,6 +283,8 @@ def _device(job: Job) -> str:
 
 def _held(path: Path) -> bool:
     """Whether a process that lives holds the lock."""
+    from filelock import FileLock, Timeout  # only a job that was started by another server is asked for this way
+
     try:
         with FileLock(path, timeout=0):
             return False

@@ -1,18 +1,36 @@
 """What a job's process runs: a command of anneal's, its events into a file, its exit code beside it.
 
 `python -m anneal.web.worker FOLDER ARGUMENTS...` holds a lock on FOLDER/lock while it lives. The server that started it
-may end meanwhile, and another one find the job.
+may end meanwhile, and another one find the job. FOLDER/reserve, which that server wrote, keeps
+room for its last words on a disk that gets full.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 __all__ = ["main"]
+
+
+class Log(io.FileIO):
+    """The log's file; the first write that fails gives up the reserve, and is tried again."""
+
+    def __init__(self, number: int, reserve: Path) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._reserve = reserve
+
+    def write(self, text: Any) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            return super().write(text)
 
 
 def main() -> None:
@@ -23,6 +41,8 @@ def main() -> None:
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(file, number)
             os.close(file)
+        reserve = folder / "reserve"
+        sys.stderr = io.TextIOWrapper(Log(2, reserve), encoding="utf-8", errors="backslashreplace", write_through=True)
         from anneal.cli import main as anneal
 
         code = 1
@@ -32,6 +52,7 @@ def main() -> None:
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
         finally:
+            reserve.unlink(missing_ok=True)
             place = folder / ".exit"
             place.write_text(str(code))
             place.rename(folder / "exit")

@@ -95,6 +95,54 @@ def test_viz_opens_at_the_graph_of_a_file(tmp_path: Path) -> None:
             process.terminate()
 
 
+def test_with_a_host_the_address_has_the_token_and_nothing_is_told_without_it(tmp_path: Path) -> None:
+    """`--host` as a user starts it: what is printed opens the page; whoever has the address alone gets nothing."""
+    command = [
+        sys.executable,
+        "-c",
+        "from anneal.cli import main; main()",
+        "web",
+        ":0",
+        "--host",
+        "127.0.0.1",
+        "--no-open",
+    ]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, **streams) as process:  # type: ignore[call-overload]
+        url, _, token = process.stdout.readline().split()[-1].partition("?token=")
+
+        def status(path: str, method: str = "GET", **headers: str) -> int:
+            with contextlib.closing(http.client.HTTPConnection(url.split("/")[2], timeout=20)) as asked:
+                asked.request(method, path, headers=headers)
+                return asked.getresponse().status
+
+        try:
+            assert len(token) >= 32
+            for path in (
+                "/",
+                "/v/mlp",
+                "/static/main.js",
+                "/api/session",
+                "/api/jobs",
+                "/api/ask/ops",
+                "/?token=wrong",
+            ):
+                assert status(path) == 401, path
+            assert status("/", cookie="anneal_token=wrong") == 401
+            assert status(f"/?token={token}") == 303
+            for path in ("/", "/static/main.js", "/api/session"):
+                assert status(path, cookie=f"anneal_token={token}") == 200
+            assert status("/api/session", cookie=f"anneal_token={token}", host="other.example") == 403
+            for path in ("/api/jobs", "/api/uploads"):
+                assert status(path, "POST", cookie=f"anneal_token={token}") == 403  # a cookie starts nothing
+            assert status("/api/jobs", "POST", **{"x-anneal-token": token}) == 400  # an empty request, but heard
+        finally:
+            process.terminate()
+            _, said = process.communicate(timeout=20)
+    assert said == "        the network can reach it; whoever has the token can start work here\n"
+
+
 @pytest.mark.ci
 def test_ctrl_c_says_what_goes_on_and_ends_what_was_asked(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from anneal.cli import main; main()", "web", ":0", "--no-open"]

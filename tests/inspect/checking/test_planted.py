@@ -32,6 +32,16 @@ def available(request: pytest.FixtureRequest) -> Iterator[Bug]:
         yield bug
 
 
+def test_twenty_bugs_and_more_are_planted_in_every_part() -> None:
+    """Each is found below, with its kernel and its line: rules, passes, opts, shaders, barriers, memory, drivers."""
+    names = [b.name for b in BUGS]
+    assert len(set(names)) == len(names) >= 20
+    assert {b.device for b in BUGS} == {"cpu", "webgpu"}
+    assert {b.against for b in BUGS} == {"tensor graph", "kernel graph", "memory", "one batch"}
+    for part in ("rule", "opt ", "barrier", "memory", "thread", "driver"):
+        assert [n for n in names if part in n], part
+
+
 @pytest.mark.parametrize("available", BUGS, ids=lambda b: b.name, indirect=True)
 def test_a_planted_bug_is_named(available: Bug) -> None:
     bug = available

@@ -1,7 +1,7 @@
 // /t/MODEL: start a training and watch it; the job is in the address, so a reload goes on watching.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { follow, send, type Event, type Job } from "./api";
-import { Chart, smoothed, thinned } from "./chart";
+import { Chart, smoothed, thinned, type Series } from "./chart";
 import { bytes, count, loss as shown, time } from "./format";
 import { modelTools, refresh, remembered, title } from "./models";
 import { link, put, type Route } from "./route";
@@ -14,8 +14,12 @@ export interface Done { steps: number; final_loss: number | null; median_ms: num
 
 export interface Shown { step: number; sample: string; picture: string | null }
 export interface Slow { phase: string; label: string; seconds: number; share: number }
-export interface Watched { job: Job | null; start: Start | null; steps: Step[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number }
-const nothing = (): Watched => ({ job: null, start: null, steps: [], samples: [], slowest: [], done: null, version: 0 });
+export interface Watched { job: Job | null; start: Start | null; steps: Step[]; samples: Shown[]; slowest: Slow[]; done: Done | null; version: number; calm: number }
+const nothing = (): Watched => ({ job: null, start: null, steps: [], samples: [], slowest: [], done: null, version: 0, calm: 0 });
+const GAP_MS = 150; // at least, from one drawing to the next
+const CALM_MS = 1000; // between two drawings of all but the loss
+
+const live = (job: Job | null): boolean => !!job && ["running", "paused", "queued"].includes(job.state);
 
 export function useJob(id: string | null): Watched {
   const state = useRef<Watched>(nothing());
@@ -28,13 +32,21 @@ export function useJob(id: string | null): Watched {
     let planned = false;
     let over = false;
     let free = 0;
+    let calmed = -CALM_MS;
+    let settling = 0;
     const drawn = () => {
       if (over) return;
       planned = false;
       const begun = performance.now();
       state.current.version++;
+      if (begun - calmed >= CALM_MS) {
+        calmed = begun;
+        state.current.calm++;
+      } else {
+        settling ||= window.setTimeout(() => { settling = 0; soon(); }, CALM_MS - (begun - calmed)); // nothing may come after these
+      }
       draw((n) => n + 1);
-      setTimeout(() => { free = performance.now() + Math.min(400, 5 * (performance.now() - begun)); });
+      setTimeout(() => { free = begun + Math.min(400, Math.max(GAP_MS, 6 * (performance.now() - begun))); });
     };
     const soon = () => {
       if (planned) return;
@@ -53,6 +65,7 @@ export function useJob(id: string | null): Watched {
     }, (job) => { state.current.job = job; soon(); });
     return () => {
       over = true;
+      clearTimeout(settling);
       stop();
     };
   }, [id]);
@@ -62,13 +75,12 @@ export function useJob(id: string | null): Watched {
 export function TrainView({ route }: { route: Route }) {
   const id = route.query.get("job");
   const w = useJob(id);
-  const live = w.job && !["done", "failed", "stopped", "cancelled"].includes(w.job.state);
   return (
     <>
       <Head title={`Train ${title(route.name)}`} sub={remembered()?.models.find((m) => m.name === route.name)?.about}>{modelTools(route, "t")}</Head>
       <div class="training">
         <div>
-          {!live && <Begin route={route} />}
+          {!live(w.job) && <Begin route={route} />}
           {id && <Control w={w} id={id} />}
         </div>
         <div>{id ? <Curves w={w} /> : <Panel title="Curves"><p class="pad faint">Start a run: loss, learning rate, gradient norm, step time and memory are drawn here as they come. It goes on when this page is closed, and when the studio's server is started again.</p></Panel>}</div>
@@ -115,7 +127,7 @@ function Control({ w, id }: { w: Watched; id: string }) {
   const recent = steps.slice(-25).map((s) => s.ms).sort((a, b) => a - b);
   const ms = recent[recent.length >> 1] ?? 0;
   const left = start && last ? ((start.steps - last.step) * ms) / 1e3 : 0;
-  const live = ["running", "paused", "queued"].includes(job.state);
+  const alive = live(job);
   return (
     <Panel title="Run" aside={<span class={`state ${job.state}`}>{job.state}</span>}>
       <div class="pad">
@@ -124,8 +136,8 @@ function Control({ w, id }: { w: Watched; id: string }) {
         <div class="buttons">
           {job.state === "running" && <button type="button" onClick={() => act("pause")}>Pause</button>}
           {job.state === "paused" && <button type="button" onClick={() => act("resume")}>Resume</button>}
-          {live && <button type="button" onClick={() => act("stop")}>{job.state === "queued" ? "Take it out of the queue" : "Stop"}</button>}
-          {live && job.state !== "queued" && <button type="button" class="quiet" onClick={() => act("cancel")}>Kill</button>}
+          {alive && <button type="button" onClick={() => act("stop")}>{job.state === "queued" ? "Take it out of the queue" : "Stop"}</button>}
+          {alive && job.state !== "queued" && <button type="button" class="quiet" onClick={() => act("cancel")}>Kill</button>}
           {job.run && <a class="button" href={link("r", job.run)}>In the history</a>}
         </div>
         {error && <p class="bad" role="alert">{error}</p>}
@@ -134,7 +146,7 @@ function Control({ w, id }: { w: Watched; id: string }) {
         {job.error && <pre class="bad" role="alert">{job.error}</pre>}
         <Facts rows={[
           ["step", start ? `${count(last?.step ?? 0)} of ${count(start.steps)}` : "–"], ["loss", shown(last?.loss)], ["a step", ms ? `${ms.toFixed(1)} ms` : "–"],
-          ...(live && left > 0 ? [["left", time(left)] as [string, string]] : []),
+          ...(alive && left > 0 ? [["left", time(left)] as [string, string]] : []),
           ...(start ? [["device", start.adapter ?? start.device], ["parameters", count(start.params)], ["batch", count(start.batch)], ["data", start.data]] as [string, string][] : []),
           ...(last?.bytes ? [["memory", bytes(last.bytes)] as [string, string]] : []),
           ...(done ? [["compiled in", `${done.compile_s.toFixed(1)} s`], ["kernels a step", <a href={link("k", job.model)}>{done.kernels}</a>]] as [string, preact.ComponentChildren][] : []),
@@ -185,27 +197,36 @@ export function Sample({ done, picture }: { done: { sample: string }; picture: s
   );
 }
 
+// The loss is drawn with every batch of events; the others, of which nobody sees a tenth of a second, less often.
 function Curves({ w }: { w: Watched }) {
   const n = w.steps.length;
-  const d = useMemo(() => {
-    const all = w.steps.map((s) => s.loss);
-    const smooth = smoothed(all);
-    const at = thinned(n);
-    const pick = <T,>(f: (s: Step) => T) => at.map((i) => f(w.steps[i]!));
-    return { x: pick((s) => s.step), raw: pick((s) => s.loss), smooth: at.map((i) => smooth[i]!), ms: pick((s) => s.ms), lr: pick((s) => s.lr ?? null), norm: pick((s) => s.norm ?? null), bytes: pick((s) => s.bytes ?? null) };
+  const loss = useMemo(() => {
+    const smooth = smoothed(w.steps.map((s) => s.loss));
+    const at = thinned(n, live(w.job) ? 600 : 1500); // two dots of the screen each while it runs
+    return { x: at.map((i) => w.steps[i]!.step), series: [{ label: "each batch", values: at.map((i) => w.steps[i]!.loss), colour: "--teal", faint: true }, { label: "smoothed", values: at.map((i) => smooth[i]!), colour: "--teal" }] };
   }, [w.version, n]);
-  const has = (v: (number | null)[]) => v.some((x) => x !== null);
   return (
     <Panel title="Curves" aside={<span class="faint">{count(n)} steps</span>}>
       <div class="pad charts" data-steps={n}>
-        <Chart title="Loss" x={d.x} xLabel="step" series={[{ label: "each batch", values: d.raw, colour: "--teal", faint: true }, { label: "smoothed", values: d.smooth, colour: "--teal" }]} height={240} />
-        <div class="two">
-          <Chart title="Milliseconds a step" x={d.x} xLabel="step" series={[{ label: "ms", values: d.ms, colour: "--gold" }]} log height={130} />
-          {has(d.lr) && <Chart title="Learning rate" x={d.x} xLabel="step" series={[{ label: "lr", values: d.lr, colour: "--ember" }]} height={130} format={(v) => v.toExponential(1)} />}
-          {has(d.norm) && <Chart title="Norm of the gradients" x={d.x} xLabel="step" series={[{ label: "norm", values: d.norm, colour: "--ember" }]} height={130} />}
-          {has(d.bytes) && <Chart title="Device memory" x={d.x} xLabel="step" series={[{ label: "in use", values: d.bytes, colour: "--teal", fill: true }]} height={130} format={bytes} />}
-        </div>
+        <Chart title="Loss" x={loss.x} xLabel="step" series={loss.series} height={240} />
+        {useMemo(() => <Vitals steps={w.steps} />, [w.calm, w.steps])}
       </div>
     </Panel>
+  );
+}
+
+function Vitals({ steps }: { steps: Step[] }) {
+  const at = thinned(steps.length);
+  const x = at.map((i) => steps[i]!.step);
+  const curve = (label: string, colour: string, of: (s: Step) => number | null | undefined, fill = false): Series[] => [{ label, values: at.map((i) => of(steps[i]!) ?? null), colour, fill }];
+  const has = ([one]: Series[]) => one!.values.some((v) => v !== null);
+  const [ms, lr, norm, used] = [curve("ms", "--gold", (s) => s.ms), curve("lr", "--ember", (s) => s.lr), curve("norm", "--ember", (s) => s.norm), curve("in use", "--teal", (s) => s.bytes, true)];
+  return (
+    <div class="two">
+      <Chart title="Milliseconds a step" x={x} xLabel="step" series={ms!} log height={130} />
+      {has(lr!) && <Chart title="Learning rate" x={x} xLabel="step" series={lr!} height={130} format={(v) => v.toExponential(1)} />}
+      {has(norm!) && <Chart title="Norm of the gradients" x={x} xLabel="step" series={norm!} height={130} />}
+      {has(used!) && <Chart title="Device memory" x={x} xLabel="step" series={used!} height={130} format={bytes} />}
+    </div>
   );
 }
