@@ -189,7 +189,7 @@ def work(what: str, total: int | None = None, unit: str = "") -> Iterator[Work]:
 
 
 def told(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """The items; the work that is done on them, one after the other, is told of.
+    """The `items`, one after the other; `shown` reports the work on them as `what`, with its part of `total`.
 
     >>> sum(told(range(5), "adding", 5))
     10
