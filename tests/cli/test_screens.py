@@ -243,10 +243,10 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     assert not colour.search(bare)
     assert "\x1b" not in dumb
     assert words(without_codes(shown)) == words(without_codes(bare))
-    for ground, teal in (("15;0", "0;173;216"), ("0;15", "0;128;160")):  # a dark terminal, a light one
+    for ground in ("15;0", "0;15"):  # a dark terminal, a light one; tests/test_progress.py has their colours
         there = printed(arguments, 200, monkeypatch, TERM="xterm-256color", COLORTERM="truecolor", COLORFGBG=ground)
         assert words(without_codes(there)) == words(without_codes(shown))
-        assert f"38;2;{teal}m" in there or name != "kernels"
+        assert bool(colour.search(there)) == bool(colour.search(shown))
 
 
 def mistyped(word: str) -> str:
