@@ -116,7 +116,14 @@ class SettingError(UserError, ValueError):
 
 
 class CompilerError(AnnealError):
-    """A failure of the compiler itself, with what it was doing."""
+    """A failure of the compiler itself, with what it was doing.
+
+    Args:
+        message: the text of the error.
+        stage: the stage of the compiler that failed.
+        rule: the rewrite rule that fired, as text.
+        node: the node that it met.
+    """
 
     def __init__(self, message: str, *, stage: str = "", rule: str = "", node: object = None) -> None:
         parts = [message]

@@ -33,7 +33,9 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """`module(*args, **kwargs)` with these tensors in place of its own; one argument needs no tuple around it.
+    """`module(*args, **kwargs)` with the tensors of `parameter_and_buffer_dicts`, a dict by name or several, in place
+    of its own; one argument needs no tuple around it. A tensor that the module shares is replaced wherever it is, and
+    tensors that are not named stay, whatever `tie_weights` and `strict` say.
 
     >>> from anneal import nn
     >>> layer = nn.Linear(2, 1, bias=False)
@@ -49,7 +51,7 @@ def functional_call(
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """As `value_and_grad`, with the gradient first.
+    """`value_and_grad` of `func` with the gradient first; `argnums` and `has_aux` are its.
 
     >>> grad_and_value(lambda x: (x * x).sum())(Tensor([3.0]))
     (Tensor([6.], dtype=float32), Tensor(9., dtype=float32))

@@ -328,7 +328,7 @@ def logaddexp(
     input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
 ) -> Tensor:
-    """log(exp(input) + exp(other)), of which the terms count where their masks are true."""
+    """log(exp(input) + exp(other)), where a term counts if its mask, `input_mask` or `other_mask`, is true."""
     a = _filled("logaddexp", _floats(input, dtype), input_mask, -math.inf)
     b = _filled("logaddexp", _floats(other, dtype), other_mask, -math.inf)
     return a.logaddexp(b)

@@ -55,6 +55,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
+        """The name of the environment variable."""
         return f"ANNEAL_{self.field.upper()}"
 
 
@@ -126,8 +127,8 @@ def _value(setting: Setting, text: str) -> object:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """Settings from a mapping of environment variables. An empty value means unset; an unknown ANNEAL_ name is an
-    error, because a misspelt switch that does nothing is worse than one that stops.
+    """The settings of `environ`, a mapping of environment variables. An empty value means unset; an unknown ANNEAL_
+    name is an error, because a misspelt switch that does nothing is worse than one that stops.
     """
     known = {s.variable: s for s in TABLE}
     values: dict[str, object] = {}
@@ -170,7 +171,9 @@ def _put(s: Settings) -> Settings:
 
 @contextmanager
 def override(**changes: object) -> Iterator[Settings]:
-    """Change settings inside a with-block, for the whole process. Values are checked as the environment's are."""
+    """Set the fields of `Settings` that `changes` names inside a with-block, for the whole process. Values are checked
+    as the environment's are.
+    """
     names = {f.name for f in fields(Settings)}
     if unknown := sorted(set(changes) - names):
         raise SettingError(f"{unknown[0]} is not a setting; the settings are: {', '.join(sorted(names))}")

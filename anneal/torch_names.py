@@ -41,7 +41,7 @@ __all__ = [
 
 
 def device(name: str, index: int | None = None) -> str:
-    """A device is its name: "cpu", "webgpu", "auto".
+    """The name of a device, which is all that a device is: "cpu", "webgpu" or "auto". `index` is of no account.
 
     >>> device("cpu")
     'cpu'
@@ -50,7 +50,7 @@ def device(name: str, index: int | None = None) -> str:
 
 
 class cuda:
-    """What programs ask before they choose a device: there is no CUDA here; GPUs are "webgpu".
+    """The functions that programs call before they choose a device: there is no CUDA here; GPUs are "webgpu".
 
     >>> "cuda" if cuda.is_available() else "cpu"
     'cpu'
@@ -58,17 +58,17 @@ class cuda:
 
     @staticmethod
     def is_available() -> bool:
-        """False."""
+        """False: there is no CUDA."""
         return False
 
     @staticmethod
     def device_count() -> int:
-        """0."""
+        """0, the number of CUDA devices."""
         return 0
 
     @staticmethod
     def manual_seed_all(seed: int) -> None:
-        """Nothing: `manual_seed` is every device's."""
+        """Do nothing with `seed`: `manual_seed` is every device's."""
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
@@ -77,6 +77,12 @@ class cuda:
 def tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A tensor of a number, a nested list, an array or a tensor: `Tensor(...)` with torch's order of arguments.
 
+    Args:
+        data: a number, a nested list, an array or a tensor.
+        dtype: the dtype by name or as a member of `dtypes`; None: int32, float32 or bool by the data, an array's own.
+        device: the name of a device; None: the default one.
+        requires_grad: whether `backward()` gives it a gradient.
+
     >>> tensor([1, 2], dtype="float32")
     Tensor([1., 2.], dtype=float32)
     """
@@ -84,7 +90,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None,
 
 
 def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None) -> Tensor:
-    """`data` itself if it is such a tensor, else a tensor of it.
+    """`data` itself if it is a tensor of that `dtype` on that `device`, else a tensor of it.
 
     >>> x = tensor([1.0])
     >>> as_tensor(x) is x
@@ -99,7 +105,7 @@ asarray = as_tensor
 
 
 def from_dlpack(x: Any) -> Tensor:
-    """A copy of what another library gives by DLPack, on the cpu.
+    """A copy, on the cpu, of an array x that another library exports by DLPack.
 
     >>> from_dlpack(np.array([1.0, 2.0], np.float32))
     Tensor([1., 2.], dtype=float32)
@@ -136,6 +142,15 @@ def normal(
 
     Raises ShapeError for numbers without a size, or a tensor with one.
 
+    Args:
+        mean: a number, or a tensor.
+        std: a number, or a tensor.
+        size: the shape of the result, where both are numbers.
+        dtype: the dtype of the result, a float.
+        device: the name of a device; None: the default one.
+        requires_grad: whether `backward()` gives it a gradient.
+        generator: the source of random numbers; None: the stream of `manual_seed`.
+
     >>> normal(2.0, 0.0, (3,)), normal(tensor([1.0, 2.0]), 0.0)
     (Tensor([2., 2., 2.], dtype=float32), Tensor([1., 2.], dtype=float32))
     """
@@ -152,7 +167,8 @@ def normal(
 
 
 def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
-    """`randint(low, high)` or `randint(high)` in the shape, the dtype and on the device of `x`.
+    """Integers of [low, high), or of [0, high), as `bounds` names one or two of them, in the shape, the dtype and on
+    the device of `x`.
 
     >>> randint_like(tensor([0.5, 0.5]), 1, 2)
     Tensor([1., 1.], dtype=float32)
@@ -163,19 +179,23 @@ def randint_like(x: Tensor, *bounds: int, **options: Any) -> Tensor:
 def scalar_tensor(
     s: Any, *, dtype: DTypeLike | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of shape () of a number."""
+    """A tensor of shape () of the number `s`, of `dtype` and on `device`; `requires_grad` makes it a leaf."""
     return Tensor(s, device, dtype, requires_grad)
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
-    """`empty(size)`: tensors have no strides of their own. Raises ShapeError unless there are as many of both."""
+    """`empty(size)`: tensors have no strides of their own, so `stride` only has to be as long. Raises ShapeError if it
+    is not.
+    """
     if len(tuple(size)) != len(tuple(stride)):
         raise ShapeError(f"empty_strided: {len(tuple(size))} sizes and {len(tuple(stride))} strides")
     return Tensor.empty(tuple(size), **options)
 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
-    """`empty(size)`: the order of axes in memory is the compiler's. Raises ShapeError for a layout that is none."""
+    """`empty(size)`: the order of axes in memory is the compiler's. Raises ShapeError for a `physical_layout` that is
+    no order of the axes.
+    """
     if sorted(physical_layout) != list(range(len(tuple(size)))):
         raise ShapeError(f"empty_permuted: a layout names each of {len(tuple(size))} axes once, not {physical_layout}")
     return Tensor.empty(tuple(size), **options)
@@ -201,13 +221,15 @@ def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """`grid_sample` of images, its modes by number: bilinear, nearest, bicubic; zeros, border, reflection."""
+    """`grid_sample` of images x at places `grid`, with `align_corners`; `mode` is 0 (bilinear), 1 (nearest) or 2
+    (bicubic), `padding_mode` 0 (zeros), 1 (border) or 2 (reflection).
+    """
     names = ("bilinear", "nearest", "bicubic")[mode], ("zeros", "border", "reflection")[padding_mode]
     return _grid_sample(x, grid, *names, align_corners)
 
 
 def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """`grid_sampler_2d` of volumes."""
+    """`grid_sampler_2d` of volumes x at places `grid`; `mode`, `padding_mode` and `align_corners` as there."""
     return grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
 
 
@@ -219,6 +241,12 @@ def norm(
     dtype: DTypeLike | None = None,
 ) -> Tensor:
     """`x.norm(p, dim)` of vectors; "nuc" is the sum of the singular values of matrices, by `linalg.matrix_norm`.
+
+    Args:
+        p: the order of the norm.
+        dim: an axis or several; None: all.
+        keepdim: whether reduced axes stay, with size 1.
+        dtype: the dtype that x is cast to first; None: its own.
 
     >>> norm(tensor([3.0, 4.0])).item(), norm(tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc").round(4).item()
     (5.0, 7.0)
@@ -245,7 +273,8 @@ def is_grad_enabled() -> bool:
 
 
 def save(obj: Any, path: Any) -> None:
-    """Save a tensor, or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, as safetensors.
+    """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to `path` as
+    safetensors.
 
     Other programs read its tensors by their places, as "model.weight". Raises DataError for anything else: nothing is
     pickled.
@@ -287,7 +316,8 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
 
 
 def load(path: Any, device: str | None = None, map_location: str | None = None, weights_only: bool = True) -> Any:
-    """What `save` saved; of another safetensors file, its tensors by name.
+    """The object that `save` wrote to `path`; of another safetensors file, its tensors by name. Nothing is pickled, so
+    `weights_only` is of no account.
 
     Tensors are on `device` (torch's `map_location`). Raises DataError for a file that is none of these: torch's own
     files are pickled, so save them again there, with `safetensors.torch.save_file(model.state_dict(), path)`.

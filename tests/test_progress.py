@@ -29,7 +29,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "REDRAWN", 0.03)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "COLORFGBG", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def said(terminal: bool, seconds: list[float], what: str = "drawing") -> str:
@@ -65,13 +66,45 @@ def test_a_bar_on_a_terminal_that_is_taken_away() -> None:
     drawn = said(True, [0.15, 0.1])
     assert "\n" not in drawn
     assert drawn.startswith("\rdrawing  ")
-    assert "\x1b[38;2;0;173;216m" in drawn
+    assert "\x1b[38;5;31m" in drawn
     assert drawn.endswith("\r\x1b[K")
 
 
 def test_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[38" not in said(True, [0.15])
+
+
+def luminance(hue: str) -> float:
+    """The relative luminance of "#rrggbb", from 0 to 1 (WCAG 2.2)."""
+    parts = [int(hue[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("hue", ["teal", "ember", "gold"])
+@pytest.mark.parametrize(
+    ("variable", "grounds"),
+    [("", "dark light"), ("0;15", "light"), ("0;default;7", "light"), ("15;0", "dark"), ("7;8", "dark")],
+)
+def test_every_colour_stands_out_from_its_ground(
+    monkeypatch: pytest.MonkeyPatch, hue: str, variable: str, grounds: str
+) -> None:
+    """At 4.5 : 1, the contrast of legible text, on white and on black where the ground is not known."""
+    if variable:
+        monkeypatch.setenv("COLORFGBG", variable)
+    found = luminance(progress.colour(hue)) + 0.05
+    contrast = {"light": 1.05 / found, "dark": found / 0.05}
+    assert min(contrast[ground] for ground in grounds.split()) >= 4.5
+    assert progress.ground() == (grounds if variable else "")
+
+
+@pytest.mark.parametrize(("terminal", "code"), [("truecolor", "38;2;0;128;160"), ("", "38;5;31")])
+def test_a_bar_is_painted_as_the_terminal_can(monkeypatch: pytest.MonkeyPatch, terminal: str, code: str) -> None:
+    monkeypatch.setenv("COLORTERM", terminal)
+    told_of = Work("compiling", 4)
+    told_of.step(2)
+    assert f"\x1b[{code}m#" in line(told_of, told_of.begun, 59, "#-", progress.colour("teal"))
 
 
 def test_the_innermost_work_that_takes_long_is_shown() -> None:

@@ -24,7 +24,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Floats:
-    """What `finfo` gives."""
+    """The properties of a float dtype, as `finfo` returns them: `bits`, and `eps`, `max`, `min` and `smallest_normal`
+    as Python's floats, with the `dtype`.
+    """
 
     bits: int
     eps: float
@@ -36,7 +38,9 @@ class Floats:
 
 @dataclass(frozen=True)
 class Integers:
-    """What `iinfo` gives."""
+    """The properties of an integer dtype, as `iinfo` returns them: `bits`, and `max` and `min` as Python's ints, with
+    the `dtype`.
+    """
 
     bits: int
     max: int

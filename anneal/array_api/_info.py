@@ -19,7 +19,7 @@ DTYPES = {
 
 
 class Info:
-    """What `__array_namespace_info__()` gives."""
+    """The namespace's inspection object, from `__array_namespace_info__()`: capabilities, devices and dtypes."""
 
     def capabilities(self) -> dict[str, Any]:
         """Boolean indices and shapes that depend on values are there outside jit; an array has up to 64 axes."""

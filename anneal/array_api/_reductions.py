@@ -92,17 +92,23 @@ def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements along axes differ from 0: int32."""
+    """The number of elements that differ from 0, int32: of the whole array, or along `axis`; `keepdims` keeps it with
+    size 1.
+    """
     return x.ne(0).cast(dtypes.int32).sum(axis, keepdims)
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first largest element is, along an axis or in the flat array: int32."""
+    """The index of the first largest element, int32: along `axis`, or in the flattened array where it is None;
+    `keepdims` keeps reduced axes with size 1.
+    """
     return x.argmax(axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first smallest element is, along an axis or in the flat array: int32."""
+    """The index of the first smallest element, int32: along `axis`, or in the flattened array where it is None;
+    `keepdims` keeps reduced axes with size 1.
+    """
     return x.argmin(axis, keepdims)
 
 
@@ -172,7 +178,8 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where elements of x2 belong in x1, one ascending row (by `sorter`, if that is given): int32.
+    """The insertion points, int32 in x2's shape, that keep the ascending vector x1 in order: before equal elements, or
+    after them by side="right". `sorter` has the indices that sort x1.
 
     >>> searchsorted(Tensor([1, 2, 2, 3]), Tensor([2, 9]), side="right")
     Tensor([3, 4], dtype=int32)

@@ -13,7 +13,9 @@ __all__ = ["nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_v
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`: `values`, the `indices` of their first occurrences, `inverse_indices` in the array's
+    shape, and `counts`; indices are int32.
+    """
 
     values: Tensor
     indices: Tensor
@@ -22,14 +24,16 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`: the distinct `values`, and their `counts`, int32."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`: the distinct `values`, and `inverse_indices`, int32, with values[inverse_indices]
+    equal to the array.
+    """
 
     values: Tensor
     inverse_indices: Tensor

@@ -38,28 +38,28 @@ __all__ = [
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives."""
+    """The result of `qr`: `Q` with orthonormal columns and the upper triangle `R`, whose product is the matrix."""
 
     Q: Tensor
     R: Tensor
 
 
 class EighResult(NamedTuple):
-    """What `eigh` gives."""
+    """The result of `eigh`: `eigenvalues` (..., n), ascending, and `eigenvectors` (..., n, n) as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives."""
+    """The result of `slogdet`: the `sign` of the determinant, and `logabsdet`, the logarithm of its absolute value."""
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives."""
+    """The result of `svd`: `U`, the singular values `S`, descending, and `Vh`, with U diag(S) Vh the matrix."""
 
     U: Tensor
     S: Tensor

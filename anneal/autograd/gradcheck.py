@@ -23,10 +23,15 @@ def gradcheck(
     rtol: float = 1e-3,
     raise_exception: bool = True,
 ) -> bool:
-    """Whether the gradients of `func(*inputs)` are its central differences, for each input that requires one.
+    """Whether the gradients of `func(*inputs)` equal its central differences, for each input that requires a gradient.
 
     Differences of 1e-6 need inputs in float64 (`x.double().requires_grad_()`), which the cpu device has. Raises
     GradientError that names the input and the largest difference, or without `raise_exception` gives False.
+
+    Args:
+        eps: the step of the differences.
+        atol: the absolute tolerance.
+        rtol: the relative tolerance.
 
     >>> gradcheck(lambda x: x * x, Tensor([1.0, 2.0], dtype="float64", requires_grad=True))
     True
@@ -46,7 +51,8 @@ def gradcheck(
 
 
 def gradgradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
-    """`gradcheck` of the gradients, with cotangents of ones.
+    """`gradcheck` of the gradients of `func(*inputs)`, with cotangents of ones; further options are those of
+    `gradcheck`.
 
     >>> gradgradcheck(lambda x: x * x * x, Tensor([1.0, 2.0], dtype="float64", requires_grad=True))
     True

@@ -22,7 +22,7 @@ class Program(ABC):
 
     @property
     def opts(self) -> str:
-        """How its ranges were split, for a listing; empty on a device that chooses nothing."""
+        """The splits of the kernel's ranges as text, for a listing; empty on a device that chooses none."""
         return ""
 
 

@@ -63,6 +63,9 @@ class Device(ABC, Generic[Buffer]):
 
     Any thread may use a device that holds its `lock`; what several calls do together (bind, then run) is done under one
     lock. `free` alone may be called at any time: finalisers call it.
+
+    Args:
+        pool_bytes: the bytes of freed memory that are kept for later use.
     """
 
     name: str
@@ -93,6 +96,9 @@ class Device(ABC, Generic[Buffer]):
 
         Raises OutOfMemoryError, with what holds most, where there is none left even after everything unused was
         dropped.
+
+        Args:
+            dtype: the dtype of the elements.
         """
         with self.lock:
             kind, nbytes = self._kind(size, dtype)
@@ -122,7 +128,11 @@ class Device(ABC, Generic[Buffer]):
             return self.pool.take(kind)
 
     def alloc_all(self, pieces: Sequence[tuple[int, DType]], out: list[Buffer]) -> None:
-        """`alloc` of several, each with its size and dtype; they are put into `out` as they come."""
+        """`alloc` of several, each with its size and dtype; they are put into `out` as they come.
+
+        Args:
+            pieces: a size and a dtype for each.
+        """
         with self.lock:
             if self._returned:
                 self._reclaim()
@@ -157,7 +167,12 @@ class Device(ABC, Generic[Buffer]):
         return len(self._idle) < len(before)
 
     def check_size(self, size: int, dtype: DType) -> None:
-        """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece."""
+        """Raise DeviceError where memory for so many elements is more than the device can ever have in one piece.
+
+        Args:
+            size: the number of elements.
+            dtype: the dtype of the elements.
+        """
         self._kind(size, dtype)
 
     def _create_after_all(self, size: int, dtype: DType, nbytes: int) -> Buffer:
@@ -185,7 +200,11 @@ class Device(ABC, Generic[Buffer]):
                 self.lock.release()
 
     def free_all(self, buffers: Iterable[Buffer]) -> None:
-        """`free` of several."""
+        """`free` of several.
+
+        Args:
+            buffers: the buffers.
+        """
         self._returned.extend(buffers)
         if self._returned and self.lock.acquire(blocking=False):
             try:
@@ -213,7 +232,7 @@ class Device(ABC, Generic[Buffer]):
             return MemoryUse(self._in_use, self.pool.held, self._peak)
 
     def report(self) -> MemoryReport:
-        """Who holds this device's memory."""
+        """A report of the holders of this device's memory."""
         return report(self.name, self.memory())
 
     def held(self) -> int:
@@ -249,7 +268,11 @@ class Device(ABC, Generic[Buffer]):
         return found[0]
 
     def keep(self, owner: object, buffers: Sequence[Buffer], batch: Batch[Buffer]) -> None:
-        """Have `kept` find a batch until one of its buffers is no longer the device's, or many others were kept."""
+        """Have `kept` find a batch until one of its buffers is no longer the device's, or many others were kept.
+
+        Args:
+            owner: the object, such as a plan, that they are kept for.
+        """
         key = (id(owner), *map(id, buffers))
         if len(self._kept) >= _KEPT:
             self._forget_batch(next(iter(self._kept)))
@@ -258,7 +281,12 @@ class Device(ABC, Generic[Buffer]):
             self._keys.setdefault(b, set()).add(key)
 
     def forget_batch(self, owner: object, buffers: Sequence[Buffer]) -> None:
-        """Keep a batch no longer: it failed."""
+        """Keep a batch no longer: it failed.
+
+        Args:
+            owner: the object, such as a plan, that they are kept for.
+            buffers: the buffers.
+        """
         self._forget_batch((id(owner), *map(id, buffers)))
 
     def _forget_batch(self, key: tuple[int, ...]) -> None:
@@ -299,19 +327,39 @@ class Device(ABC, Generic[Buffer]):
 
     @abstractmethod
     def download(self, buffer: Buffer, size: int, dtype: DType) -> Array:
-        """A fresh flat host array with the buffer's contents, after all work submitted so far."""
+        """A fresh flat host array with the buffer's contents, after all work submitted so far.
+
+        Args:
+            size: the number of elements.
+            dtype: the dtype of the elements.
+        """
 
     def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
-        """`download` of several buffers, each with its size and dtype; waits once."""
+        """`download` of several buffers, each with its size and dtype; waits once.
+
+        Args:
+            pieces: a buffer, its size and its dtype for each.
+        """
         return [self.download(*p) for p in pieces]
 
     def host_view(self, buffer: Buffer, size: int, dtype: DType) -> Array | None:
-        """The contents of a buffer that the host sees as they are, without a copy or a wait; None of any other."""
+        """The contents of a buffer that the host sees as they are, without a copy or a wait; None of any other.
+
+        Args:
+            size: the number of elements.
+            dtype: the dtype of the elements.
+        """
         return None
 
     @abstractmethod
     def copy(self, source: Buffer, destination: Buffer, size: int, dtype: DType) -> None:
-        """Copy `size` elements from buffer to buffer, in order with batches, uploads and downloads."""
+        """Copy `size` elements from buffer to buffer, in order with batches, uploads and downloads.
+
+        Args:
+            source: the buffer that is read.
+            destination: the buffer that is written.
+            dtype: the dtype of the elements.
+        """
 
     @abstractmethod
     def synchronize(self) -> None:

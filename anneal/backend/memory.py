@@ -60,7 +60,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """The memory of one device, and what holds it, the largest first.
+    """The memory of one device, as `use` counts it, and its holders, the largest first.
 
     Memory that several holders share is counted for each; what none of them shows (scratch, compiled code) for none.
     """
@@ -88,7 +88,7 @@ class MemoryReport:
 
 
 def report(device: str, use: MemoryUse) -> MemoryReport:
-    """Who holds the memory of the device called `device`, of which `use` is taken."""
+    """A report of the holders of the memory of the device called `device`, of which `use` is taken."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for where, what, nbytes in (*_tensors(device), *_functions(device)):
         count, total = found.get((where, what), (0, 0))

@@ -68,7 +68,7 @@ def methods() -> list[str]:
 
 
 def script(named: str | None = None) -> str:
-    """What a shell runs to complete the command: the shell that is named, or the one that this runs in.
+    """The script by which a shell completes the command: the shell that is named, or the one that runs this process.
 
     UserError for a shell that is not known.
     """

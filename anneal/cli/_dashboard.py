@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from anneal import progress
 from anneal.cli._chart import chart, share
 from anneal.cli._lines import sized
-from anneal.cli._output import PHASES, console, data, fits, harmless, hold_messages, message
+from anneal.cli._output import console, data, fits, harmless, hold_messages, message, phase_colours
 from anneal.cli._reporters import Picture, PlainLines, Progress, Start
 
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
         below = below[: max(0, height - 2 - len(end) - len(said_lines) - 7)]
         room = height - 2 - len(below) - len(end) - len(said_lines) - 1
     top: list[Text] = []
+    painted = phase_colours()
     if room >= 3:
         count = len(made.losses)
         mean = share(count, inner, fancy)
@@ -221,7 +222,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
         top.append(Text(about, style="dim"))
         if made.losses:
             for axis, curve in chart(made.losses[:], inner, room, first=made.before + 1, braille=fancy):
-                top.append(Text.assemble((axis, "dim"), (curve, PHASES["forward"])))
+                top.append(Text.assemble((axis, "dim"), (curve, painted["forward"])))
         else:
             top += [Text("")] * room
     return _boxed([*top, *below, *end, *said_lines], f"anneal train {start.model}", width, fancy)
@@ -283,8 +284,8 @@ def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]
 
     if not made.kernels:
         return []
-    mark = "\u25a0 " if fancy else ""
-    phases = [Text.assemble((mark, PHASES.get(p, "")), f"{n} {p}") for p, n in made.phases.items()]
+    mark, painted = "\u25a0 " if fancy else "", phase_colours()
+    phases = [Text.assemble((mark, painted.get(p, "")), f"{n} {p}") for p, n in made.phases.items()]
     lines = _rows([f"{made.kernels} fused kernels a step", *phases], width)
     slowest = made.slowest[: 3 if height < 30 else 6]
     if slowest:
@@ -292,7 +293,7 @@ def _kernels(made: Progress, width: int, fancy: bool, height: int) -> list[Text]
     unit = "\u00b5s" if fancy else "us"
     for k in slowest:
         took = f"{k.seconds * 1e6:>9,.0f} {unit} {100 * k.share:>3.0f} %  "
-        lines.append(Text.assemble(took, (mark, PHASES.get(k.phase, "")), f"{k.phase:8} {k.label}"))
+        lines.append(Text.assemble(took, (mark, painted.get(k.phase, "")), f"{k.phase:8} {k.label}"))
     return lines
 
 
@@ -308,4 +309,4 @@ def _bar(start: Start, made: Progress, width: int, fancy: bool) -> Text:
     room = max(width - len(said), 0)
     full = min(room, room * made.count // max(start.steps, 1))
     done, rest = ("\u2501", "\u2500") if fancy else ("=", "-")
-    return Text.assemble((done * full, PHASES["update"]), (rest * (room - full), "dim"), said)
+    return Text.assemble((done * full, phase_colours()["update"]), (rest * (room - full), "dim"), said)

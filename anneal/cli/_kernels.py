@@ -14,7 +14,7 @@ from typing import Any
 from anneal.cli._choices import check_writable, write_file
 from anneal.cli._lines import scaled
 from anneal.cli._models import traced_model
-from anneal.cli._output import PHASES, code, data, json_report, message, paged, table
+from anneal.cli._output import code, data, json_report, message, paged, phase_colours, table
 from anneal.errors import UserError
 from anneal.inspect import (
     Buffer,
@@ -201,12 +201,12 @@ def _print_table(shown: Sequence[tuple[int, KernelCall]]) -> None:
         same.setdefault((k.phase, k.name), []).append((n, k))
     fits = max(shutil.get_terminal_size((80, 45)).lines - 5, 10)
     left = len(same) - fits
-    rows, colours = [], []
+    rows, colours, painted = [], [], phase_colours()
     for calls in list(same.values())[: fits if left > 1 else None]:
         n, k = calls[0]
         cost = [scaled(sum(k.flops for _, k in calls)), scaled(sum(k.bytes for _, k in calls))]
         rows.append([str(n), str(len(calls)), *cost, k.phase, k.label, k.name])
-        colours.append(PHASES.get(k.phase, ""))
+        colours.append(painted.get(k.phase, ""))
     table(["kernel", "calls", "flops", "bytes", "phase", "what it computes", "name"], rows, words=4, colours=colours)
     if left > 1:
         data(f"... and {left} more rows: --all prints everything, --json too")

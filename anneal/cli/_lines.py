@@ -13,7 +13,7 @@ _START = re.compile(r"(\s*)(//+ +|# +|[-*] +)?(\S+ {2,}(?=\S))?")
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal the text takes.
+    """The number of columns of a terminal that the text takes.
 
     >>> cells("kernel"), cells("核")
     (6, 2)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "PHASES", "Flow", "be_quiet", "code", "complain", "console", "data", "fits", "going_on", "harmless", "hold_messages",
-    "is_quiet", "json_line", "json_report", "message", "paged", "readable", "show", "streams", "table",
+    "Flow", "be_quiet", "code", "complain", "console", "data", "fits", "going_on", "harmless", "hold_messages",
+    "is_quiet", "json_line", "json_report", "message", "paged", "phase_colours", "readable", "show", "streams", "table",
 ]  # fmt: skip
 
 _lost: dict[str, str] = {}  # the streams that were given up, and why
@@ -250,8 +250,12 @@ def console(width: int | None = None) -> Console:
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
-# A phase's colour, as the Go original has them: teal, ember, gold.
-PHASES = {"forward": "#00add8", "backward": "#ff7043", "update": "#ffc107"}
+_PHASES = {"forward": "teal", "backward": "ember", "update": "gold"}
+
+
+def phase_colours() -> dict[str, str]:
+    """The colour of each phase on this terminal, "#rrggbb" by name."""
+    return {phase: progress.colour(hue) for phase, hue in _PHASES.items()}
 
 
 def code(text: str, language: str) -> None:
@@ -260,7 +264,8 @@ def code(text: str, language: str) -> None:
         from rich.syntax import Syntax
 
         lines = folded(text, screen.width)
-        screen.print(Syntax(lines, language, theme="ansi_dark", background_color="default"), soft_wrap=True)
+        theme = "ansi_light" if progress.ground() == "light" else "ansi_dark"
+        screen.print(Syntax(lines, language, theme=theme, background_color="default"), soft_wrap=True)
     else:
         data(text)
 

@@ -73,7 +73,7 @@ class Progress:
 
     @property
     def final_steps(self) -> int:
-        """How many steps `final_loss` is of: the last LAST that this process did."""
+        """The number of steps whose mean is `final_loss`: the last LAST that this process did."""
         return min(LAST, len(self.losses))
 
     @property

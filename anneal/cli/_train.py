@@ -162,17 +162,16 @@ def _run(
         _steps(options, training, steps, reporter, progress, stop)
         progress.compile_s = compile_seconds() - compiled
         stopped = bool(stop) and progress.count < steps
-        stop.clear()
         if options.save is not None:  # before anything that can fail, or be stopped
             from anneal.tensor.io import safe_save
 
             safe_save(training.model.state_dict(), options.save)
-        reporter.ended(progress)
-        with work("sampling"):
-            sample = training.sample()
-            shown = _draw(training, options)
-        _describe(options, training, progress, bundle)
-        reporter.done(progress, sample, shown, stopped)
+    reporter.ended(progress)
+    with work("sampling"):
+        sample = training.sample()
+        shown = _draw(training, options)
+    _describe(options, training, progress, bundle)
+    reporter.done(progress, sample, shown, stopped)
     if shown is not None:
         message(f"picture {shown.path}")
     if options.save is not None:

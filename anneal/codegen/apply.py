@@ -37,7 +37,7 @@ def _refused(why: str, node: UOp | None = None) -> CompilerError:
 
 
 def ceil_div(n: Size, amount: int) -> Size:
-    """How many times `amount` it takes to have `n`."""
+    """n / amount rounded up: the number of parts of `amount` that cover `n`."""
     if isinstance(n, int):
         return -(-n // amount)
     return size((n if content(n) % amount == 0 else n + (amount - 1)) // amount)

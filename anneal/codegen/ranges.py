@@ -12,7 +12,7 @@ SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in t
 
 
 def extent(r: UOp) -> int:
-    """How many values a range of constant extent takes."""
+    """The number of values of a range of constant extent."""
     return int(r.src[0].arg)
 
 

@@ -40,7 +40,7 @@ def segment_bytes(limit: int) -> int:
 
 
 def segments(nbytes: int, limit: int) -> int:
-    """How many bindings `nbytes` of memory take.
+    """The number of bindings that `nbytes` of memory take.
 
     >>> segments(1000, 1024), segments(1025, 1024), segments(1000, 1000)
     (1, 2, 1)

@@ -56,7 +56,7 @@ def all_reduce(x: Tensor | Sequence[Tensor], group: Group, op: Reduction = "sum"
 
 
 def all_gather(x: Tensor, group: Group) -> Tensor:
-    """Every participant's tensor, along a new first axis in the order of their numbers.
+    """The tensors x of all participants of `group`, along a new first axis in the order of their numbers.
 
     The gradient of what any participant computes from it is summed for the one that gave the part. Raises DTypeError,
     GroupError and ShapeError as `all_reduce` does.
@@ -81,7 +81,7 @@ def broadcast(x: Tensor, group: Group, root: int = 0) -> Tensor: ...
 @overload
 def broadcast(x: Sequence[Tensor], group: Group, root: int = 0) -> list[Tensor]: ...
 def broadcast(x: Tensor | Sequence[Tensor], group: Group, root: int = 0) -> Tensor | list[Tensor]:
-    """The tensor of participant `root`, or several of them, for all participants.
+    """The tensor x of participant `root` of `group`, or several of them, for all participants.
 
     The others give tensors of the same shapes and dtypes, whose values count for nothing. Gradients are summed for the
     root. Raises DTypeError, GroupError and ShapeError as `all_reduce` does.

@@ -22,6 +22,9 @@ class ThreadGroup(Group):
     An exchange waits `timeout` seconds for the others. After one that failed, because a participant did not come or has
     left, every exchange of the group fails.
 
+    Args:
+        table: the meeting place that the views of a group share.
+
     >>> first, second = ThreadGroup.of(2, timeout=0.05)
     >>> first.exchange("sum", [])
     Traceback (most recent call last):
@@ -34,7 +37,11 @@ class ThreadGroup(Group):
 
     @classmethod
     def of(cls, size: int, timeout: float = 600.0) -> list[ThreadGroup]:
-        """The views of all participants of a new group. Raises GroupError for a size or a time that is not above 0."""
+        """The views of all participants of a new group. Raises GroupError for a size or a time that is not above 0.
+
+        Args:
+            timeout: the seconds that a participant waits for the others.
+        """
         if size < 1 or not timeout > 0:
             raise GroupError(
                 f"ThreadGroup: takes at least one participant and a time above 0, not {size} and {timeout} s"
@@ -46,7 +53,9 @@ class ThreadGroup(Group):
         return self._table.meet(self.rank, what, arrays)
 
     def leave(self, why: str = "has left") -> None:
-        """This participant comes to no exchange any more: whoever waits for it gets an error now."""
+        """Take this participant out of every further exchange: whoever waits for it gets an error now, which says
+        `why`.
+        """
         self._table.fail(f"participant {self.rank} of {self.size} {why}")
 
     def __repr__(self) -> str:

@@ -173,7 +173,7 @@ def _conjugate(z: Tensor) -> Tensor:
 
 
 def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
-    """Real and imaginary parts as pairs: (...) -> (..., 2). Imaginary parts are 0 unless they are given.
+    """The parts `real` and `imag` as pairs: (...) -> (..., 2). Imaginary parts are 0 unless they are given.
 
     >>> from anneal.tensor import Tensor
     >>> pairs(Tensor([1.0, 2.0])).tolist()
@@ -188,7 +188,7 @@ def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
 
 @_op
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On the host.
+    """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On the host.
 
     The axis is cut, or filled up with zeros, to n elements first. norm "backward" (None) divides the inverse by n,
     "forward" this one, "ortho" both by sqrt(n).
@@ -232,7 +232,8 @@ def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 @_op
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """`fft` of n numbers of which pairs are the first half, and whose others are their conjugates: real. On the host.
+    """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is real. On the
+    host.
 
     >>> from anneal.tensor import Tensor
     >>> hfft(ihfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
@@ -252,7 +253,7 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 @_op
 def fftn(input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """`fft` along several axes: all of them, or as many of the last as `s` has sizes; -1 is the size there is."""
+    """`fft` along several axes: all of them, or as many of the last as `s` has sizes."""
     return _c2c(input, s, dim, norm, False)
 
 
@@ -329,7 +330,7 @@ def ihfft2(input: Tensor, s: Sizes = None, dim: int | Sequence[int] = (-2, -1), 
 def fftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """The frequencies of the elements of a transform of n samples, d apart: 0, 1, ..., -2, -1 over n d.
+    """The frequencies of the elements of a transform of n samples, `d` apart: 0, 1, ..., -2, -1 over n d.
 
     >>> fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
@@ -341,7 +342,8 @@ def fftfreq(
 def rfftfreq(
     n: int, d: float = 1.0, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Those of the first n // 2 + 1 elements: none is negative.
+    """The frequencies of the elements of `rfft` of n samples, `d` apart: the first n // 2 + 1 of `fftfreq`, none
+    negative.
 
     >>> rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]

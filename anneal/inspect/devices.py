@@ -94,7 +94,11 @@ def _facts(adapter: Any) -> Adapter:
 
 
 def advice(system: str, found: list[Adapter]) -> list[str]:
-    """The commands to type on this system so that a hardware adapter appears, and what works meanwhile."""
+    """The commands to type on this system so that a hardware adapter appears, and what works meanwhile.
+
+    Args:
+        found: the records that are described.
+    """
     lines = []
     if system == "Linux":
         if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():

@@ -52,6 +52,10 @@ def firings(
 
     Everything is compiled anew, so that what is kept from before hides no rule. With `forward`, rules of the backward
     pass and the optimiser, which `build` may go on to, do not count.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
     """
     tallies: dict[tuple[str, str, str], _Tally] = {}
     with tracing() as events:

@@ -79,7 +79,11 @@ class Node:
 
 
 def step_graph(model: str, training: Steps) -> StepGraph:
-    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes."""
+    """One more step of a training run, not run. Afterwards its tensors wait for values that nobody computes.
+
+    Args:
+        model: the training run.
+    """
     from anneal.runtime import tracing
 
     given = training.next_batch()

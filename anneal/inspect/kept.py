@@ -22,21 +22,32 @@ class KeptRecording:
     path: Path
 
     def summary(self) -> dict[str, Any]:
-        """What ran, how it ended, and the plans. Raises DataError for a file that is no recording."""
+        """The summary of the recording: the program, its end, and the plans. Raises DataError for a file that is no
+        recording.
+        """
         found = self.read("recording.json")
         if not isinstance(found, dict) or not isinstance(found.get("plans"), list):
             raise DataError(f"{self.path.name}: this is no recording of anneal's")
         return found
 
     def plan(self, number: int) -> KeptPlan:
-        """The answers about one plan. Raises UserError for one that there is not."""
+        """The answers about one plan. Raises UserError for one that there is not.
+
+        Args:
+            number: the number of the launch or plan, counted from 0.
+        """
         count = len(self.summary()["plans"])
         if not 0 <= number < count:
             raise UserError(f"the recording has no plan {number}: it has {count}, from 0")
         return KeptPlan(self, number)
 
     def source(self, file: str, line: int, around: int) -> dict[str, Any]:
-        """A line of the program that was recorded, with those about it that were kept."""
+        """A line of the program that was recorded, with those about it that were kept.
+
+        Args:
+            file: the path, or its end.
+            around: the number of lines before and after it.
+        """
         sources = self.read("sources.json")
         kept = sources.get(file) if isinstance(sources, dict) else None
         if not isinstance(kept, dict) or str(line) not in kept:
@@ -45,7 +56,11 @@ class KeptRecording:
         return {"file": file, "first": numbers[0], "line": line, "lines": [str(kept[str(n)]) for n in numbers]}
 
     def read(self, name: str) -> Any:
-        """A file of it as a value. Raises DataError for one that is missing, broken or too large."""
+        """A file of it as a value. Raises DataError for one that is missing, broken or too large.
+
+        Args:
+            name: the name of a file in the .zip file.
+        """
         try:
             with zipfile.ZipFile(self.path) as packed:
                 if packed.getinfo(name).file_size > LARGEST:
@@ -59,21 +74,21 @@ class KeptRecording:
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """What `Looked` answers, of a plan of a recording."""
+    """The answers of `Looked`, read from a plan of a recording."""
 
     recording: KeptRecording
     number: int
 
     def graph(self) -> Any:
-        """The nodes, the launches by name, and what passes there are."""
+        """The nodes, the names of the launches, and the names of the passes."""
         return self._read("graph")
 
     def passes(self, kernel: int | None = None) -> Any:
-        """How much each pass changed."""
+        """The passes, each with the number of nodes that it changed; of launch `kernel`, if one is named."""
         return self._read("passes" if kernel is None else _none())
 
     def one_pass(self, name: str, kernel: int | None = None) -> Any:
-        """What pass `name` made. Raises UserError for a pass that there is not."""
+        """The graph after pass `name`; of launch `kernel`, if one is named. Raises UserError for an unknown pass."""
         known = [p["info"]["name"] for p in self.passes(kernel)]
         if name not in known:
             raise UserError(f"there is no pass called {name[:60]!r}. There is: {', '.join(known)}")
@@ -84,7 +99,11 @@ class KeptPlan:
         return self._read("kernels")
 
     def kernel(self, number: int) -> Any:
-        """One launch. Raises UserError for one that the plan does not have."""
+        """One launch. Raises UserError for one that the plan does not have.
+
+        Args:
+            number: the number of the launch or plan, counted from 0.
+        """
         count = len(self.kernels()["kernels"])
         if not 0 <= number < count:
             raise UserError(f"there is no kernel {number}: the plan has {count}, from 0")

@@ -92,13 +92,17 @@ def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], st
 
 
 def of_line(calls: Iterable[KernelCall], file: str, line: int) -> list[KernelCall]:
-    """The launches that compute something that line `line` of `file` (a path, or its end) asks for, or its gradient."""
+    """The launches that compute something that line `line` of `file` (a path, or its end) asks for, or its gradient.
+
+    Args:
+        calls: the launches of the plan.
+    """
     return [c for c in calls if any(x.line == line and x.file.endswith(file) for x in c.lines)]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why launch `reader` did not take in launch `writer`, whose result it reads: they are two kernels."""
+    """The reason why launch `reader` is not fused with launch `writer`, whose result it reads: they are two kernels."""
 
     writer: int
     reader: int
@@ -106,9 +110,13 @@ class Refusal:
 
 
 def refusals(sink: UOp, cost_model: CostModel) -> list[Refusal]:
-    """Why neighbours among the launches of the plan of `sink` did not join, by their numbers; the passes run again.
+    """The reasons why neighbouring launches of the plan of `sink` are not fused, by their numbers; the passes run
+    again.
 
     Neighbours between which the scheduler cut before it looked for kernels to join have none.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
     return [Refusal(*found) for found in refused(sink, cost_model)]
 

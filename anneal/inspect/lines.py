@@ -62,6 +62,10 @@ def kernel_text(sink: UOp, cost_model: CostModel, number: int, target: Target | 
     """The WGSL of launch `number` of the plan of `sink` (`SINK(outputs...)`), each line with where it comes from.
 
     Raises UserError for a launch that the plan does not have.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
     """
     return KernelTexts(sink, cost_model, target).text(number)
 
@@ -104,7 +108,11 @@ class KernelTexts:
 
 
 def launch(sink: UOp, cost_model: CostModel, number: int) -> Call:
-    """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have."""
+    """Launch `number` of the plan of `sink`. Raises UserError for one that it does not have.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+    """
     calls = plan_for(sink, cost_model, {})[0].calls
     if not 0 <= number < len(calls):
         raise UserError(f"there is no kernel {number}: the plan has {len(calls)}, from 0 to {len(calls) - 1}")

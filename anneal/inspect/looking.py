@@ -29,7 +29,13 @@ __all__ = ["Looked", "plain"]
 
 
 class Looked:
-    """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made."""
+    """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.
+
+    Args:
+        model: the name of the model.
+        sink: the node `SINK(outputs...)`.
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+    """
 
     def __init__(self, model: str, sink: UOp, cost_model: CostModel, fired: Sequence[Event] = ()) -> None:
         self.model, self.sink, self.cost_model, self.fired = model, sink, cost_model, fired
@@ -39,7 +45,7 @@ class Looked:
         self._passes: dict[int | None, list[PassGraph]] = {}
 
     def graph(self) -> dict[str, Any]:
-        """The nodes, the launches by name, and what passes there are."""
+        """The nodes, the names of the launches, and the names of the passes."""
         calls = kernel_calls(self.plan, self._origins, lambda _: "")
         return {
             "model": self.model,
@@ -49,11 +55,11 @@ class Looked:
         }
 
     def passes(self, kernel: int | None = None) -> list[dict[str, Any]]:
-        """How much each pass changed, of the whole graph, or of launch `kernel`."""
+        """The passes, each with the number of nodes that it changed, of the whole graph, or of launch `kernel`."""
         return [{**plain(p), "nodes": len(p.nodes), "text": len(p.text)} for p in self.after(kernel)]
 
     def one_pass(self, name: str, kernel: int | None = None) -> PassGraph:
-        """What pass `name` made. Raises UserError for a pass that there is not."""
+        """The graph after pass `name`; of launch `kernel`, if one is named. Raises UserError for an unknown pass."""
         graphs = self.after(kernel)
         found = next((p for p in graphs if p.info.name == name), None)
         if found is None:
@@ -61,7 +67,7 @@ class Looked:
         return found
 
     def after(self, kernel: int | None = None) -> list[PassGraph]:
-        """What each pass made, in order."""
+        """The graphs after each pass, in order; of launch `kernel`, if one is named."""
         if kernel not in self._passes:
             self._passes.clear()
             self._passes[kernel] = (
@@ -92,7 +98,7 @@ class Looked:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the graph has."""
+        """The number of nodes of the graph."""
         return len(self._origins)
 
     @property
@@ -106,7 +112,11 @@ class Looked:
 
 
 def plain(value: Any) -> Any:
-    """A record as JSON has it: what `json.dumps` asks for what it does not know."""
+    """A record as JSON has it: what `json.dumps` asks for what it does not know.
+
+    Args:
+        value: the record.
+    """
     if dataclasses.is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset)):

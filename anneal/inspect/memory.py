@@ -84,7 +84,11 @@ def memory_plan(plan: Plan) -> MemoryPlan:
 
 
 def launch_facts(kernel: UOp, target: Target | None = None) -> LaunchFacts | None:
-    """The launch of a kernel graph; None for one that has no WGSL, since only the cpu has its dtypes."""
+    """The launch of a kernel graph; None for one that has no WGSL, since only the cpu has its dtypes.
+
+    Args:
+        target: the limits of the device that kernels are made for.
+    """
     try:
         made = generate(kernel, target or Target(f16=True))
     except AnnealError:

@@ -24,6 +24,9 @@ def traced_model(model: str, batch: int | None = None, device: str = "cpu") -> S
     writes.
 
     Of an ONNX file it is a run. On the cpu unless a device is named: a graph needs no GPU.
+
+    Args:
+        batch: the size of a batch; None: the example's default.
     """
     from anneal.nn import init
 
@@ -61,6 +64,10 @@ def random_input(info: ValueInfo, sizes: dict[str, int], generator: np.random.Ge
     """Random values for an input: normal floats, 0 and 1 for whole numbers.
 
     `sizes` has those that the file leaves open, by name or as INPUT.AXIS; what nobody gives is 1.
+
+    Args:
+        info: the description of the input.
+        generator: the source of random numbers.
     """
     if info.kind != "tensor" or info.dtype == "string" or not info.dtype:
         raise UserError(f"input {info}: random values are for tensors of numbers; give it as NAME=FILE.npy")

@@ -60,6 +60,9 @@ def label_of(found: Sequence[Origin]) -> str:
 
     "h.0.mlp: linear + gelu" where all belongs to one module, else the modules one after the other:
     "h.0: add; h.1.ln_1: layer_norm".
+
+    Args:
+        found: the records that are described.
     """
     steps = [(o.provenance[3], _function(o)) for o in _computing(found)]
     if common := _common([path for path, _ in steps]):

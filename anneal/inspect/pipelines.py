@@ -59,6 +59,10 @@ def after_pass(
 
     Raises UserError for a name that is no pass, with the names of all; for a pass of the code generator without a
     kernel, and for one of the scheduler with a kernel.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
     """
     known = {p.name: p for p in passes()}
     info = known.get(until)

@@ -76,6 +76,12 @@ class Recording:
     """The plans that ran so far, in the order of their first runs.
 
     `left_out` counts runs of plans beyond the `most` that are kept. `told` is called with each plan that is new.
+
+    Args:
+        name: the name of the program.
+        texts: the number of kernels whose text is kept.
+        times: whether plans are timed.
+        later: whether plans are looked at when the program has ended.
     """
 
     def __init__(
@@ -169,7 +175,7 @@ class Recording:
             kept[n] = text[n - 1].rstrip("\n")
 
     def summary(self) -> dict[str, Any]:
-        """What recording.json has."""
+        """The contents of recording.json."""
         return {
             "format": FORMAT, "anneal": __version__, "python": sys.version.split()[0], "name": self.name,
             "begun": self.begun, "ended": self.ended or time.time(), "error": self.error, "left_out": self.left_out,

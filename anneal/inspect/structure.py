@@ -64,8 +64,8 @@ class PassNode:
 
 @dataclass(frozen=True, slots=True)
 class PassGraph:
-    """What a pass made: nodes, sources first, or lines of text, or both. `changed` counts the nodes (or the lines) that
-    it made, `removed` those that were there before and are not now.
+    """The result of a pass: nodes, sources first, or lines of text, or both. `changed` counts the nodes (or the lines)
+    that it made, `removed` those that the pass took away.
     """
 
     info: PassInfo
@@ -77,6 +77,9 @@ class PassGraph:
 
 def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()) -> tuple[GraphNode, ...]:
     """The nodes of `SINK(outputs...)` by place. `plan` is the graph's; `fired` the rules that fired while it was made.
+
+    Args:
+        sink: the node `SINK(outputs...)`.
 
     >>> from anneal.schedule import graph
     >>> from anneal.tensor import Tensor
@@ -124,7 +127,12 @@ def _arg(u: UOp) -> str | None:
 
 
 def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
-    """What each of the scheduler's passes made of `SINK(outputs...)`, in order."""
+    """The results of the scheduler's passes for `SINK(outputs...)`, in order.
+
+    Args:
+        sink: the node `SINK(outputs...)`.
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+    """
     found: list[PassGraph] = []
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
@@ -143,9 +151,13 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
 def kernel_pass_graphs(
     sink: UOp, cost_model: CostModel, kernel: int, target: Target | None = None, part: int = 0
 ) -> list[PassGraph]:
-    """What each of the code generator's passes made of launch `kernel` of the plan of `sink`, or of its part `part`.
+    """The results of the code generator's passes for launch `kernel` of the plan of `sink`, or for its part `part`.
 
     Raises UserError for a launch, or a part, that there is not.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
+        target: the limits of the device that kernels are made for.
     """
     found: list[PassGraph] = []
     target = target or Target()

@@ -52,7 +52,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """What is in a file: its kind, its tensors, and the notes that it carries."""
+    """The contents of a file: its kind, its tensors, and the notes that it carries."""
 
     kind: str
     tensors: tuple[TensorEntry, ...]
@@ -63,6 +63,9 @@ def tensor_file(path: Path, most: int = MOST) -> TensorFile:
     """The tensors of a .safetensors, .npy, .npz or .gguf file, with statistics of the first `most` bytes of values.
 
     Raises DataError for a file that is broken or no such.
+
+    Args:
+        path: the path of the file.
     """
     kind = path.suffix.lstrip(".")
     if kind in ("npy", "npz"):

@@ -46,7 +46,7 @@ class Worked:
 
 
 def batching(op: str) -> Batching | None:
-    """How the op called `op` is batched; None where it is not.
+    """The rule by which `vmap` batches the op called `op`; None where there is none.
 
     >>> batching("FLIP").place.startswith("anneal/transforms/batching.py:")
     True
@@ -63,6 +63,9 @@ def batching(op: str) -> Batching | None:
 
 def worked(name: str, cost_model: CostModel) -> Worked | None:
     """An example of the op, or the Tensor method, called `name`; None where no method builds it of small arguments.
+
+    Args:
+        cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
 
     >>> from anneal.backend import planned_cost_model
     >>> worked("EXP", planned_cost_model("cpu")).call

@@ -28,10 +28,18 @@ def vector_norm(
     *,
     dtype: Any = None,
 ) -> Tensor:
-    """The norm of vectors along axes, of all elements if `dim` is None: any number; inf and -inf are the ends, 0
-    counts what is not 0. Computed where the tensor is.
+    """The norm of vectors along axes, of all elements if `dim` is None, in x's dtype, without the reduced axes.
+    Computed on the tensor's device.
 
     The gradient of the norm of zeros is 0.
+
+    Args:
+        x: a tensor of floats, of any shape.
+        ord: the order, any number: inf and -inf are the largest and the smallest absolute value, 0 counts the elements
+            that are not 0.
+        dim: an axis, or several.
+        keepdim: whether reduced axes stay, with size 1.
+        dtype: the dtype that x is cast to first; None: its own.
 
     >>> from anneal.tensor import Tensor
     >>> vector_norm(Tensor([3.0, 4.0])).item()
@@ -43,10 +51,17 @@ def vector_norm(
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """The norm of matrices, which are two axes: "fro", the largest (least) sum of sizes of a column: 1 (-1), of a row:
-    inf (-inf); the largest (least) singular value: 2 (-2), or the sum of them: "nuc". The last three run on the host.
+    """The norm of matrices, in A's dtype, without the two axes. The norms of singular values run on the host.
 
     Raises ShapeError for another `ord`, or one axis twice.
+
+    Args:
+        A: a tensor of floats with two axes or more.
+        ord: "fro"; 1 (-1), the largest (smallest) sum of absolute values of a column, inf (-inf) of a row; 2 (-2), the
+            largest (smallest) singular value, or "nuc", their sum.
+        dim: the two axes that are rows and columns.
+        keepdim: whether both axes stay, with size 1.
+        dtype: the dtype that A is cast to first; None: its own.
 
     >>> from anneal.tensor import Tensor
     >>> A = Tensor([[3.0, 0.0], [0.0, 4.0]])
@@ -80,6 +95,13 @@ def norm(
     """`matrix_norm` of two axes with an `ord`, else `vector_norm`; of all elements if neither is given.
 
     `ord` without `dim` is for a vector or one matrix.
+
+    Args:
+        A: a tensor of floats, of any shape.
+        ord: the order, as for these two; None: 2.
+        dim: an axis, or several; None: all.
+        keepdim: whether reduced axes stay, with size 1.
+        dtype: the dtype that A is cast to first; None: its own.
 
     >>> from anneal.tensor import Tensor
     >>> norm(Tensor([[3.0, 4.0], [0.0, 0.0]])).item()
@@ -141,8 +163,8 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
 
 
 def singular_tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
-    """What a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values` are those
-    of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
+    """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
+    are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
     """
     if rtol is None:
         given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
@@ -168,7 +190,7 @@ def matrix_rank(
     rtol: float | Tensor | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """How many singular values (sizes of eigenvalues if `hermitian`) are above max(atol, rtol * the largest): int32,
+    """The number of singular values (absolute eigenvalues if `hermitian`) above max(atol, rtol * the largest), int32:
     (..., m, n) -> (...). `tol` is another name of an atol beside which rtol is 0. On the host.
 
     rtol is max(m, n) times the dtype's epsilon if neither is given.

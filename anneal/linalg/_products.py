@@ -31,7 +31,8 @@ __all__ = [
 
 
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
-    """The vector product of vectors of three numbers along an axis; the other axes broadcast.
+    """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
+    broadcast.
 
     >>> from anneal.tensor import Tensor
     >>> cross(Tensor([1.0, 0.0, 0.0]), Tensor([0.0, 1.0, 0.0]))
@@ -41,7 +42,8 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonals of matrices, as the last axis.
+    """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
+    diagonals upwards from the main one.
 
     >>> from anneal.tensor import Tensor
     >>> diagonal(Tensor([[[1, 2], [3, 4]]]))
@@ -68,7 +70,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 
 def matrix_power(A: Tensor, n: int) -> Tensor:
-    """The n-th power of square matrices, by squaring; of the inverse, on the host, if n is negative.
+    """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.
 
     >>> from anneal.tensor import Tensor
     >>> matrix_power(Tensor([[2.0, 0.0], [0.0, 4.0]]), -2)
@@ -79,8 +81,8 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
-    """The product of two or more matrices in the order that takes the fewest multiplications (Cormen et al.,
-    "Introduction to Algorithms", 15.2). The first may be a vector, a row, and the last one, a column.
+    """The product of the matrices `tensors`, two or more, in the order that takes the fewest multiplications (Cormen et
+    al., "Introduction to Algorithms", 15.2). The first may be a vector, which is a row, and the last one, a column.
 
     >>> from anneal.tensor import Tensor
     >>> multi_dot([Tensor.ones(2, 3), Tensor.ones(3, 1), Tensor.ones(1, 2)]).tolist()

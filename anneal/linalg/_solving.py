@@ -34,14 +34,16 @@ SINGULAR = "is singular: it has no inverse"
 
 
 class SLogDet(NamedTuple):
-    """The sign of a determinant, and the logarithm of its size."""
+    """The result of `slogdet`: the `sign` of the determinant, and `logabsdet`, the logarithm of its absolute value."""
 
     sign: Tensor
     logabsdet: Tensor
 
 
 class LstSq(NamedTuple):
-    """What `lstsq` gives."""
+    """The result of `lstsq`: the `solution` X, the sums of squared `residuals` (empty where the rank is below n or m is
+    n), the `rank` of A, int32, and A's `singular_values`.
+    """
 
     solution: Tensor
     residuals: Tensor
@@ -76,7 +78,9 @@ def inv(A: Tensor) -> Tensor:
 
 @float_op
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """`inv`, and an int32 of 0 for each matrix, since a singular one is always an error here. On the host."""
+    """`inv` of A, and an int32 of 0 for each matrix: a singular one is always an error here, whatever `check_errors`
+    says. On the host.
+    """
     return inv(A), _no_faults(A)
 
 
@@ -128,13 +132,16 @@ def _solved(A: Tensor, B: Tensor) -> Tensor:
 
 @float_op
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """`solve`, and an int32 of 0 for each matrix, since a singular one is always an error here. On the host."""
+    """`solve` of A and B, on the `left` or the right, and an int32 of 0 for each matrix: a singular one is always an
+    error here, whatever `check_errors` says. On the host.
+    """
     return solve(A, B, left=left), _no_faults(A)
 
 
 @float_op
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """`solve` that looks at a triangle of A alone, whose diagonal counts as ones if `unitriangular`. On the host.
+    """`solve` that reads one triangle of A alone, the `upper` or the lower one, whose diagonal counts as ones if
+    `unitriangular`. On the host.
 
     B is (..., n, k), or (..., k, n) unless `left`.
 
@@ -258,7 +265,8 @@ def pinv(
     rtol: float | Tensor | None = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """The Moore-Penrose inverses: (..., m, n) -> (..., n, m), of the singular values above max(atol, rtol * largest).
+    """The Moore-Penrose inverses of A: (..., m, n) -> (..., n, m), of the singular values (eigenvalues if `hermitian`)
+    above max(atol, rtol * largest).
 
     rtol is max(m, n) times the dtype's epsilon if neither is given, and 0 beside an atol alone. On the host.
 

@@ -17,7 +17,7 @@ FAULT = "has no such decomposition: LAPACK's iteration did not converge; look fo
 
 
 class SVD(NamedTuple):
-    """The matrix is U diag(S) Vh."""
+    """The result of `svd`: `U`, the singular values `S`, descending, and `Vh`, with U diag(S) Vh the matrix."""
 
     U: Tensor
     S: Tensor
@@ -25,7 +25,7 @@ class SVD(NamedTuple):
 
 
 class Eigh(NamedTuple):
-    """Eigenvalues, ascending, and the eigenvectors as columns."""
+    """The result of `eigh`: `eigenvalues` (..., n), ascending, and `eigenvectors` (..., n, n) as columns."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -140,7 +140,8 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
 
 @float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """The eigenvalues of symmetric matrices, ascending: (..., n, n) -> (..., n). On the host.
+    """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
+    the upper by UPLO="U". On the host.
 
     Gradient: V diag(g) V^T, which equal eigenvalues have too.
 

@@ -16,7 +16,7 @@ __all__ = ["QR", "cholesky", "cholesky_ex", "householder_product", "qr"]
 
 
 class QR(NamedTuple):
-    """Orthogonal columns, and the triangle that makes the matrix of them."""
+    """The result of `qr`: `Q` with orthonormal columns and the upper triangle `R`, whose product is the matrix."""
 
     Q: Tensor
     R: Tensor
@@ -56,7 +56,9 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 @float_op
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """`cholesky`, and an int32 of 0 for each matrix, since one that has no factor is always an error here."""
+    """`cholesky` of A, lower or `upper`, and an int32 of 0 for each matrix: a matrix without a factor is always an
+    error here, whatever `check_errors` says.
+    """
     return cholesky(A, upper=upper), Tensor.zeros(A.shape[:-2], dtype="int32", device=A.device)
 
 
@@ -112,7 +114,7 @@ def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
 @float_op
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^T, where v_i is 1 at i and below that the
-    i-th column of A: what LAPACK's QR leaves. Shapes: (..., m, n), (..., k) -> (..., m, n); ops of the device.
+    i-th column of A, as LAPACK's QR stores it. Shapes: A (..., m, n), `tau` (..., k) -> (..., m, n); ops of the device.
 
     >>> from anneal.tensor import Tensor
     >>> householder_product(Tensor([[5.0], [0.5]]), Tensor([1.6])).round(2)

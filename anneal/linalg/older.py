@@ -40,7 +40,7 @@ class SVD(NamedTuple):
 
 
 class TriangularSolve(NamedTuple):
-    """What `triangular_solve` gives."""
+    """The result of `triangular_solve`: the `solution`, and the triangular matrix as `cloned_coefficient`."""
 
     solution: Tensor
     cloned_coefficient: Tensor

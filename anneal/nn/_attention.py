@@ -130,7 +130,9 @@ class GroupedQueryAttention(Module):
         self.rotary = rotary
 
     def project(self, x: Tensor, start: int | UOp | Tensor = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (batch, heads, time, head), turned to their positions from `start` on."""
+        """Queries, keys and values of x (batch, time, dim), each (batch, heads, time, head), rotated to their positions
+        from `start` on.
+        """
         b, t, c = x.shape
         head = c // self.n_heads
         q, k, v = [f(x).reshape(b, t, -1, head).transpose(1, 2) for f in (self.wq, self.wk, self.wv)]

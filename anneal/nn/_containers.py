@@ -148,7 +148,7 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
             self.extend(modules)
 
     def append(self, value: Callable[[Tensor], Tensor]) -> Self:
-        """Add a module at the end; returns the row."""
+        """Add the module `value` at the end; returns this Sequential."""
         if self._names is not None:
             self._names = (*self._names, str(self._count))
         return super().append(value)

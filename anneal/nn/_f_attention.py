@@ -67,7 +67,8 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `nn.MultiheadAttention` computes, from its weights: query (l, batch, e), key and value (s, batch, ...).
+    """The result of `nn.MultiheadAttention`, computed from its weights: query (l, batch, e), key and value (s, batch,
+    ...).
 
     Without a batch axis all three have two axes. Masks are bool (True leaves a position out) or are added to the
     scores: `attn_mask` (l, s) or (batch * num_heads, l, s), `key_padding_mask` (batch, s). `is_causal` is a hint in

@@ -68,7 +68,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 @checked
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Uniform numbers in [a, b).
+    """Fill `tensor` with uniform numbers in [a, b).
 
     >>> uniform_(Tensor.zeros(100), 2.0, 3.0).amin().item() >= 2.0
     True
@@ -79,7 +79,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 @checked
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Normal numbers.
+    """Fill `tensor` with normal numbers.
 
     >>> normal_(Tensor.zeros(2), 3.0, 0.0).tolist()
     [3.0, 3.0]
@@ -105,7 +105,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 @checked
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """One number everywhere.
+    """Fill `tensor` with the number `val`.
 
     >>> constant_(Tensor.zeros(2), 0.5).tolist()
     [0.5, 0.5]
@@ -115,7 +115,7 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
 
 @checked
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones.
+    """Fill `tensor` with ones.
 
     >>> ones_(Tensor.zeros(2)).tolist()
     [1.0, 1.0]
@@ -125,7 +125,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 @checked
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros.
+    """Fill `tensor` with zeros.
 
     >>> zeros_(Tensor.ones(2)).tolist()
     [0.0, 0.0]

@@ -52,7 +52,7 @@ class Linear(Module):
 
 
 class Identity(Module):
-    """x itself: what stands where a layer may be left out; arguments are of no account.
+    """The module that returns x itself, to leave out a layer; its arguments are of no account.
 
     >>> Identity()(Tensor([1.0]))
     Tensor([1.], dtype=float32)
@@ -110,7 +110,8 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
-        """An embedding whose table has these values, frozen unless `freeze` is False.
+        """An embedding whose table has the values `embeddings` (rows, width), frozen unless `freeze` is False; row
+        `padding_idx` gets no gradient.
 
         >>> Embedding.from_pretrained(Tensor([[1.0, 2.0], [3.0, 4.0]]))(Tensor([1])).tolist()
         [[3.0, 4.0]]

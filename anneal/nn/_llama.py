@@ -22,7 +22,19 @@ STD = 0.02
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """Sizes and switches of a Llama; the defaults are a small one's.
+    """The sizes and switches of a Llama; the defaults are a small one's.
+
+    Args:
+        vocab_size: the number of tokens.
+        dim: the width of the embedding.
+        n_layers: the number of blocks.
+        n_heads: the number of heads of queries.
+        n_kv_heads: the number of heads of keys and values; None: as many as `n_heads`.
+        hidden_dim: the width of the MLP; None: two thirds of 4 * dim, rounded up to a multiple of 32.
+        max_seq_len: the longest sequence, in tokens.
+        norm_eps: the epsilon of the norms.
+        rope_theta: the base of the rotary angles.
+        tie_weights: whether the logits share the weights of the token embedding.
 
     >>> LlamaConfig(dim=96).hidden
     256
@@ -110,6 +122,8 @@ class Llama(Module):
         return self.output(self.norm(x))
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""
+        """The mean cross entropy, shape (), of `index` (batch, time): `targets` (batch, time) are the token after each
+        position, none ignored.
+        """
         logits = self(index)
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)

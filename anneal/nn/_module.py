@@ -113,7 +113,7 @@ class Module:
         super().__setattr__(name, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's computation; subclasses define it."""
+        """The module's computation: subclasses define it, with arguments and a result of their own."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -141,7 +141,8 @@ class Module:
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args, result)` after each `forward`; what it returns, if it is not None, is the result.
+        """Call `hook(module, args, result)` after each `forward`; its result, if that is not None, replaces the
+        module's.
 
         With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
         `remove()` takes it away. Raises DTypeError for `always_call`: after an error no hook is called.
@@ -159,9 +160,12 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args)` before each `forward`; what it returns, if it is not None, are the arguments.
+        """Call `hook(module, args)` before each `forward`; its result, if that is not None, replaces the arguments.
 
         With `with_kwargs` it is `hook(module, args, kwargs)` and gives both. Otherwise as `register_forward_hook`.
+
+        Args:
+            prepend: whether this hook runs before those that are there.
 
         >>> from anneal import nn
         >>> layer = nn.ReLU()
@@ -298,6 +302,9 @@ class Module:
 
         `prefix` stands before the names; `recurse=False` looks at this module alone.
 
+        Args:
+            remove_duplicate: whether a tensor that has several names comes once.
+
         >>> from anneal import nn
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_parameters()]
         ['0.weight', '0.bias']
@@ -310,7 +317,8 @@ class Module:
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def parameters(self, recurse: bool = True) -> list[Tensor]:
-        """The tensors that train, frozen ones among them, a shared one once. `next(model.parameters())` is the first.
+        """The tensors that train, frozen ones among them, a shared one once; without `recurse`, of this module alone.
+        `next(model.parameters())` is the first.
 
         >>> from anneal import nn
         >>> next(nn.Linear(2, 3).parameters()).shape
@@ -319,7 +327,7 @@ class Module:
         return _Tensors([t for _, t in self.named_parameters(recurse=recurse)])
 
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The tensors that do not train, with their names.
+        """The tensors that do not train, with their names, after `prefix`; without `recurse`, of this module alone.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
@@ -330,11 +338,12 @@ class Module:
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def buffers(self, recurse: bool = True) -> list[Tensor]:
-        """The tensors that do not train."""
+        """The tensors that do not train; without `recurse`, of this module alone."""
         return _Tensors([t for _, t in self.named_buffers(recurse=recurse)])
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Set an attribute that trains, or None. Raises DTypeError for anything else, DataError for a wrong name.
+        """Set the attribute `name` to the parameter `param`, which trains, or to None. Raises DTypeError for anything
+        else, DataError for a wrong name.
 
         >>> from anneal import nn
         >>> net = nn.Module()
@@ -383,7 +392,7 @@ class Module:
     register_module = add_module
 
     def num_parameters(self) -> int:
-        """How many numbers train, or would if they were not frozen.
+        """The number of elements of all parameters, frozen ones among them.
 
         >>> from anneal import nn
         >>> nn.Linear(3, 2).num_parameters()
@@ -450,8 +459,8 @@ class Module:
     # -- modes ----------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """Switch this module and those below to training (dropout, batch statistics) or, with False, to evaluation;
-        returns it.
+        """Switch this module and those below to training (dropout, batch statistics), or with a false `mode` to
+        evaluation; returns the module.
 
         >>> from anneal import nn
         >>> nn.Dropout(0.5).train(False)(Tensor([1.0]))
@@ -462,11 +471,12 @@ class Module:
         return self
 
     def eval(self) -> Self:
-        """`train(False)`."""
+        """Switch to evaluation: `train(False)`."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze every parameter (False), or let it train again: it stays a parameter.
+        """Freeze every parameter (`requires_grad` is False), or let it train again: it stays a parameter; returns the
+        module.
 
         >>> from anneal import nn
         >>> frozen = nn.Linear(2, 1).requires_grad_(False)
@@ -527,19 +537,21 @@ class Module:
             self.to(device=device, dtype=dtype)
 
     def half(self) -> Self:
-        """`.to("float16")`."""
+        """Cast floats to float16: `.to("float16")`."""
         return self.to(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """`.to("bfloat16")`: half the memory; an optimiser keeps a float32 copy of what it trains."""
+        """Cast floats to bfloat16, `.to("bfloat16")`: half the memory; an optimiser keeps a float32 copy of the
+        parameters.
+        """
         return self.to(dtypes.bfloat16)
 
     def double(self) -> Self:
-        """`.to("float64")`."""
+        """Cast floats to float64: `.to("float64")`."""
         return self.to(dtypes.float64)
 
     def float(self) -> Self:
-        """`.to("float32")`."""
+        """Cast floats to float32: `.to("float32")`."""
         return self.to(dtypes.float32)
 
     def realize(self) -> Self:
@@ -548,11 +560,11 @@ class Module:
         return self
 
     def cpu(self) -> Self:
-        """`.to("cpu")`."""
+        """Move every tensor to the cpu: `.to("cpu")`."""
         return self.to("cpu")
 
     def cuda(self, device: Any = None) -> Self:
-        """There is no such device here: raises DeviceError that says what to write."""
+        """Raise DeviceError, which says the device to write instead: there is no CUDA."""
         return self.to("cuda")
 
     # -- printing -------------------------------------------------------------------------------------------------

@@ -409,7 +409,8 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DTypeLike = "float32") -> Tensor:
-        """What is added to scores so that a position sees none after it: -inf above the diagonal.
+        """The causal mask (sz, sz) that is added to scores: -inf above the diagonal, 0 elsewhere, so that no position
+        attends to a later one. On `device`, of `dtype`.
 
         >>> Transformer.generate_square_subsequent_mask(2).tolist()
         [[0.0, -inf], [0.0, 0.0]]

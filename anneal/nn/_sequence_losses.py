@@ -138,7 +138,8 @@ class LinearCrossEntropyLoss(_Loss):
 
 
 class ASMoutput(NamedTuple):
-    """What `AdaptiveLogSoftmaxWithLoss` gives: each example's log-probability of its class, and the mean loss.
+    """The result of `AdaptiveLogSoftmaxWithLoss`: `output` (batch,), the log-probability of each example's class, and
+    `loss`, shape (), their negative mean.
 
     >>> ASMoutput(Tensor([-1.0]), Tensor(1.0)).loss.item()
     1.0

@@ -130,7 +130,7 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Pixels become channels: what undoes `PixelShuffle`.
+    """Pixels become channels, the inverse of `PixelShuffle`: (batch, c, h * r, w * r) to (batch, c * r * r, h, w).
 
     >>> PixelUnshuffle(2)(Tensor.ones(1, 2, 6, 6)).shape
     (1, 8, 3, 3)

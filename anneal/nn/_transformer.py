@@ -20,7 +20,17 @@ __all__ = ["GPT", "MLP", "Block", "CausalSelfAttention", "GPTConfig"]
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """Sizes and switches of a GPT; the defaults are GPT-2 small's.
+    """The sizes and switches of a GPT; the defaults are GPT-2 small's.
+
+    Args:
+        vocab_size: the number of tokens.
+        block_size: the longest sequence, in tokens.
+        n_layer: the number of blocks.
+        n_head: the number of heads of attention.
+        n_embd: the width of the embedding.
+        dropout: the chance with which an element is made 0 in training.
+        bias: whether linear layers and norms have a bias.
+        tie_weights: whether the logits share the weights of the token embedding.
 
     >>> GPTConfig(n_layer=2).n_embd
     768
@@ -150,7 +160,7 @@ class GPT(Module):
 
     @classmethod
     def from_config(cls, config: GPTConfig) -> GPT:
-        """The model of a configuration."""
+        """The model that `config` describes."""
         return cls(**vars(config))
 
     @checked
@@ -171,6 +181,8 @@ class GPT(Module):
         return self.lm_head(self.ln_f(x))
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy, shape (): targets are the token after each position, (batch, time), none ignored."""
+        """The mean cross entropy, shape (), of `index` (batch, time): `targets` (batch, time) are the token after each
+        position, none ignored.
+        """
         logits = self(index)
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)

@@ -130,7 +130,9 @@ class ViT(Module):
                 m.bias = init.constant((m.out_features,), 0.0)
 
     def features(self, x: Tensor) -> Tensor:
-        """The normalised tokens, (batch, 1 + patches, embed_dim): the class token first."""
+        """The normalised tokens of images x (batch, in_chans, h, w): (batch, 1 + patches, embed_dim), the class token
+        first.
+        """
         patches = self.patch_embed(x)
         token = self.cls_token.expand(x.shape[0], 1, self.cls_token.shape[-1])
         x = Tensor.cat([token, patches], dim=1) + self.pos_embed
@@ -140,5 +142,5 @@ class ViT(Module):
 
     @checked
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (batch, num_classes) of images (batch, in_chans, h, w)."""
+        """The logits (batch, num_classes) of images x (batch, in_chans, h, w)."""
         return self.head(self.features(x)[:, 0])

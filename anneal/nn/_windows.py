@@ -189,8 +189,7 @@ class ConvTranspose1d(_ConvTranspose):
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """Transposed 2-D convolution, (batch, in_channels, h, w) to (batch, out_channels, oh, ow): what makes images
-    larger.
+    """Transposed 2-D convolution, which enlarges images: (batch, in_channels, h, w) to (batch, out_channels, oh, ow).
 
     Args:
         kernel_size, stride, padding, dilation: one number, or one for each axis.

@@ -157,7 +157,8 @@ def uniform(shape: Shape, bound: float = 1.0) -> Parameter:
 
 @checked
 def fan(shape: Shape) -> tuple[int, int]:
-    """How many inputs and outputs one element of a weight (out, in, ...) connects.
+    """The fan-in and fan-out of a weight of `shape` (out, in, ...): the numbers of inputs and of outputs that one
+    element connects.
 
     >>> fan((8, 3, 5, 5))
     (75, 200)
@@ -170,7 +171,7 @@ def fan(shape: Shape) -> tuple[int, int]:
 
 @checked
 def kaiming_uniform(shape: Shape, a: float = math.sqrt(5)) -> Parameter:
-    """He's uniform initialisation for leaky relu of slope `a`; the default is what torch's layers start from.
+    """He's uniform initialisation for leaky relu of slope `a`; the default is the one of torch's layers.
 
     A weight (out, in, ...) has numbers up to sqrt(6 / ((1 + a * a) * inputs)).
 

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All elements in one row; gradients flow.
+    """The elements of all `parameters` in one vector; gradients flow.
 
     >>> parameters_to_vector([Tensor([1.0, 2.0]), Tensor([[3.0]])])
     Tensor([1., 2., 3.], dtype=float32)
@@ -28,7 +28,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Give parameters the elements of one row. Raises ShapeError for a row of another length.
+    """Assign the elements of the vector `vec` to `parameters`, in their order. Raises ShapeError for a vector of
+    another length.
 
     >>> w = Tensor([[0.0], [0.0]])
     >>> vector_to_parameters(Tensor([1.0, 2.0]), [w]); w.tolist()

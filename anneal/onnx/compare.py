@@ -42,7 +42,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Checked:
-    """How a check went: `values` were compared, `first` is the first node that differs, if one does."""
+    """The outcome of `check`: `values` were compared with `reference`, `missing` are those that it does not give,
+    `first` is the first node that differs, or None, and `worst` the largest error.
+    """
 
     reference: str
     values: int

@@ -329,7 +329,7 @@ class Call:
 
     @property
     def outputs(self) -> int:
-        """How many outputs the node has."""
+        """The number of outputs of the node."""
         return len(self.node.outputs)
 
     def wants(self, n: int) -> bool:

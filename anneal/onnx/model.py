@@ -98,6 +98,12 @@ class Model:
 
     `inputs` and `outputs` say what there is: names, dtypes, shapes with their symbolic names. `optional_inputs` are
     those that have a value in the file. `program` holds the graph.
+
+    Args:
+        device: the name of the device.
+        budget: the number of nodes that one run may execute.
+        float64: the handling of float64 on a device without it: "float32" or "error".
+        elements: the largest number of elements of one value; None: by the size of the file and of the inputs.
     """
 
     def __init__(
@@ -194,6 +200,9 @@ class Model:
         """The outputs by name as graphs that nobody has computed yet: for `anneal kernels`, and to go on from.
 
         Raises OnnxError as `run` does.
+
+        Args:
+            feeds: the values of the inputs by name.
         """
         values = self.taken(feeds, detach=False)
         return {v.name: r for v, r in zip(self.outputs, Plan(self, values).lazy(values))}
@@ -218,7 +227,11 @@ class Model:
         return next(reversed(self._plans.values())).steps if self._plans else ()
 
     def named(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
-        """Inputs by position as feeds. Raises OnnxError if there are too many."""
+        """Inputs by position as feeds. Raises OnnxError if there are too many.
+
+        Args:
+            inputs: the values, in order.
+        """
         if len(inputs) > len(self.inputs):
             raise OnnxError(f"the model takes {len(self.inputs)} inputs, not {len(inputs)}: {self._told()}")
         return {v.name: x for v, x in zip(self.inputs, inputs)}
@@ -226,7 +239,15 @@ class Model:
     def start(
         self, memo: Memo, given: int, *, reads: bool | str = True, training: bool = False, watch: Any = None
     ) -> Run:
-        """A run that has yet to go through the graph, for inputs of so many elements."""
+        """A run that has yet to go through the graph, for inputs of so many elements.
+
+        Args:
+            memo: the results that runs of the same shapes share.
+            given: the number of elements of the inputs.
+            reads: whether the run may read values from the device, or the reason why not.
+            training: whether dropout and batch statistics are those of training.
+            watch: a function that is called with each node and its results.
+        """
         justified = max(_ELEMENTS, _EACH * (given + self.program.elements))
         run = Run(
             self.device,
@@ -243,7 +264,11 @@ class Model:
         return run
 
     def taken(self, feeds: Mapping[str, Any], detach: bool = True) -> dict[str, Any]:
-        """The feeds as values of a run, each checked against its input."""
+        """The feeds as values of a run, each checked against its input.
+
+        Args:
+            detach: whether results give gradients nowhere.
+        """
         for name in feeds:
             if name not in self.known:
                 raise OnnxError(f"run: the model has no input {name!r}; its inputs are {self._told()}")
@@ -260,7 +285,9 @@ class Model:
         return out
 
     def plan(self, values: dict[str, Any], names: frozenset[str] = frozenset()) -> Plan:
-        """How the model runs for such values, whatever the sizes in `names` are; plans are kept, those used last."""
+        """The plan that runs the model for such values, whatever the sizes in `names` are; plans are kept, those used
+        last.
+        """
         shapes = {
             v.name: self.bounds.shape(v, values[v.name], names)
             for v in self.bounds.inputs

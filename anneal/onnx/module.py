@@ -28,6 +28,9 @@ class OnnxModule(Module):
     one element, by the names of their outputs. Running means and variances and single numbers are buffers: saved, not
     trained. What decides shapes stays as the file says. A name that Python's attributes of a module do not allow (it
     begins with an underscore, or a module has one) gets "p" before it.
+
+    Args:
+        model: the model that is run.
     """
 
     def __init__(self, model: Model) -> None:

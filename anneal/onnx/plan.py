@@ -19,7 +19,8 @@ __all__ = ["Plan", "UnsizedError", "signature"]
 
 
 class Plan:
-    """How a model runs for inputs of one signature; `shapes` has a shape for each input, in which sizes are Variables.
+    """A plan that runs a model for inputs of one signature; `shapes` has a shape for each input, in which sizes are
+    Variables.
 
     Tensors are the arguments of a jit function; small whole numbers that decide shapes are fixed, and so are results
     that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), what is

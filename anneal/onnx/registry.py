@@ -38,7 +38,7 @@ __all__ = ["Implementation", "find", "op", "table"]
 
 @dataclass(eq=False)
 class Implementation:
-    """How an operator is computed from version `since` of its domain on, until another one begins."""
+    """The computation of an operator from version `since` of its domain on, until another one begins."""
 
     name: str
     domain: str

@@ -64,7 +64,13 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        """The outputs with these names, all of them for None, as NumPy arrays (lists of arrays, None)."""
+        """The outputs with these names, all of them for None, as NumPy arrays (lists of arrays, None).
+
+        Args:
+            output_names: the names of the outputs; None: all.
+            input_feed: the values of the inputs by name.
+            run_options: of no account.
+        """
         results = self.model.run(input_feed)
         names = list(results) if output_names is None else list(output_names)
         for name in names:

@@ -34,18 +34,18 @@ class Sizes:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many numbers there are along each axis, which is known."""
+        """The shape of the array, whose sizes are all known."""
         shape: tuple[int, ...] = self.items.shape
         return shape
 
     @property
     def ndim(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return self.items.ndim
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The number of elements."""
         return self.items.size
 
     def tolist(self) -> Any:

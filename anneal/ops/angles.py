@@ -227,7 +227,7 @@ def asinh(x: Tensor) -> Tensor:
 
 @checked
 def acosh(x: Tensor) -> Tensor:
-    """The inverse of cosh for what is at least 1; nan below.
+    """The inverse of cosh for numbers from 1 on; nan below.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).acosh().round(4)

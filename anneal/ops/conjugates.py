@@ -34,7 +34,7 @@ resolve_neg = alias(conj, "resolve_neg")
 
 @checked
 def adjoint(x: Tensor) -> Tensor:
-    """`mT`.
+    """Another name of `mT`, the matrices transposed: numbers are real.
 
     >>> from anneal.tensor import Tensor
     >>> adjoint(Tensor([[1.0, 2.0]]))

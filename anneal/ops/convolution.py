@@ -280,7 +280,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """Transposed 2-D convolution: what `conv2d` does to gradients of its input.
+    """Transposed 2-D convolution: the map of `conv2d`'s gradient to that of its input.
 
     Args:
         x: (batch, in, h, w) or (in, h, w).

@@ -78,7 +78,7 @@ def zeros(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Zeros.
+    """A tensor of zeros.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(2, 2)
@@ -95,7 +95,7 @@ def ones(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Ones.
+    """A tensor of ones.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(2, 2, dtype="int32")
@@ -403,7 +403,7 @@ def full_like(
 
 @checked
 def empty_like(x: Tensor, dtype: DTypeLike | None = None, requires_grad: bool | None = None) -> Tensor:
-    """`zeros_like`.
+    """Another name of `zeros_like`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).empty_like().dtype

@@ -91,7 +91,7 @@ def _true_first(mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 @checked
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
-    """`nonzero(size=size)`.
+    """The positions of elements that are not 0, as `nonzero(size=size)` gives them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 5, 6]).nonzero_static(size=3)

@@ -135,7 +135,7 @@ def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 @checked
 def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The largest of what is not nan; nan where everything is.
+    """The largest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
@@ -146,7 +146,7 @@ def nanmax(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
 
 @checked
 def nanmin(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The smallest of what is not nan; nan where everything is.
+    """The smallest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()

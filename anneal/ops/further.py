@@ -247,7 +247,7 @@ def isreal(x: Tensor) -> Tensor:
 
 @checked
 def clamp_min(x: Tensor, min: Any) -> Tensor:
-    """`clamp(min=min)`.
+    """No element below `min`: `clamp(min=min)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 5]).clamp_min(3)
@@ -258,7 +258,7 @@ def clamp_min(x: Tensor, min: Any) -> Tensor:
 
 @checked
 def clamp_max(x: Tensor, max: Any) -> Tensor:
-    """`clamp(max=max)`.
+    """No element above `max`: `clamp(max=max)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 5]).clamp_max(3)
@@ -272,7 +272,7 @@ def clamp_max(x: Tensor, max: Any) -> Tensor:
 
 @checked
 def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
-    """`cast`.
+    """Another name of `cast`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.7]).astype("int32")
@@ -283,7 +283,7 @@ def astype(x: Tensor, dtype: DTypeLike) -> Tensor:
 
 @checked
 def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
-    """`unsqueeze`.
+    """Another name of `unsqueeze`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).expand_dims(1).shape
@@ -294,7 +294,7 @@ def expand_dims(x: Tensor, axis: int = 0) -> Tensor:
 
 @checked
 def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """`permute`.
+    """Another name of `permute`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(2, 3, 4).permute_dims((2, 0, 1)).shape
@@ -305,7 +305,7 @@ def permute_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 @checked
 def matrix_transpose(x: Tensor) -> Tensor:
-    """`mT`.
+    """Another name of `mT`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).matrix_transpose()
@@ -317,7 +317,7 @@ def matrix_transpose(x: Tensor) -> Tensor:
 
 @checked
 def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
-    """`unbind`.
+    """Another name of `unbind`.
 
     >>> from anneal.tensor import Tensor
     >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unstack()]
@@ -328,7 +328,7 @@ def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
 
 @checked
 def bitwise_invert(x: Tensor) -> Tensor:
-    """`bitwise_not`.
+    """Another name of `bitwise_not`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 5]).bitwise_invert()
@@ -397,7 +397,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
 
 @checked
 def type_as(x: Tensor, other: Any) -> Tensor:
-    """`cast(other.dtype)`.
+    """The tensor in the dtype of `other`: `cast(other.dtype)`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.7]).type_as(Tensor([1]))
@@ -408,7 +408,7 @@ def type_as(x: Tensor, other: Any) -> Tensor:
 
 @checked
 def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`.
+    """Another name of `split`, for a list of sizes.
 
     >>> from anneal.tensor import Tensor
     >>> [part.tolist() for part in Tensor([1, 2, 3]).split_with_sizes([1, 2])]
@@ -419,7 +419,7 @@ def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tup
 
 @checked
 def nelement(x: Tensor) -> int:
-    """`numel`.
+    """The number of elements, as `numel`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2]]).nelement()
@@ -430,7 +430,7 @@ def nelement(x: Tensor) -> int:
 
 @checked
 def ndimension(x: Tensor) -> int:
-    """`ndim`.
+    """The number of axes, as `ndim`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2]]).ndimension()
@@ -527,8 +527,8 @@ def stride(x: Tensor, dim: None = None) -> tuple[int, ...]: ...
 def stride(x: Tensor, dim: int) -> int: ...
 @checked
 def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
-    """How many elements further the next one along each axis, or along `dim`, stands in a contiguous tensor of this
-    shape: nodes have no memory of their own.
+    """The strides, in elements, of a contiguous tensor of this shape: one for each axis, or that of `dim`. Nodes have
+    no memory of their own.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(2, 3, 4).stride(), Tensor.zeros(2, 3, 4).stride(0)
@@ -540,7 +540,7 @@ def stride(x: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
 
 @checked
 def is_contiguous(x: Tensor) -> bool:
-    """True: what a view reads is for the compiler to say, and every tensor counts as contiguous.
+    """True: the compiler chooses how a view is read, and every tensor counts as contiguous.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2]]).T.is_contiguous()

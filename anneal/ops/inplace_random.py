@@ -110,7 +110,8 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
 
 @checked
 def geometric_(x: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
-    """How many trials of chance `p` the first success takes, 1 or more, drawn into this tensor.
+    """Fill this tensor with draws of the geometric distribution: the number of trials, each with probability `p`, up to
+    the first success, 1 or more.
 
     Raises ShapeError for a p that is not in (0, 1), GradientError as for `add_`.
 

@@ -102,7 +102,7 @@ def view(x: Tensor, *shape: Any) -> Tensor:
 
 @checked
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """`reshape(other.shape)`.
+    """The tensor in the shape of `other`: `reshape(other.shape)`.
 
     >>> from anneal.tensor import Tensor; Tensor([1, 2, 3, 4]).reshape_as(Tensor.ones(2, 2))
     Tensor([[1, 2],
@@ -276,7 +276,8 @@ def roll(
     dims: int | Sequence[int] | None = None,
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Shifted along the axes, what leaves at one end entering at the other; without axes, as one flat row.
+    """The elements shifted along the axes; those that leave at one end enter at the other. Without axes, as one flat
+    row.
 
     >>> from anneal.tensor import Tensor; Tensor.arange(5).roll(2)
     Tensor([3, 4, 0, 1, 2], dtype=int32)
@@ -338,7 +339,7 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
 
 @checked
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """`expand(other.shape)`.
+    """The tensor expanded to the shape of `other`: `expand(other.shape)`.
 
     >>> from anneal.tensor import Tensor; Tensor([[1], [2]]).expand_as(Tensor.ones(2, 3)).tolist()
     [[1, 1, 1], [2, 2, 2]]

@@ -18,7 +18,7 @@ __all__ = ["MinMax", "ValuesIndices"]
 
 
 class ValuesIndices(NamedTuple):
-    """Values of an axis and where they stand on it, int32: what `max(dim=...)`, `sort`, `topk` and others give.
+    """The values of an axis and their indices, int32, as `max(dim=...)`, `sort`, `topk` and others return them.
 
     A tuple of two, so `values, indices = x.max(dim=1)` works, and a tree for jit and the transforms.
 
@@ -33,7 +33,7 @@ class ValuesIndices(NamedTuple):
 
 
 class MinMax(NamedTuple):
-    """The smallest and the largest value: what `aminmax` gives.
+    """The result of `aminmax`: `min`, the smallest value, and `max`, the largest.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).aminmax()

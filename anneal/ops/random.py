@@ -86,7 +86,7 @@ class Generator:
         return self.seed, n
 
     def key_nodes(self, device: str) -> tuple[UOp, UOp]:
-        """The key of the next call, as two uint32 nodes of shape ()."""
+        """The key of the next call, as two uint32 nodes of shape () on `device`."""
         here.effects += 1
         seed = self.seed_node(device)
         if not capturing():
@@ -100,7 +100,7 @@ class Generator:
         return seed, reshape(call, ())
 
     def seed_node(self, device: str) -> UOp:
-        """The seed, a uint32 node of shape ()."""
+        """The seed, a uint32 node of shape () on `device`."""
         seed = self._seeds.get(device)
         if seed is None:
             seed = self._seeds.setdefault(device, _word(self.seed, device))

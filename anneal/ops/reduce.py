@@ -134,7 +134,7 @@ def all(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
 
 @checked
 def count_nonzero(x: Tensor, axis: Axes = None, *, dim: Axes = None) -> Tensor:
-    """How many elements along axes differ from 0, as int32.
+    """The number of elements along axes that differ from 0, as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [2, 3]]).count_nonzero(axis=1)
@@ -321,7 +321,7 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
 
 @checked
 def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The sum of what is not nan.
+    """The sum of the elements that are not nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
@@ -333,7 +333,7 @@ def nansum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
 @checked
 @in_single()
 def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Tensor:
-    """The mean of what is not nan; nan where everything is.
+    """The mean of the elements that are not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
@@ -350,7 +350,7 @@ def nanmean(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 def nanvar(
     x: Tensor, axis: Axes = None, correction: int | float = 1, keepdim: bool = False, *, dim: Axes = None
 ) -> Tensor:
-    """The variance of what is not nan; the divisor is their count less `correction`, nan where that is
+    """The variance of the elements that are not nan; the divisor is their count less `correction`, nan where that is
     not above 0.
 
     >>> from anneal.tensor import Tensor
@@ -434,7 +434,7 @@ def softmax(x: Tensor, axis: int | None = None, *, dim: int | None = None, dtype
 @checked
 @in_single()
 def softmin(x: Tensor, axis: int | None = None, *, dim: int | None = None) -> Tensor:
-    """`softmax` of what is negated.
+    """`softmax` of -x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmin(0)

@@ -167,7 +167,7 @@ def nanmedian(x: Tensor, dim: None = None, keepdim: bool = False, *, axis: Axes 
 def nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> ValuesIndices: ...
 @checked
 def nanmedian(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Axes = None) -> Tensor | ValuesIndices:
-    """The middle one of what is not nan, the lower of two; nan where everything is.
+    """The median of the elements that are not nan, the lower of two; nan where every element is.
 
     Arguments, results and errors as for `median`.
 
@@ -302,7 +302,8 @@ def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str
 
 @checked
 def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Tensor:
-    """How often each number from 0 to minlength - 1 occurs, as int32; others are not counted.
+    """The counts of the integers 0 to minlength - 1 among the elements, as an int32 vector; other elements are not
+    counted.
 
     With `weights`, a number for each element, they are added up. Without `minlength` there are as many numbers as the
     largest says, which is computed now: a ShapeError inside jit.

@@ -102,7 +102,8 @@ def corrcoef(x: Tensor) -> Tensor:
 
 @checked
 def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
-    """How many elements fall into each of `bins` equal parts of [min, max], as floats; others are not counted.
+    """The counts of elements in each of `bins` equal bins of [min, max], as a vector of floats; elements outside are
+    not counted.
 
     With both ends equal, as by default, the range is from the least element to the largest, and one less and one
     more of equal ones.
@@ -130,7 +131,9 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
 
 
 class Histogram(NamedTuple):
-    """How many elements, or how much weight, is in each part, and the ends of the parts: what `histogram` gives."""
+    """The result of `histogram`: `hist`, the count (or weight) of each bin, and `bin_edges`, one more than there are
+    bins.
+    """
 
     hist: Tensor
     bin_edges: Tensor
@@ -145,7 +148,7 @@ def histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Histogram:
-    """How many elements fall into each part of a range, as floats, and the ends of the parts.
+    """The counts of elements in each bin of a range, as floats, and the edges of the bins.
 
     Args:
         bins: how many equal parts, or a rising vector of their ends.
@@ -316,7 +319,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
 def nanquantile(
     x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, interpolation: str = "linear"
 ) -> Tensor:
-    """`quantile` of what is not nan; nan where everything is. Arguments and errors as for `quantile`.
+    """`quantile` of the elements that are not nan; nan where every element is. Arguments and errors as for `quantile`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()

@@ -190,7 +190,7 @@ class Adam(Optimizer):
             self._put(t, p - change, done)
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
-        """Take over what `state_dict` of an optimiser over the same parameters gave, here or in torch.
+        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch.
 
         Raises DataError for a name or shape that does not fit.
         """

@@ -97,14 +97,16 @@ class ParameterGroup(dict[str, Any]):
             self.rate.assign(Tensor(np.array([value], np.float32), device=self.rate.device))
 
     def make_data(self, key: str) -> None:
-        """Keep "momentum", or the first of "betas", on the device: a schedule changes it, and kernels stay the same."""
+        """Keep the setting `key`, "momentum" or the first of "betas", on the device: a schedule changes it, and kernels
+        stay the same.
+        """
         if key not in self._data:
             outdate_captures(f"an optimiser's {key!r} became data")
             first = self[key][0] if key == "betas" else self[key]
             self._data[key] = Tensor(np.array([first], np.float32), device=self.rate.device)
 
     def number(self, key: str) -> Any:
-        """A setting as a number, or as a node of shape () where it is data; of "betas" the first."""
+        """The setting `key` as a number, or as a node of shape () where it is data; of "betas" the first."""
         if key in self._data:
             return reshape(self._data[key].uop, ())
         return self[key][0] if key == "betas" else self[key]
@@ -162,7 +164,8 @@ class Optimizer:
             self.add_param_group(g)
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Train further parameters: `{"params": tensors, "lr": ..., ...}`, settings that are absent as the defaults.
+        """Train further parameters: `param_group` is `{"params": tensors, "lr": ..., ...}`; absent settings are the
+        defaults.
 
         Errors as for the class.
 
@@ -251,6 +254,9 @@ class Optimizer:
         `gradients` has one for each of `params`, in their order: what `gradients()` gave, or what became of it. A
         parameter with None stays as it is. Raises GradientError for another number of gradients, or for something that
         is no tensor, ShapeError for one of another shape than its parameter's.
+
+        Args:
+            results: tensors that are computed together with the update.
 
         >>> w = Tensor([1.0, 2.0], requires_grad=True)
         >>> from anneal.optim import SGD
@@ -400,7 +406,7 @@ class Optimizer:
         return out
 
     def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
-        """Take over what `state_dict` of an optimiser over the same parameters gave, here or in torch.
+        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch.
 
         Raises DataError for a name or shape that does not fit.
         """

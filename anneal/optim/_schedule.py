@@ -77,7 +77,7 @@ class LRScheduler:
         return list(self._last)
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on: numbers and lists, no functions."""
+        """The state that `load_state_dict` goes on from: a dict of numbers and lists, no functions."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -85,7 +85,7 @@ class LRScheduler:
         } | {"_last_lr": list(self._last)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, here or in torch; the rates are set to those of then."""
+        """Go on from `state_dict`'s result, made here or in torch; the rates are set to those of then."""
         mine = vars(self)
         for name, value in state_dict.items():
             if name in mine and name not in ("optimizer", "_last", "_lambdas", "_scale"):

@@ -420,7 +420,9 @@ class ReduceLROnPlateau(LRScheduler):
         return a > best + self.threshold if self.mode == "max" else a < best - self.threshold
 
     def step(self, metrics: Any = None, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Take a step's measure, a number or a tensor of one. Raises SettingError without one."""
+        """Take the measure `metrics` of a step, a number or a tensor of one, and lower the rates where it is due;
+        `epoch` sets the step's number. Raises SettingError without a measure.
+        """
         if metrics is None:
             raise SettingError("ReduceLROnPlateau: step takes the measure that should become better")
         now = float(metrics)

@@ -156,18 +156,24 @@ here = _Here()
 
 
 def cache_statistics() -> tuple[int, int]:
-    """How often a realize in this context found its plan, and how often it had to make one."""
+    """The counts of realizes in this context that found their plan, and that had to make one."""
     return here.context.plans_found, here.context.plans_made
 
 
 def compile_seconds() -> float:
-    """How long this context has spent so far on making plans, or reading them from disk, and on compiling and binding
-    their kernels. Pipelines that a driver makes meanwhile in other threads count as far as they were waited for."""
+    """The seconds that this context has spent so far on making plans, or reading them from disk, and on compiling and
+    binding their kernels. Pipelines that a driver makes meanwhile in other threads count as far as they were waited
+    for.
+    """
     return here.context.compile_seconds
 
 
 def outdate_captures(why: str) -> None:
-    """Have captured functions captured anew: something that they read has changed where no guard sees it."""
+    """Have captured functions captured anew: something that they read has changed where no guard sees it.
+
+    Args:
+        why: the reason, as text.
+    """
     tensors = here.context.tensors
     tensors.outdated = why
     tensors.generation += 1

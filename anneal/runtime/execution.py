@@ -191,6 +191,9 @@ def realize_new(
 
     It is `become_late` and `realize`, without a stop between them where such a launch was before. `changed` are leaves
     of one device, and no template is a view of memory.
+
+    Args:
+        numbering: the numbering that the templates are of.
     """
     name = changed[0].device if changed else ""
     tensors = _with_others(tensors, numbering, changed)

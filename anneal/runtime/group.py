@@ -42,7 +42,9 @@ class Group(ABC):
         """
 
     def all_reduce(self, arrays: Arrays, op: Reduction) -> list[Array]:
-        """The sum over the participants of each of several arrays, or the mean; float16 and bfloat16 add in float32."""
+        """The sum over the participants of each of several arrays, or the mean, as `op` says; float16 and bfloat16 add
+        in float32.
+        """
         return self._reduced(self.exchange(f"all_reduce ({op})", arrays), op)
 
     def all_gather(self, arrays: Arrays) -> list[Array]:
@@ -54,12 +56,12 @@ class Group(ABC):
         return list(self.exchange(f"broadcast from {root}", arrays)[root])
 
     def reduce(self, arrays: Arrays, root: int) -> list[Array]:
-        """The sums over the participants at `root`, zeros at the others."""
+        """The sums of `arrays` over the participants at `root`, zeros at the others."""
         given = self.exchange(f"reduce to {root}", arrays)
         return self._reduced(given, "sum") if self.rank == root else [np.zeros_like(a) for a in arrays]
 
     def check_rank(self, name: str, rank: int) -> None:
-        """Raise GroupError unless `rank` is a participant's number."""
+        """Raise GroupError, in the words of the op `name`, unless `rank` is a participant's number."""
         if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < self.size:
             raise GroupError(f"{name}: root is a participant, a number from 0 to {self.size - 1}, not {rank!r}")
 
@@ -86,5 +88,5 @@ class Exchange(HostFunction):
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """The name of the exchange in messages."""
         return self.name

@@ -67,17 +67,28 @@ class HostFunction:
     sizes: tuple[UOp, ...] = ()  # the Variables whose values a call finds
 
     def nodes(self, src: tuple[UOp, ...]) -> list[UOp]:
-        """A call with these sources, as a node for each result."""
+        """A call with these sources, as a node for each result.
+
+        Args:
+            src: the nodes of the arguments.
+        """
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
     def arrays(self, given: Sequence[Array]) -> list[Array]:
-        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as it was said to be."""
+        """The results for these arrays. Raises ShapeError or DTypeError for one that is not as it was said to be.
+
+        Args:
+            given: the arrays, in order.
+        """
         return self.called(given, {})[0]
 
     def called(self, given: Sequence[Array], values: Mapping[str, int]) -> tuple[list[Array], dict[str, int]]:
         """The results for these arrays, and the values of Variables that they tell; `values` are those known before.
 
         Raises ShapeError or DTypeError for a result that is not as it was said to be.
+
+        Args:
+            given: the arrays, in order.
         """
         made = self._several(self.call(*given))
         found: dict[str, int] = {}
@@ -98,7 +109,7 @@ class HostFunction:
 
     @property
     def title(self) -> str:
-        """How messages name a call of it."""
+        """The name of a call of it in messages."""
         return f"host_call of {self.name}"
 
     def _several(self, made: Any) -> list[Array]:
@@ -166,6 +177,10 @@ def found_sizes(name: str, results: Sequence[tuple[Shape, DType]], inputs: Seque
     """The Variables of the results' shapes that a call finds: those without a value that no input has.
 
     Raises ShapeError for one that stands in an expression alone, from which it could not be told.
+
+    Args:
+        name: the name of the call in messages.
+        inputs: the tensors that the call is given.
     """
     known = {v.arg[0] for shape in inputs for size in shape for v in variables_of(size)}
     new: dict[str, UOp] = {}

@@ -65,7 +65,7 @@ _REASONS = 32  # the last reasons for captures that a function keeps
 
 @dataclass(frozen=True, slots=True)
 class Recapture:
-    """Why a function that had a capture was captured again: a guard failed, or its arguments are of another kind."""
+    """The reason of a second capture of a function: a guard failed, or its arguments are of another kind."""
 
     function: str
     cause: Failure

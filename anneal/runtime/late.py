@@ -365,7 +365,12 @@ def _nest(result: Any, items: list[Any]) -> Callable[[Iterator[Any]], Any] | Non
 
 
 def become_late(t: Handle, late: Late) -> None:
-    """Give a tensor a template in place of its node."""
+    """Give a tensor a template in place of its node.
+
+    Args:
+        t: the tensor.
+        late: the record that takes the place of its node.
+    """
     here.effects += 1
     t.late, t._alias = late, None
     try:
@@ -386,6 +391,10 @@ def composite(
 ) -> tuple[list[UOp | None], Any] | None:
     """The templates of the nodes that `compute()` gives, which follow from `key` and templates alone, or what it gave
     before; None where they read other memory, or `compute` gave None: it has run then, and had its effects.
+
+    Args:
+        n: the numbering of this thread.
+        inputs: the templates of the arguments.
     """
     whole = (*key, *inputs)
     known: tuple[list[UOp | None], Any] | None = _calls.get(whole)

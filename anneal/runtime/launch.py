@@ -22,6 +22,10 @@ class Execution:
     on the way goes into `scratch`, where that is given, and else into memory that is given back with `close`.
 
     Compiling is done under BUILDING, which the maker of one holds or may take; the rest under the device's lock.
+
+    Args:
+        step: the launch that is bound.
+        programs: its compiled kernels, if there are any yet.
     """
 
     __slots__ = ("_again", "_places", "batch", "buffers", "device", "plan", "programs", "temporaries", "values")
@@ -139,7 +143,11 @@ def _each_timed(run: Execution) -> list[float]:
 
 
 def new_outputs(plan: Plan, device: AnyDevice) -> list[Storage]:
-    """Storages for what a plan computes; they get memory when it is bound."""
+    """Storages for what a plan computes; they get memory when it is bound.
+
+    Args:
+        device: the name of the device.
+    """
     return [Storage(plan.values[v].size, plan.values[v].dtype, device.name) for v in plan.outputs]
 
 
@@ -159,6 +167,10 @@ def execute(
     `scratch` (what is computed on the way) are written, if they are given, instead of new memory.
 
     Raises DeviceError for an output that the device can never hold.
+
+    Args:
+        inputs: the storages of the inputs.
+        values: the values of Variables by name.
     """
     again = programs is not None
     if outputs is None:

@@ -41,6 +41,7 @@ def storage_of(u: UOp) -> Storage | None:
 
 
 def is_realized(u: UOp) -> bool:
+    """Whether the node `u` shows the memory of a storage whole and in order, so that nothing is left to compute."""
     return storage_of(u) is not None
 
 
@@ -54,7 +55,12 @@ def buffer_leaf(storage: Storage, shape: tuple[Any, ...]) -> UOp:
 
 
 def host_storage(values: Array, dtype: DType, device: str) -> Storage:
-    """The storage of flat `values`, uploaded when first used. A recording notes it: its values may be frozen."""
+    """The storage of flat `values`, uploaded when first used. A recording notes it: its values may be frozen.
+
+    Args:
+        dtype: the dtype of the elements.
+        device: the name of the device.
+    """
     here.effects += 1
     storage = Storage(values.size, dtype, device, host=values)
     if here.made is not None:
@@ -63,7 +69,12 @@ def host_storage(values: Array, dtype: DType, device: str) -> Storage:
 
 
 def note_made(storage: Storage | None, content: bytes | memoryview, dtype: DType) -> None:
-    """Tell the recording of a value made from host data: in `storage`, or a constant."""
+    """Tell the recording of a value made from host data: in `storage`, or a constant.
+
+    Args:
+        content: the value.
+        dtype: the dtype of the elements.
+    """
     if here.made is not None:
         digest = hashlib.blake2b(content, digest_size=16).digest()
         here.made.append(Made(storage, (dtype.name, len(content), digest), users_line(2)))
@@ -103,14 +114,22 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
 
 
 def note_become(t: Handle) -> None:
-    """A tensor is about to show other values."""
+    """A tensor is about to show other values.
+
+    Args:
+        t: the tensor.
+    """
     here.effects += 1
     if here.became is not None:
         here.became.append(t)
 
 
 def note_assigned(t: Handle) -> None:
-    """A tensor was assigned: jit functions and transforms that run are told, or else the next realize."""
+    """A tensor was assigned: jit functions and transforms that run are told, or else the next realize.
+
+    Args:
+        t: the tensor.
+    """
     if not here.assigned:
         here.pending[id(t)] = weakref.ref(t)
     for watch in here.assigned:

@@ -55,6 +55,9 @@ class Numbering:
 
     `leaves` are the BUFFERs by number; `known` gives a node's template, `nodes` a template's node. Its late tensors
     hold it, and after the next realize it holds the memory that they need and no other.
+
+    Args:
+        home: the place in the program at which templates begin.
     """
 
     __slots__ = (
@@ -91,13 +94,22 @@ class Numbering:
         self.origins = False  # whether a gradient goes on through some memory, or is a function's of Python
 
     def missed(self, begun: float, why: str) -> None:
-        """A call was made, for this reason."""
+        """A call was made, for this reason.
+
+        Args:
+            begun: the time at which the call began, in seconds of `time.perf_counter`.
+            why: the reason, as text.
+        """
         self.misses += 1
         self.spent += time.perf_counter() - begun
         self.why = self.why or why
 
     def hole(self, u: UOp) -> UOp:
-        """The template of a BUFFER."""
+        """The template of a BUFFER.
+
+        Args:
+            u: the node.
+        """
         return self.known.get(u) or self._leaf_of(u, u)
 
     def _leaf_of(self, u: UOp, flat: UOp) -> UOp:
@@ -133,7 +145,11 @@ class Numbering:
         return found
 
     def of(self, t: Handle) -> UOp:
-        """The template of a tensor."""
+        """The template of a tensor.
+
+        Args:
+            t: the tensor.
+        """
         late = t.late
         if late is not None:
             if late.numbering is self:
@@ -162,7 +178,11 @@ class Numbering:
         return out
 
     def learn(self, u: UOp) -> UOp:
-        """The template of a node."""
+        """The template of a node.
+
+        Args:
+            u: the node.
+        """
         if not u.weak:
             return u
         again, buffer = arena().again, _BUFFER
@@ -271,7 +291,9 @@ def _filled(template: UOp, fill: Callable[[UOp], UOp], known: dict[UOp, UOp]) ->
 
 
 class Late:
-    """What a tensor has in place of a node; `line` is the user's code and line that called for it."""
+    """The record that a late tensor has in place of a node: its `numbering`, its `template`, and the `line` of the
+    user's code that called the op.
+    """
 
     __slots__ = ("line", "numbering", "template")
 
@@ -283,7 +305,11 @@ class Late:
         return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
-        """The node of a tensor that has this; it has that from now on."""
+        """The node of a tensor that has this; it has that from now on.
+
+        Args:
+            t: the tensor.
+        """
         with _expanding:
             try:
                 if t.late is not self:
@@ -327,7 +353,11 @@ def numbers_of(template: UOp) -> list[int]:
 
 
 def is_computed_late(t: Handle) -> bool:
-    """Whether a tensor is late and no view of memory."""
+    """Whether a tensor is late and no view of memory.
+
+    Args:
+        t: the tensor.
+    """
     late = t.late
     return late is not None and late.template.op is not _PARAM and late.template.op is not _RESHAPE
 

@@ -94,6 +94,10 @@ class Profile:
 def aligned(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> list[str]:
     """Lines of columns: figures to the right, from column number `words` on text to the left.
 
+    Args:
+        heads: the heads of the columns.
+        rows: the cells, as text.
+
     >>> aligned(["us", "kernel"], [["10.5", "a"], ["3.0", "bc"]], words=1)
     ['  us  kernel', '10.5  a', ' 3.0  bc']
     """
@@ -118,6 +122,9 @@ def profile(
     `values` are those of its Variables.
 
     Raises DeviceError if the device cannot time single kernels.
+
+    Args:
+        inputs: the storages of the inputs.
     """
     programs = compiled(plan, device)
     step = Launch(plan, inputs, new_outputs(plan, device), values or {})

@@ -17,7 +17,11 @@ Array = npt.NDArray[Any]
 
 
 def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """The sizes of this run."""
+    """The sizes of this run.
+
+    Args:
+        shape: a shape in which sizes may be Variables.
+    """
     if not SYMBOLIC.seen:
         return shape
     values: dict[str, int] = {}
@@ -25,7 +29,7 @@ def bound_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def needed(shape: tuple[Any, ...]) -> int:
-    """How many elements from the first on hold an array of `shape` that lies in memory."""
+    """The number of elements, from the first on, that hold an array of `shape` with its padded rows in memory."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return math.prod(shape)
     end, stride = 1, 1

@@ -33,7 +33,7 @@ class Launch:
 
     @property
     def kernels(self) -> int:
-        """How many kernels it starts."""
+        """The number of kernels that the launch starts."""
         return len(self.plan.calls)
 
 

@@ -126,7 +126,7 @@ def live_nodes(sink: UOp) -> list[UOp]:
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:
-    """Why neighbours among the calls of `SINK(outputs...)`'s plan are no one kernel.
+    """The reasons why neighbouring calls of `SINK(outputs...)`'s plan are not fused.
 
     Each is (writing call, reading call, reason). The passes run once more for it.
     """

@@ -56,7 +56,7 @@ def general_cosine(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """a[0] - a[1] cos(t) + a[2] cos(2t) - ..., over a whole turn t.
+    """The window a[0] - a[1] cos(t) + a[2] cos(2t) - ..., over a whole turn t.
 
     >>> general_cosine(3, a=[0.5, 0.5]).round(3)
     Tensor([0., 1., 0.], dtype=float32)
@@ -81,7 +81,7 @@ def general_hamming(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """alpha less (1 - alpha) times the cosine of a turn."""
+    """The generalised Hamming window, alpha - (1 - alpha) cos(t), over a whole turn t."""
     return general_cosine(M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -151,7 +151,7 @@ def bartlett(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A triangle from 0 up to 1 and down.
+    """The triangular window, which rises from 0 to 1 and falls again.
 
     >>> bartlett(5)
     Tensor([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
@@ -169,7 +169,7 @@ def cosine(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The middles of M parts of half a sine's wave."""
+    """The cosine window: half a wave of the sine, read in the middles of M equal parts."""
     places, _ = _places("cosine", M, sym, dtype, device)
     return _made(((places + 0.5) * (math.pi / max(1, M if sym else M + 1))).sin(), dtype, requires_grad)
 

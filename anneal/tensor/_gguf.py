@@ -105,7 +105,7 @@ class GgufEntry:
 
 
 class Gguf(MappedTensors):
-    """The tensors of a GGUF file by name, each a lazy tensor on one device, and `metadata` by key.
+    """The tensors of the GGUF file `path` by name, each a lazy tensor on one `device`, and `metadata` by key.
 
     Opening reads and checks all but the tensors. A tensor's bytes are read when it is used; those of quantised ones,
     which become float32, when it is asked for.
@@ -128,7 +128,7 @@ class Gguf(MappedTensors):
         self.metadata, self.entries, self._types = _Reader(self.path, self._map).read()
 
     def array(self, name: str) -> Array:
-        """A tensor as a read-only view of the file, or if it is quantised as new float32 numbers."""
+        """The tensor called `name` as a read-only view of the file, or if it is quantised as new float32 numbers."""
         entry, kind = self.entries[name], self._types[name]
         if 0 in entry.shape:
             return np.empty(entry.shape, kind.layout if kind.numbers is None else np.float32)

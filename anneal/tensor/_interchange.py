@@ -83,8 +83,8 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
 
 
 class Elements(int):
-    """How many elements there are, which the array API reads as `x.size`; called, as torch has it, the shape or the
-    size of one axis: `x.size()`, `x.size(0)`.
+    """The number of elements, which the array API reads as `x.size`; called as in torch, the shape or the size of one
+    axis: `x.size()`, `x.size(0)`.
     """
 
     shape: tuple[Any, ...]

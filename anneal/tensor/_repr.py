@@ -48,7 +48,8 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """How tensors print, in this process; what is not given stays, or is as `profile` says.
+    """Set the format in which this process prints tensors; arguments that are not given stay as they are, or as
+    `profile` has them.
 
     Args:
         precision: digits after the point. threshold: with more values than these, `edgeitems` of each end are shown.

@@ -65,7 +65,7 @@ class Entry:
 
 
 class SafeTensors(MappedTensors):
-    """The tensors of a safetensors file by name, each a lazy tensor on one device.
+    """The tensors of the safetensors file `path` by name, each a lazy tensor on one `device`.
 
     Opening reads and checks the header. A tensor's bytes are read when it is used; those of bools, of which any byte
     but 0 is true, when it is asked for.
@@ -90,7 +90,7 @@ class SafeTensors(MappedTensors):
             raise DataError(f"safe_open: cannot read {self.path}: {e}") from e
 
     def array(self, name: str) -> Array:
-        """A tensor as a read-only view of the file."""
+        """The tensor called `name` as a read-only view of the file."""
         entry = self.entries[name]
         if 0 in entry.shape:
             return np.empty(entry.shape, DTYPES[entry.dtype])

@@ -25,7 +25,7 @@ inference_mode = no_grad
 
 
 class set_grad_enabled:
-    """Record gradients from here on, or do not; as a block, within it.
+    """Record gradients from here on, or do not, as `mode` says; as a block, within it.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> with set_grad_enabled(False):
@@ -139,6 +139,11 @@ def backward(
     inputs: Several | None = None,
 ) -> None:
     """`t.backward(...)` of each of `tensors`, weighted by `grad_tensors` where they have several elements.
+
+    Args:
+        retain_graph: whether a second `backward` of the same results may follow; None: as `create_graph`.
+        create_graph: whether gradients are differentiable themselves.
+        inputs: the leaves whose `.grad` is added to; None: all.
 
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
     >>> backward([(x * x).sum(), x.sum()])

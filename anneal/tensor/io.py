@@ -77,7 +77,7 @@ def _tensor(array: Array, device: str | None) -> Tensor:
 
 
 def save_text(text: str, path: StrPath) -> None:
-    """Save text as UTF-8. Raises DataError if the file cannot be written."""
+    """Save text to `path` as UTF-8. Raises DataError if the file cannot be written."""
     data = text.encode()
     _write(path, "save_text", lambda f: f.write(data))
 
@@ -86,7 +86,7 @@ def save_text(text: str, path: StrPath) -> None:
 
 
 def safe_save(tensors: Mapping[str, Any], path: StrPath, metadata: Mapping[str, str] | None = None) -> None:
-    """Save tensors (or arrays) by name in the safetensors format.
+    """Save `tensors` (or arrays) by name to `path` in the safetensors format, with `metadata`, texts by name.
 
     Equal tensors and notes give equal bytes, in whatever order they come. A name is any text but `__metadata__`, which
     the format keeps for the notes; an empty one, too.
@@ -99,7 +99,8 @@ def safe_save(tensors: Mapping[str, Any], path: StrPath, metadata: Mapping[str, 
 
 
 def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
-    """The tensors of a safetensors file by name, mapped into memory: a tensor's bytes are read when it is used.
+    """The tensors of the safetensors file `path` by name, lazy tensors on `device`, mapped into memory: a tensor's
+    bytes are read when it is used.
 
     The file must stay as it is while its tensors are in use; one that is replaced whole, as `safe_save` does, may go.
     Raises as `SafeTensors`.
@@ -108,7 +109,7 @@ def safe_open(path: StrPath, device: str | None = None) -> SafeTensors:
 
 
 def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
-    """Every tensor of a safetensors file by name, read now.
+    """Every tensor of the safetensors file `path` by name, on `device`, read now.
 
     Raises DataError as `safe_open`.
     """
@@ -117,7 +118,7 @@ def safe_load(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
 
 
 def safe_metadata(path: StrPath) -> dict[str, str]:
-    """The metadata of a safetensors file; empty if it has none. Raises DataError as `safe_open`."""
+    """The metadata of the safetensors file `path`; empty if it has none. Raises DataError as `safe_open`."""
     return SafeTensors(_check_readable(path, "safe_metadata"), "cpu").metadata
 
 
@@ -125,7 +126,8 @@ def safe_metadata(path: StrPath) -> dict[str, str]:
 
 
 def gguf_open(path: StrPath, device: str | None = None) -> Gguf:
-    """The tensors of a GGUF file by name, mapped into memory, and its `metadata`; quantised tensors come as float32.
+    """The tensors of the GGUF file `path` by name, lazy tensors on `device`, mapped into memory, and its `metadata`;
+    quantised tensors come as float32.
 
     Types: F16, BF16, F32, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. The file must stay as it is while its tensors
     are in use. Raises as `Gguf`.
@@ -137,7 +139,7 @@ def gguf_open(path: StrPath, device: str | None = None) -> Gguf:
 
 
 def save_npy(tensor: Any, path: StrPath) -> None:
-    """Save one tensor as .npy. Raises DataError if the file cannot be written, or the format lacks the dtype."""
+    """Save one tensor to `path` as .npy. Raises DataError if that cannot be written, or the format lacks its dtype."""
     array = _numpys_own("save_npy", {"the tensor": tensor})["the tensor"]
     _write(path, "save_npy", lambda f: np.save(f, array, allow_pickle=False))
 
@@ -154,17 +156,21 @@ def _numpys_own(what: str, tensors: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def load_npy(path: StrPath, device: str | None = None) -> Tensor:
-    """The tensor of a .npy file. Raises DataError if it is missing, corrupt, or holds Python objects."""
+    """The tensor of the .npy file `path`, on `device`. Raises DataError if it is missing, corrupt, or holds Python
+    objects.
+    """
     return _tensor(read_npy(_check_readable(path, "load_npy")), device)
 
 
 def save_npz(tensors: Mapping[str, Any], path: StrPath) -> None:
-    """Save tensors by name as .npz. Raises DataError if the file cannot be written, or the format lacks a dtype."""
+    """Save tensors by name to `path` as .npz. Raises DataError if the file cannot be written, or the format lacks a
+    dtype.
+    """
     arrays = _numpys_own("save_npz", tensors)
     _write(path, "save_npz", lambda f: write_npz(f, arrays))
 
 
 def load_npz(path: StrPath, device: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a .npz file by name. Raises DataError as `load_npy`."""
+    """The tensors of the .npz file `path` by name, on `device`. Raises DataError as `load_npy`."""
     found = read_npz(_check_readable(path, "load_npz"))
     return {name: _tensor(a, device) for name, a in found.items()}

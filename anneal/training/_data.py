@@ -86,6 +86,9 @@ def shapes(rng: np.random.Generator, count: int) -> tuple[Array, Array]:
 
     A shape of one colour on a ground that goes from one colour to another; place, size, turn and colours are random.
 
+    Args:
+        rng: NumPy's generator.
+
     >>> pictures, labels = shapes(np.random.default_rng(0), 4)
     >>> pictures.shape, labels.tolist()
     ((4, 3, 32, 32), [8, 6, 5, 2])
@@ -122,7 +125,11 @@ def made(train: int, test: int, seed: int, why: str = "") -> Images:
 
 @contextmanager
 def downloads(wanted: bool) -> Iterator[None]:
-    """In the block, whether `images` may download in this thread: nobody has 170 MB fetched who has not said so."""
+    """In the block, whether `images` may download in this thread: nobody has 170 MB fetched who has not said so.
+
+    Args:
+        wanted: whether downloads are allowed.
+    """
     before, here.downloads = here.downloads, wanted
     try:
         yield
@@ -133,6 +140,11 @@ def downloads(wanted: bool) -> Iterator[None]:
 def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:
     """CIFAR-10 if it is on disk or may be downloaded (`downloads`); else as many shapes as asked for, and `about` says
     why.
+
+    Args:
+        seed: the number that random draws begin with.
+        train: the number of images to learn from.
+        test: the number of images to test with.
     """
     asset = ASSETS[CIFAR10]
     try:

@@ -74,7 +74,11 @@ class Trainable(Protocol):
         """The loss of a batch, a Tensor of shape (); nothing has run yet."""
 
     def update(self, *batch: Any) -> Any:
-        """The loss, after adding the backward pass and the optimiser to the graph; nothing has run yet."""
+        """The loss, after adding the backward pass and the optimiser to the graph; nothing has run yet.
+
+        Args:
+            batch: the tensors of a batch.
+        """
 
     def step(self) -> Any:
         """Do one optimiser step on the next batch; the loss of that batch, a Tensor of shape ()."""
@@ -91,11 +95,21 @@ class Example(Protocol):
     LR: float
 
     def make(self, *, steps: int, batch: int, seed: int, lr: float) -> Trainable:
-        """A freshly initialised training run. Each of the four has the default above (seed: 1)."""
+        """A freshly initialised training run. Each of the four has the default above (seed: 1).
+
+        Args:
+            steps: the number of steps.
+            batch: the size of a batch.
+            lr: the learning rate.
+        """
 
 
 def suggest(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for an unknown name: the nearest known one, and the list of all."""
+    """The error for an unknown name: the nearest known one, and the list of all.
+
+    Args:
+        kind: the kind of name, for the message.
+    """
     names = list(known)
     near = difflib.get_close_matches(name[:100].lower(), [n.lower() for n in names], n=3, cutoff=0.5)
     found = [repr(next(n for n in names if n.lower() == x)) for x in near]
@@ -116,7 +130,11 @@ def examples_folder() -> Path:
 
 
 def load_module(name: str) -> ModuleType:
-    """Import examples/NAME.py or the package examples/NAME/; such modules import each other relatively."""
+    """Import examples/NAME.py or the package examples/NAME/; such modules import each other relatively.
+
+    Args:
+        name: the name of a file or folder in examples/.
+    """
     if _PACKAGE not in sys.modules:
         spec = ModuleSpec(_PACKAGE, None, is_package=True)
         spec.submodule_search_locations = [str(examples_folder())]
@@ -131,7 +149,11 @@ def load_module(name: str) -> ModuleType:
 
 
 def check_model(name: str) -> None:
-    """UserError with a suggestion when there is no such model; nothing is imported for that."""
+    """UserError with a suggestion when there is no such model; nothing is imported for that.
+
+    Args:
+        name: the name of a file in examples/.
+    """
     if name not in MODELS:
         raise suggest("model", name, MODELS)
 

@@ -21,6 +21,7 @@ class Training:
         steps: how many there will be. batch: examples in each.
         tokens: what `unit` counts, in each example (1: the examples themselves).
         schedule: sets the learning rate before every step. clip: the largest norm that the gradients may have together.
+        optimizer: the optimiser of the parameters.
 
     >>> class Fit(Training):
     ...     def next_batch(self):
@@ -69,7 +70,11 @@ class Training:
         raise NotImplementedError(f"{type(self).__name__} defines no loss()")
 
     def update(self, *batch: Any) -> Tensor:
-        """Forward, backward and optimiser, as one graph; jit captures it once and replays it."""
+        """Forward, backward and optimiser, as one graph; jit captures it once and replays it.
+
+        Args:
+            batch: the tensors of a batch.
+        """
         loss = self.loss(*batch)
         self.optimizer.zero_grad()
         loss.backward()
@@ -116,7 +121,12 @@ class Training:
 
 
 def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Groups for AdamW: matrices decay, vectors (biases, norms) do not."""
+    """Groups for AdamW: matrices decay, vectors (biases, norms) do not.
+
+    Args:
+        parameters: the tensors that train.
+        weight_decay: the factor of the decay.
+    """
     tensors = list(parameters)
     matrices, vectors = [t for t in tensors if t.ndim >= 2], [t for t in tensors if t.ndim < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -124,7 +134,12 @@ def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
 
 
 def main(make: Callable[[], Training], every: int = 100) -> None:
-    """Train with the example's defaults, print the loss now and then, and the sample."""
+    """Train with the example's defaults, print the loss now and then, and the sample.
+
+    Args:
+        make: the function that makes the training.
+        every: the number of steps between two lines.
+    """
     training = make()
     for i in range(training.steps):
         loss = training.step()

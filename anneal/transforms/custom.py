@@ -56,7 +56,7 @@ class _Custom(Generic[P, R]):
 
 
 class custom_vjp(_Custom[P, R]):
-    """A function whose reverse derivative is given: `f.defvjp(fwd, bwd)`, as in JAX.
+    """The function `fun` with a reverse derivative of its own: `f.defvjp(fwd, bwd)`, as in JAX.
 
     `fwd(*args)` gives the result and residuals, a tree of tensors and plain values; `bwd(residuals, cotangent)` gives a
     tuple with a cotangent for each argument, None for zero. Arguments of `nondiff_argnums` are passed on as they are:
@@ -78,7 +78,9 @@ class custom_vjp(_Custom[P, R]):
     _bwd: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the forward function with residuals, and what pulls a cotangent back."""
+        """Set `fwd`, the forward function with residuals, and `bwd`, which maps residuals and a cotangent to
+        cotangents.
+        """
         self._fwd, self._bwd = fwd, bwd
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -112,7 +114,7 @@ class custom_vjp(_Custom[P, R]):
 
 
 class custom_jvp(_Custom[P, R]):
-    """A function whose forward derivative is given: `f.defjvp(rule)`, or `f.defjvps(*rules)`, as in JAX.
+    """The function `fun` with a forward derivative of its own: `f.defjvp(rule)`, or `f.defjvps(*rules)`, as in JAX.
 
     `rule(primals, tangents)` gives the result and its tangent, which is linear in the tangents: reverse mode transposes
     it. Arguments of `nondiff_argnums` come first: `rule(*nondiff, primals, tangents)`. A rule of `defjvps` is of one
@@ -132,11 +134,11 @@ class custom_jvp(_Custom[P, R]):
     _rule: Callable[..., Any] | None = None
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Set what gives the result and its tangent."""
+        """Set `rule`, which maps primals and tangents to the result and its tangent."""
         self._rule = rule
 
     def defjvps(self, *rules: Callable[..., Any] | None) -> None:
-        """Set a rule for each argument."""
+        """Set `rules`, one for each argument, whose tangents add up; None where nothing flows."""
 
         def of_all(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
             out = self.fun(*primals)  # type: ignore[call-arg]

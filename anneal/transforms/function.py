@@ -20,7 +20,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FunctionCtx:
-    """What `forward` leaves for `backward`: saved tensors, and any attribute that it sets."""
+    """The context that `forward` fills for `backward`: saved tensors, and any attribute that it sets;
+    `needs_input_grad` has a bool for each argument.
+    """
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -38,24 +40,26 @@ class FunctionCtx:
         self._saved = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """The same for `jvp`."""
+        """Keep `tensors`, or None, for `ctx.saved_tensors` in `jvp`."""
         self._saved_forward = tensors
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved."""
+        """The tensors that `save_for_backward`, or for `jvp` `save_for_forward`, kept."""
         return self._saved or self._saved_forward
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Say of results that no gradient flows through them."""
+        """Declare that no gradient flows through `tensors`, results of `forward`."""
         self._plain |= {id(t) for t in tensors}
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Say of arguments that `forward` changed them in place; it returns them."""
+        """Declare that `forward` changed `tensors`, arguments of its, in place; it returns them."""
         self._dirty |= {id(t) for t in tensors}
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether a result that nothing depends on has a cotangent of zeros (so at first), or None."""
+        """Set whether a result that nothing depends on has a cotangent of zeros, which is the default, or (for a false
+        `value`) None.
+        """
         self._zeros = bool(value)
 
 
@@ -89,17 +93,17 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Keep in `ctx` what `backward` needs."""
+        """Keep in `ctx` the values of `inputs` and of `output` that `backward` needs."""
         raise NotImplementedError("setup_context is not defined")
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """The gradients of the arguments, given those of the results."""
+        """The gradients of the arguments, one for each, given `grads`, those of the results, and `ctx`."""
         raise NotImplementedError("backward is not defined")
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        """The tangents of the results, given those of the arguments."""
+        """The tangents of the results, given `tangents`, those of the arguments, and `ctx`."""
         raise NotImplementedError("jvp is not defined")
 
     @classmethod

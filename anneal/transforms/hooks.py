@@ -39,7 +39,12 @@ _Hook = Callable[["Tensor"], Any]
 
 
 class RemovableHandle:
-    """What a hook's registration gives: `remove()` takes the hook away, and so does the end of a with-block.
+    """The handle of a registered hook: `remove()` takes the hook away, and so does the end of a with-block.
+
+    Args:
+        hooks: the hooks that stand beside it, by number.
+        hook: the function that is registered.
+        prepend: whether it runs before the others.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0], requires_grad=True)
@@ -106,7 +111,8 @@ def releasing(retain_graph: bool) -> Iterator[None]:
 
 @checked
 def register_hook(x: Tensor, hook: Any) -> RemovableHandle:
-    """Call `hook(gradient)` each time that this tensor's gradient is taken; what it returns, if not None, replaces it.
+    """Call `hook(gradient)` each time that this tensor's gradient is taken; its result, if not None, replaces the
+    gradient.
 
     The gradient is that of this tensor, added up over all its uses. Raises GradientError for a tensor that wants none.
 
@@ -251,7 +257,7 @@ def _called(hooks: dict[int, _Hook], g: Tensor) -> Tensor:
 
 
 def hooked(x: Tensor, g: UOp) -> UOp:
-    """The gradient of a tensor after its hooks."""
+    """The gradient `g` of the tensor x after its hooks."""
     if x.is_leaf:
         hooks: Hooks | None = x._hooks if id(x) in here.context.tensors.hooked else None
     else:

@@ -56,7 +56,8 @@ def jacrev(
 @overload
 def jacrev(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
 def jacrev(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
-    """The function that gives every derivative of every element of `f`'s result, in reverse mode: for few results.
+    """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in reverse
+    mode: for few results.
 
     The tree of the result, each leaf replaced by the tree of the arguments `argnums`, with tensors of shape
     `(*result's shape, *argument's shape)`. With `has_aux`, a pair of that and aux.
@@ -98,7 +99,8 @@ def jacfwd(
 @overload
 def jacfwd(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
 def jacfwd(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
-    """Like `jacrev`, in forward mode: for few arguments.
+    """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
+    mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
 
     >>> from anneal.tensor import Tensor
     >>> jacfwd(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
@@ -155,7 +157,8 @@ def hessian(
 @overload
 def hessian(f: Callable[P, Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[P, Any]: ...
 def hessian(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
-    """The function that gives the second derivatives of `f`, forward over reverse: `jacfwd(jacrev(f))`.
+    """The function that returns the second derivatives of `f` with respect to its arguments `argnums`, forward over
+    reverse: `jacfwd(jacrev(f))`. `has_aux` is as for `grad`.
 
     >>> from anneal.tensor import Tensor
     >>> hessian(lambda x: (x * x * x).sum())(Tensor([1.0, 2.0]))

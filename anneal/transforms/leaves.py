@@ -19,5 +19,9 @@ def leaves() -> list[Tensor]:
 
 
 def leaf_nodes(tensor: Tensor) -> tuple[UOp, ...]:
-    """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that."""
+    """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that.
+
+    Args:
+        tensor: a tensor that is a leaf.
+    """
     return (tensor.uop,) if tensor._alias is None else (tensor.uop, tensor._alias)

@@ -128,7 +128,8 @@ def value_and_grad(
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: Numbers, has_aux: bool = False) -> Function[P, tuple[Any, Any]]: ...
 def value_and_grad(f: Callable[..., Any], argnums: Numbers = 0, has_aux: bool = False) -> Function[..., Any]:
-    """Like `grad`, but gives `(value, gradient)`; with `has_aux`, `((value, aux), gradient)`.
+    """The function that returns `(value, gradient)` of `f` with respect to its arguments `argnums`, as `grad`; with
+    `has_aux`, `((value, aux), gradient)`.
 
     >>> from anneal.tensor import Tensor
     >>> value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(Tensor([2.0]), Tensor([5.0]))

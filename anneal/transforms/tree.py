@@ -36,7 +36,7 @@ def _leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def paths_of(tree: Any, name: str = "") -> list[str]:
-    """How each leaf is reached from `name`, in order.
+    """The paths of the leaves of `tree`, in order: the Python text that reaches each from `name`.
 
     >>> paths_of({"w": [1, 2], "b": None}, "p")
     ["p['w'][0]", "p['w'][1]"]
@@ -45,7 +45,11 @@ def paths_of(tree: Any, name: str = "") -> list[str]:
 
 
 def flatten(tree: Any) -> list[Any]:
-    """The leaves, in order."""
+    """The leaves, in order.
+
+    Args:
+        tree: a tensor, or a nest of tuples, lists and dicts.
+    """
     return [leaf for _, leaf in _leaves(tree, "")]
 
 
@@ -133,7 +137,7 @@ def broadcast_prefix(name: str, prefix: Any, tree: Any, what: str, reference: st
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`function` of every leaf of `tree` (and of what stands in its place in `others`), in the same structure.
+    """`function` of every leaf of `tree` (and of the parts of `others` in its place), in the same structure.
 
     Raises TransformError if another tree has another structure.
 

@@ -19,7 +19,7 @@ Number = bool | int | float
 
 
 class DType:
-    """A scalar type. `kind` is bool, int, uint or float; `bits` its width.
+    """A scalar type. `name` is its text, such as "float32"; `kind` is bool, int, uint or float; `bits` its width.
 
     Of a float, `digits` are those of the significand with the leading one, `least` is the exponent of the smallest
     normal number, and `largest` the largest finite one; one without infinity has nan in its place. `is_narrow` floats

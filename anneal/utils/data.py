@@ -89,7 +89,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class Subset(Dataset[T_co]):
-    """The examples of a data set that have some numbers.
+    """The examples of `dataset` with the numbers `indices`, in that order.
 
     >>> Subset("abc", [2, 0])[0]
     'c'
@@ -107,7 +107,7 @@ class Subset(Dataset[T_co]):
 
 
 class ConcatDataset(Dataset[T_co]):
-    """Data sets one after another.
+    """The examples of `datasets`, one data set after another.
 
     >>> ConcatDataset(["ab", "cd"])[2]
     'c'
@@ -130,7 +130,8 @@ class ConcatDataset(Dataset[T_co]):
 
 
 def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset[Any]]:
-    """A data set in parts, drawn at random: of these lengths, or of these shares, which add up to 1.
+    """The examples of `dataset` in disjoint parts, drawn at random by `generator`: of these lengths, or of these
+    shares, which add up to 1.
 
     Raises ShapeError for lengths that do not add up to the examples.
 
@@ -152,7 +153,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
 
 
 class SequentialSampler:
-    """The numbers of a data set's examples, in their order.
+    """The numbers of the examples of `data_source`, in their order.
 
     >>> list(SequentialSampler("abc"))
     [0, 1, 2]
@@ -169,7 +170,8 @@ class SequentialSampler:
 
 
 class RandomSampler:
-    """The numbers of a data set's examples in another order each time, or drawn with `replacement`.
+    """The numbers of the examples of `data_source` in a random order, a new one each time; with `replacement`,
+    `num_samples` draws from them. `generator` is the source of random numbers.
 
     >>> sorted(RandomSampler("abc"))
     [0, 1, 2]
@@ -219,7 +221,8 @@ class BatchSampler:
 
 
 def default_collate(batch: list[Any]) -> Any:
-    """Examples as one: tensors and arrays stacked, numbers in a tensor, tuples and dicts by part, texts in a list.
+    """The examples of the list `batch` as one: tensors and arrays stacked, numbers in a tensor, tuples and dicts by
+    part, texts in a list.
 
     Raises DataError for something else.
 
@@ -253,6 +256,7 @@ class DataLoader(Generic[T_co]):
         num_workers: threads that fetch and collate batches ahead. collate_fn: makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
         pin_memory, timeout, worker_init_fn, prefetch_factor, persistent_workers: of no account here.
+        multiprocessing_context: of no account: examples are read by threads.
 
     Raises SettingError for arguments that exclude each other.
 

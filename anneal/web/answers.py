@@ -85,7 +85,7 @@ class Answers:
         return self._looked(q).graph()
 
     def passes(self, q: dict[str, Any]) -> Any:
-        """How much each pass changed, of the whole graph, or of one kernel."""
+        """The passes of the whole graph, or of one kernel, each with the number of nodes that it changed."""
         return self._looked(q).passes(q.get("kernel"))
 
     def one_pass(self, q: dict[str, Any]) -> Any:
@@ -124,7 +124,7 @@ class Answers:
         return {"file": file, "first": first + 1, "line": number, "lines": lines[first : number + CONTEXT]}
 
     def recording(self, q: dict[str, Any]) -> Any:
-        """What a script's recording has: how it ended, and a line for each plan."""
+        """The summary of a script's recording: its end, and a line for each plan."""
         return inspect.KeptRecording(Path(self._path(q))).summary()
 
     def trace(self, q: dict[str, Any]) -> Any:
@@ -164,7 +164,7 @@ class Answers:
     # -- files
 
     def onnx(self, q: dict[str, Any]) -> Any:
-        """What an ONNX file has and needs, with every gap; its weights are not read."""
+        """The contents and the needs of an ONNX file, with every gap; its weights are not read."""
         from anneal.onnx import load
 
         return load(Path(self._path(q)), "cpu", structure_only=True).describe()

@@ -84,8 +84,11 @@ CIRCUMSTANCES = (
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return made(tmp_path_factory.mktemp("places"))
+
+
+def made(place: Path) -> dict[str, Path]:
     """What the commands read, and an empty folder for the cache."""
-    place = tmp_path_factory.mktemp("places")
     (place / "llama").mkdir()
     write_llama(place / "llama")
     rng = np.random.default_rng(0)

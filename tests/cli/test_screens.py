@@ -50,7 +50,7 @@ def printed(arguments: list[str], width: int | None, monkeypatch: pytest.MonkeyP
     # a pipe has no width; what reads one all the same gets this
     for name, value in {"COLUMNS": str(width or 5000), "LINES": "24", "TERM": "xterm", **environ}.items():
         monkeypatch.setenv(name, value)
-    for name in {"NO_COLOR", "COLORTERM"} - environ.keys():
+    for name in {"NO_COLOR", "COLORTERM", "COLORFGBG"} - environ.keys():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -243,6 +243,10 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     assert not colour.search(bare)
     assert "\x1b" not in dumb
     assert words(without_codes(shown)) == words(without_codes(bare))
+    for ground in ("15;0", "0;15"):  # a dark terminal, a light one; tests/test_progress.py has their colours
+        there = printed(arguments, 200, monkeypatch, TERM="xterm-256color", COLORTERM="truecolor", COLORFGBG=ground)
+        assert words(without_codes(there)) == words(without_codes(shown))
+        assert bool(colour.search(there)) == bool(colour.search(shown))
 
 
 def mistyped(word: str) -> str:

@@ -128,7 +128,7 @@ def _in_terminal(*arguments: str, **environ: str) -> tuple[int, str]:
 
 def test_a_terminal_gets_the_dashboard() -> None:
     code, drawn = _in_terminal(
-        "train", "mlp", "--steps", "40", "--device", "cpu", PYTHONUTF8="1", COLORTERM="truecolor"
+        "train", "mlp", "--steps", "40", "--device", "cpu", PYTHONUTF8="1", COLORTERM="truecolor", COLORFGBG="15;0"
     )
     assert code == 0
     assert "anneal train mlp" in drawn

@@ -1,10 +1,14 @@
-"""What `help` says of a public name: each argument, an example, and the shape of what an op gives."""
+"""`help` of a public name: a first sentence, each argument, an example, and the shape of an op's result."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
+import itertools
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from anneal.nn import functional, init
 from anneal.ops.glossary import FAMILIES, MEANINGS, explained
 from anneal.optim import lr_scheduler
 from anneal.tensor import Tensor
+from tools.reference import pages
 
 # Functions for the ops themselves, which `an` shows because `anneal.ops` does.
 INNER = {
@@ -110,3 +115,66 @@ def _parameters(value: Any) -> list[str]:
         return list(inspect.signature(value).parameters)
     except ValueError:
         return []
+
+
+# -- every public name of the reference -------------------------------------------------------------------------------
+
+# Words that begin a clause about something unnamed: "What `finfo` gives."
+RIDDLE = re.compile(r"(What|Whatever|Where|Which|Who|Whoever|Whose|How|When|Why|That|Those)\b")
+
+
+def told_first(value: Any) -> str:
+    """The first paragraph of the docstring, in one line."""
+    return " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+
+
+def fault(paragraph: str) -> str:
+    """The reason why a docstring's beginning is no sentence about something that it names; "" if it is one."""
+    if not paragraph:
+        return "there is none"
+    if RIDDLE.match(paragraph):
+        return "its subject is not named"
+    if not paragraph.endswith((".", ":")):
+        return "it has no end"
+    return "" if len(paragraph.split()) > 1 else "it is one word"
+
+
+@functools.cache
+def in_the_reference() -> list[tuple[str, Any]]:
+    """Every name of the reference with its object, and the public methods of its classes; Tensor's are ops."""
+    found: list[tuple[str, Any]] = []
+    for entry in itertools.chain.from_iterable(page.entries for page in pages()):
+        module, _, name = entry.home.rpartition(".")
+        value = getattr(import_module(module), name)
+        found.append((entry.path, value))
+        if inspect.isclass(value) and value is not Tensor:
+            own = [n for n in vars(value) if not n.startswith("_")]
+            said = [n for n in own if isinstance(vars(value)[n], (classmethod, staticmethod, property)) or
+                    inspect.isroutine(vars(value)[n])]  # fmt: skip
+            found += [(f"{entry.path}.{n}", getattr(value, n)) for n in said]
+    return found
+
+
+def test_every_docstring_begins_with_a_sentence_about_something_that_it_names() -> None:
+    names = in_the_reference()
+    assert len(names) > 1400
+    assert {path: why for path, value in names if (why := fault(told_first(value)))} == {}
+
+
+def test_a_riddle_is_found() -> None:
+    for text in ("What `finfo` gives.", "Where the largest element is.", "How many there are.", "Zeros.", "Zeros", ""):
+        assert fault(text), text
+    assert fault("The number of elements, whatever they are.") == ""
+
+
+def test_help_of_every_name_in_the_reference_names_each_argument() -> None:
+    """But for records, which the library makes: their fields are named and typed where they stand."""
+    missing = {}
+    for path, value in in_the_reference():
+        record = inspect.isclass(value) and (dataclasses.is_dataclass(value) or hasattr(value, "_fields"))
+        if not callable(value) or record or path.rpartition(".")[2] in INNER:
+            continue
+        words = set(re.findall(r"\w+", said(value)))
+        if left := [p for p in _parameters(value) if p not in HIDDEN | words and not p.startswith("_")]:
+            missing[path] = left
+    assert missing == {}

@@ -13,7 +13,9 @@ __all__ = ["Compared", "beside", "shown", "ulps"]
 
 
 class Compared(NamedTuple):
-    """How many were judged, how many could not be, how many differ, and the worst: by its part of what is allowed."""
+    """The counts of a comparison: values judged, values without a bound, values that differ, and the worst one, by its
+    error over the bound.
+    """
 
     judged: int
     unjudged: int

@@ -36,6 +36,9 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     """Add to `report` the gradients of `loss`, of one element and not computed yet, by every leaf that requires one.
 
     `names` are those of leaves, by the id of the tensor. Raises UserError where nothing requires a gradient.
+
+    Args:
+        seed: the number that random draws begin with.
     """
     order = toposort((loss.uop,))
     below = {u.arg for u in order if u.op is Op.BUFFER}

@@ -34,8 +34,8 @@ __all__ = ["Finding", "Limits", "Run", "check_launch"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much work a check does: elements of arithmetic for each store of a kernel, and elements in all arrays of an
-    evaluation of the graph. What is beyond is drawn by chance, or left out, and said.
+    """The limits of a check's work: elements of arithmetic for each store of a kernel, and elements in all arrays of an
+    evaluation of the graph. Elements beyond are sampled at random, or left out, and the report says so.
     """
 
     kernel: int = 1 << 21

@@ -81,8 +81,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class NotFinite:
-    """Where the first nan or infinity appears, by its `kind`: the node that makes it, or an infinity that becomes it
-    (`begins`), of finite values, and these values.
+    """The first nan or infinity, by its `kind`: the node that makes it, or an infinity that becomes it (`begins`), of
+    finite values, and these values.
     """
 
     launch: int
@@ -162,7 +162,7 @@ class GradientCheck:
 
 @dataclass(slots=True)
 class Report:
-    """How a check went; `first` is the first difference, if there is one.
+    """The outcome of a check; `first` is the first difference, or None.
 
     `rules` are those that fired while the program made its graph and change what a node says: the graph as written is
     wrong with them, and no kernel differs from it.
@@ -193,22 +193,22 @@ class Report:
 
     @property
     def elements(self) -> int:
-        """How many elements the kernels wrote."""
+        """The number of elements that the kernels wrote."""
         return sum(k.elements for k in self.kernels)
 
     @property
     def compared(self) -> int:
-        """How many of them were held against the kernel's own graph."""
+        """The number of elements that were compared with the kernel's own graph in float64."""
         return sum(k.compared for k in self.kernels)
 
     @property
     def tensor_elements(self) -> int:
-        """How many of them were held against the graph as it was written."""
+        """The number of elements that were compared with the graph as it was written."""
         return sum(k.tensor_elements for k in self.kernels)
 
     @property
     def unjudged(self) -> int:
-        """How many have no finite bound."""
+        """The number of elements that have no finite error bound."""
         return sum(k.unjudged for k in self.kernels)
 
     def say(self, message: str) -> None:

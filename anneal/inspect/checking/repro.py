@@ -56,7 +56,12 @@ class Replayed:
 
 
 def repro_of(finding: Finding, file: IO[bytes]) -> None:
-    """Write what it takes to show a difference again."""
+    """Write what it takes to show a difference again.
+
+    Args:
+        finding: the difference.
+        file: the path of the file that is written.
+    """
     kernel = getattr(finding.program, "kernel", None)
     arrays: dict[str, Array] = {}
     for n, content in enumerate(finding.before):
@@ -88,6 +93,11 @@ def _name(dtype: np.dtype[Any]) -> str:
 def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
     """Run the kernel of a file on a device. Raises DataError for what is no such file, DeviceError where there is no
     such device.
+
+    Args:
+        raw: the contents of the file.
+        source: the name of the file in messages.
+        device_name: the device that runs it.
     """
     try:
         said, arrays = _read(raw)

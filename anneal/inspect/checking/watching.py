@@ -21,7 +21,12 @@ __all__ = ["Checking", "check", "under_check"]
 
 
 class Checking:
-    """A check under way: the `report` so far, and what it takes to show each difference again."""
+    """A check under way: the `report` so far, and what it takes to show each difference again.
+
+    Args:
+        limits: the limits of the work.
+        times: the number of runs of a plan that are checked.
+    """
 
     def __init__(self, limits: Limits, times: int) -> None:
         self.report = Report()
@@ -57,7 +62,11 @@ class Checking:
 
 @contextmanager
 def under_check(limits: Limits | None = None, times: int = 2) -> Iterator[Checking]:
-    """Check what this thread computes inside the block; each plan the first `times` times that it runs."""
+    """Check what this thread computes inside the block; each plan the first `times` times that it runs.
+
+    Args:
+        limits: the limits of the work.
+    """
     state = Checking(limits or Limits(), times)
     with tracing() as state.events, watched(state):
         yield state

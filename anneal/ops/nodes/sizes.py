@@ -14,7 +14,8 @@ __all__ = ["Variable", "check_inside", "reciprocal"]
 
 
 def Variable(name: str, min: int, max: int) -> UOp:
-    """An integer from `min` to `max` that each run chooses: a size, or a position, of compiled programs that serve all.
+    """An integer called `name`, from `min` to `max`, that each run chooses: a size, or a position, of compiled programs
+    that serve all.
 
     `n.bind(5)` is n with its value in this run; `+ - * //` with ints and other sizes give sizes. What is compiled
     depends on the Variable alone. Raises ShapeError for bounds that are no 0 <= min <= max, and `bind` for a value

@@ -21,7 +21,7 @@ _WORTH_KEEPING = 12  # the price of a function of a product that is stored in it
 
 
 class Refusal(NamedTuple):
-    """Why the kernel of `reader` did not take in the one of `producer`, whose result it reads."""
+    """The reason why the kernel of `reader` is not fused with that of `producer`, whose result it reads."""
 
     producer: tuple[UOp, ...]
     reader: tuple[UOp, ...]

@@ -23,7 +23,7 @@ __all__ = ["Materialised", "Reason", "State"]
 
 
 class Reason(Enum):
-    """Why a node is materialised: the text is what a listing says."""
+    """The reason why a node is materialised, as the text that a listing shows."""
 
     OUTPUT = "an output of the program"
     REQUESTED = "CONTIGUOUS, UPDATE and ARGSORT are memory by their meaning"
