@@ -1,5 +1,5 @@
-"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that it
-honours stand in docs/environment.md.
+"""Every environment variable of anneal's own: read here, once, checked, and nowhere else. Those of other programs that
+it honours stand in docs/environment.md.
 
     >>> from anneal import settings
     >>> settings.current().debug
