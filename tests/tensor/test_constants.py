@@ -118,7 +118,7 @@ def differences(op: Op, dtype: DType, whole: Array, folded: Array) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("op", "dtype"), thinned(CASES, test=11, ci=5))
+@pytest.mark.parametrize(("op", "dtype"), thinned(CASES, test=11, ci=4))
 def test_ops(op: Op, dtype: DType) -> None:
     whole, others = ways(op, dtype)
     wrong = [f"{way}: {d}" for way, folded in others for d in differences(op, dtype, whole, folded)]
@@ -181,7 +181,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), thinned(ROWS, test=4, ci=4))
+@pytest.mark.parametrize(("name", "dtype"), thinned(ROWS, test=4, ci=2))
 def test_functions(name: str, dtype: str) -> None:
     """A method on numbers in memory, and on numbers that the graph knows: on the left, on the right, on both sides."""
     values = CONSTANTS[dtype]
